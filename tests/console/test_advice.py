@@ -115,7 +115,7 @@ def test_healthy_daemon_needs_nobody() -> None:
         pytest.param(replace(HEALTHY, dropped=3), "3 log lines were dropped", "", id="lines"),
         pytest.param(
             replace(HEALTHY, wal_bytes=WAL_BYTES + 2**20),
-            "The write-ahead logs have 513 MiB",
+            "The write-ahead logs take 513 MiB",
             "",
             id="logs",
         ),

@@ -99,7 +99,7 @@ def test_rejected_batch_is_skipped_with_a_name_and_a_reason(
     done = operator.confirm(preview)
 
     assert_shows(preview, f"You ask to reject the batch {firing}", "No fact would change.")
-    assert_shows(operator.follow(done), f"The batch {firing} is decided.", "No batch awaits")
+    assert_shows(operator.follow(done), f"The batch {firing} is rejected.", "No batch awaits")
     newest = newest_firing(daemon)
     assert (newest["rule_id"], newest["by"], newest["reason"]) == ("careful", OPERATOR, "a joke")
     assert newest["counts"]["deleted"] == 0

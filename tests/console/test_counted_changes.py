@@ -163,7 +163,7 @@ def test_quarantined_episode_leads_to_its_entry_while_it_is_there(
     assert "ana-odd" not in shown
     assert len(left) == 1
     assert entry not in left[0]
-    assert "Nothing is in quarantine of this rule and this episode" in page
+    assert "This episode is not in quarantine of this rule." in page
 
 
 def test_reader_is_led_to_no_quarantine(daemon: HttpDaemon) -> None:

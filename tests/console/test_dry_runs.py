@@ -45,7 +45,7 @@ def test_counts_of_an_undo_are_said_in_words() -> None:
         "2 facts would be added",
         "1 fact would be changed",
         "1 fact would be removed",
-        "1 episode could not be read",
+        "1 episode would be quarantined",
         "3 claims would change nothing",
     ]
 
@@ -118,7 +118,7 @@ def test_list_that_is_whole_is_not_cut() -> None:
         ),
         pytest.param(
             {"unrecorded": True},
-            "Some episodes of the rule a wait for a language model.",
+            "Some episodes of the rule a wait for the language model.",
             id="model",
         ),
         pytest.param(

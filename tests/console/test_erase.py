@@ -83,7 +83,7 @@ def test_plan_says_in_words_and_numbers_what_is_erased(
         "User planned Agent all agents Session all sessions",
         "2 episodes",
         "1 current fact",
-        "It makes no other fact current again.",
+        "Facts that would become current again None.",
         "backups and exports of the state directory, made before",
         "Reason: she asked for it",
     )
@@ -145,9 +145,7 @@ def test_plan_that_is_out_of_date_erases_nothing_and_shows_the_new_plan(
     stale = operator.confirm(seen)
 
     assert stale.status == 409
-    assert_shows(
-        stale, "Nothing was erased: what is stored of this scope has changed", "2 episodes"
-    )
+    assert_shows(stale, "Nothing was erased: the scope has changed", "2 episodes")
     assert facts_of(daemon, "moving") == ["tea"]
     assert operator.confirm(stale).status == 200
     assert facts_of(daemon, "moving") == []

@@ -86,7 +86,7 @@ def test_firings_are_listed_newest_first_with_what_they_did(
 
     assert_shows(seen, "manual", "uid 0")
     assert seen.text.index(newer) < seen.text.index(older)
-    assert "1 changed, 1 not readable" in seen.page.links
+    assert "1 changed, 1 quarantined" in seen.page.links
     assert seen.page.links[newer] == f"/console/firing?id={newer.replace('@', '%40')}"
 
 

@@ -45,7 +45,7 @@ def test_figures_are_those_of_the_daemon(daemon: HttpDaemon, operator: Person) -
     assert seen.status == 200
     assert_shows(
         seen,
-        f"Process {status['pid']}",
+        f"Process id {status['pid']}",
         status["rules_hash"],
         "2 of 2 rules are enabled",
         "1 in quarantine",

@@ -137,8 +137,8 @@ def test_facts_are_shown_as_of_an_instant(
     page = operator.read("/user", user="ana", **clocks).text
 
     assert shown in page
-    assert "Facts as of then" in page
-    assert "Show the facts of now" in page
+    assert "Facts at these instants" in page
+    assert "Show the current facts" in page
 
 
 def test_sliders_lead_to_the_page_of_their_instants(operator: Person) -> None:

@@ -1,4 +1,4 @@
-"""A person looks at a user, moves the sliders, and reads why a fact is held, in a real browser."""
+"""A person looks at a user, moves sliders, and reads why a fact is current, in a real browser."""
 
 from __future__ import annotations
 
@@ -92,27 +92,27 @@ def test_sliders_work_without_the_script(daemon: HttpDaemon, browser: Browser) -
         visit.sign_in(daemon.tokens["ana"])
         visit.open("/console/user")
         visit.page.get_by_role("slider", name="What was true").press("Home")
-        visit.page.get_by_role("button", name="Show the facts of these instants").click()
+        visit.page.get_by_role("button", name="Show the facts at these instants").click()
         visit.page.wait_for_url("**valid_at=*")
 
         expect(visit.page.get_by_role("region", name="Facts")).to_contain_text("No fact matches")
-        visit.page.get_by_role("link", name="Show the facts of now").click()
+        visit.page.get_by_role("link", name="Show the current facts").click()
         expect(visit.page.get_by_role("region", name="Facts")).to_contain_text("Faro")
 
 
-def test_person_reads_why_a_fact_is_held_and_corrects_it(person: Visit) -> None:
+def test_person_reads_why_a_fact_is_current_and_corrects_it(person: Visit) -> None:
     page = person.page
     person.open("/console/user")
     page.get_by_role("region", name="Facts").get_by_role("link", name="e3").click()
     expect(page.get_by_role("img", name="What was true")).to_be_visible()
-    page.get_by_label("Right value").fill("Braga")
+    page.get_by_label("New value").fill("Braga")
     page.get_by_label("Reason").first.fill("I misspoke")
     page.get_by_role("button", name="Correct").click()
     expect(page.locator("main")).to_contain_text("Nothing has changed yet")
     page.get_by_role("button", name="Correct the fact").click()
 
     expect(page.locator("p.triple")).to_contain_text("Braga")
-    expect(page.get_by_role("region", name="Table: What was held")).to_contain_text("Braga")
+    expect(page.get_by_role("region", name="Table: What was known")).to_contain_text("Braga")
     page.get_by_role("link", name="e3").first.click()
     expect(page.get_by_role("heading", name="Episode")).to_be_visible()
 

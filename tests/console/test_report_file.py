@@ -52,7 +52,7 @@ def test_file_says_what_changed_and_what_waits(site: Installation, tmp_path: Pat
 
     for words in (
         "2 learned", "1 changed", "1 quarantined", "2 current facts", "5 episodes",
-        "1 in quarantine", "1 rules late", "alice 1 1 0 1", "profile@2 2 1 0 1",
+        "1 in quarantine", "1 rule late", "alice 1 1 0 1", "profile@2 2 1 0 1",
     ):  # fmt: skip
         assert words in text
 
@@ -119,7 +119,7 @@ def test_hyphen_writes_to_standard_output(site: Installation) -> None:
 
 
 def test_limit_holds_for_the_file(site: Installation, tmp_path: Path) -> None:
-    assert "1 other users had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
+    assert "1 other user had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
 
 
 def test_json_and_html_together_are_refused(site: Installation, tmp_path: Path) -> None:

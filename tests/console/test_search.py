@@ -73,7 +73,7 @@ def test_fields_narrow_the_search(operator: Person) -> None:
     assert "1 hit " in early.text
     assert "I like green tea" in early.text
     assert "1 hit " in noon.text
-    assert "0 hits Nothing answers the question." in sure.text
+    assert "0 hits No fact or episode answers the question." in sure.text
 
 
 def test_budget_bounds_the_context(operator: Person) -> None:
@@ -109,7 +109,7 @@ def test_form_needs_a_question_and_a_user(operator: Person) -> None:
     seen = operator.go("/search", limit="5")
 
     assert seen.status == 400
-    assert_shows(seen, "write a question", "name a user")
+    assert_shows(seen, "enter a question", "enter a user")
 
 
 def test_link_with_a_user_fills_in_the_form_and_searches_nothing(operator: Person) -> None:
@@ -117,7 +117,7 @@ def test_link_with_a_user_fills_in_the_form_and_searches_nothing(operator: Perso
 
     assert seen.status == 200
     assert seen.form(user="ana").fields["user"] == "ana"
-    assert "Context" not in seen.text.replace("Tokens of the context", "")
+    assert "Context" not in seen.text.replace("Budget of the context, in tokens", "")
 
 
 def test_reader_searches_only_its_own_user(daemon: HttpDaemon) -> None:

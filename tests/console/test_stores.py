@@ -230,7 +230,7 @@ def test_dry_run_leads_to_no_fact_that_is_not_there(store: Store, operator: Pers
 def test_pages_show_what_the_store_has(store: Store, operator: Person) -> None:
     ids = store.ids
 
-    assert_shows(operator.read("/today"), "1 waiting for approval", "2 quarantined", "1 changed")
+    assert_shows(operator.read("/today"), "1 awaiting approval", "2 quarantined", "1 changed")
     assert {*USERS[:-1]} <= operator.read("/users").page.links.keys()
     assert_shows(operator.read("/user", user="ana"), "ana likes coffee")
     assert_shows(operator.read("/fact", id=ids["old"], user="ana"), f"{ids['new']} replaced it")
@@ -265,7 +265,9 @@ def test_health_page_shows_the_database(store: Store, operator: Person) -> None:
 
     assert f"/{address.rpartition('/')[2]} Server {version.split()[0]} Size " in text
     assert re.search(r"Size [1-9][\d.]* (KiB|MiB) Episodes without a number 0", text)
-    assert f"Takes writes yes A commit survives a crash {'yes' if fsync == 'on' else 'no'}" in text
+    assert (
+        f"Accepts writes yes A commit survives a crash {'yes' if fsync == 'on' else 'no'}" in text
+    )
     hosts, _, shards = text.partition(" Shard Held by Lease ")
     assert re.search(
         rf"/{status['pid']}/\w+ active \d s ago {store.shards} \S+ {status['rules_hash']} ", hosts

@@ -214,8 +214,8 @@ def test_batch_that_awaits_approval_is_waiting(daemon: HttpDaemon, operator: Per
     seen = operator.go("/today")
     reject_all(daemon)
 
-    assert_shows(seen, "1 waiting for approval", firing, "this batch would delete 1 fact")
-    assert "0 waiting for approval" in operator.go("/today").text
+    assert_shows(seen, "1 awaiting approval", firing, "this batch would delete 1 fact")
+    assert "0 awaiting approval" in operator.go("/today").text
 
 
 @pytest.mark.parametrize(

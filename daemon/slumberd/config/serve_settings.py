@@ -50,7 +50,7 @@ class ServeSettings(Form):
         tokens_file: The file of tokens, which ``slumberd token new`` makes lines for. Its mode is
             600. A relative path is relative to $CREDENTIALS_DIRECTORY. null (default) means none.
         console: Whether the daemon serves the web console under ``/console``. People sign in with a
-            token. Default: true.
+            token, or over the socket as an account of the host. Default: true.
         allowed_hosts: Further values of the header ``Host`` that the Model Context Protocol
             answers, such as ``memory.example.com:443``. Default: none but the address.
         allowed_origins: Values of the header ``Origin`` that the Model Context Protocol answers,

@@ -29,7 +29,7 @@ class Advice:
         severity: ``error`` when something does not work, else ``warning``.
         problem: What is wrong, in a sentence without its full stop.
         remedy: What to do.
-        to: The page about it; empty without one.
+        to: The page about it; empty when there is none.
     """
 
     severity: Severity
@@ -81,8 +81,8 @@ def _on_rule(rule: RuleHealth) -> Iterator[Advice]:
         yield Advice(
             "warning",
             f"The rule {status.rule_id} has been due for {status.late_seconds / 60:,.0f} minutes",
-            "Do nothing while its pending episodes become fewer. Else look for a firing that delays"
-            " all others, and give its rule a `timeout`.",
+            "If its pending episodes become fewer, do nothing. Else find the firing that delays all"
+            " others, and give its rule a `timeout`.",
             link("rule", rule=status.rule_id),
         )
     if status.paused:
@@ -118,14 +118,14 @@ def _on_process(health: DaemonHealth) -> Iterator[Advice]:
             "warning",
             _count(health.dropped, "log line was dropped", "log lines were dropped"),
             "The reader of the log was too slow, or its disk is full. Raise RateLimitBurst= of"
-            " journald, or make room. Lines of deltas come later; no other line does.",
+            " journald, or free space. Lines of deltas are written later; other lines are lost.",
         )
     if health.wal_bytes > WAL_BYTES:
         yield Advice(
             "warning",
-            f"The write-ahead logs have {health.wal_bytes / 2**20:,.0f} MiB",
-            "A program has one long read transaction open. `fuser -v` on the databases shows it;"
-            " end it, and the logs shrink with the next writes.",
+            f"The write-ahead logs take {health.wal_bytes / 2**20:,.0f} MiB",
+            "A program keeps a read transaction open. `fuser -v` on the databases shows it. End it;"
+            " the logs shrink with the next writes.",
         )
     if health.loop_lag_seconds > LAG_SECONDS:
         yield Advice(
@@ -164,15 +164,15 @@ def _on_model(model: Answer | None) -> Iterator[Advice]:
         yield Advice(
             "warning",
             f"The budget of the language model for today is spent: {', '.join(spent)}",
-            "Wait until tomorrow UTC, or raise `language_model.budget`. Its episodes wait; other"
-            " rules continue.",
+            "Wait until tomorrow UTC, or raise `language_model.budget`. Rules that need the model"
+            " wait; other rules continue.",
         )
     elif model["problem"]:
         yield Advice(
             "warning",
             f"The language model does not answer: {model['problem']}",
-            "The daemon asks again. Its episodes wait; other rules continue. Look at the server of"
-            " the model, and at `language_model` in the configuration.",
+            "Check the server of the model, and `language_model` in the configuration. The daemon"
+            " asks again. Rules that need the model wait; other rules continue.",
         )
 
 

@@ -22,9 +22,9 @@ PATH = "/change"
 """The path that all forms with changes are sent to."""
 
 LISTED = 200
-"""A preview lists so many changes of facts; it counts all."""
+"""A preview lists at most so many changes of facts, and counts all."""
 
-_SENT = "this form was sent before; open the page again to see what it has changed"
+_SENT = "this form was sent before, or is too old; open its page again to see what has changed"
 
 
 def _same_fields(fields: Fields) -> dict[str, Any]:

@@ -21,7 +21,7 @@ CHANGED: Mapping[str, tuple[str, str]] = {
 
 UNCHANGED: Mapping[str, tuple[str, str]] = {
     "dropped": ("entry would leave the quarantine", "entries would leave the quarantine"),
-    "quarantined": ("episode could not be read", "episodes could not be read"),
+    "quarantined": ("episode would be quarantined", "episodes would be quarantined"),
     "noop": ("claim would change nothing", "claims would change nothing"),
     "filtered": (
         "version would not match the filter of the rule",
@@ -95,7 +95,7 @@ def read_dry_run(answer: Answer, *, most: int) -> DryRun:
 
 
 def describe_counts(counts: Mapping[str, int]) -> list[Count]:
-    """Return counts of facts that would change, in words; those of nothing are left out."""
+    """Return counts of facts that would change, in words; counts of 0 are left out."""
     return [*_describe(counts, CHANGED)]
 
 
@@ -128,7 +128,7 @@ def _notes_on(answer: Answer) -> Iterator[str]:
         if unread := report.get("unread"):
             yield f"The rule {rule} would go on with {unread:,} further rows of the episode log."
         if report.get("unrecorded"):
-            yield f"Some episodes of the rule {rule} wait for a language model."
+            yield f"Some episodes of the rule {rule} wait for the language model."
         if held := report.get("held_batch"):
             yield f"The batch {held['firing_id']} awaits approval: {held['problem']}."
     if still := answer.get("still_quarantined_total"):

@@ -9,7 +9,7 @@ from slumberd.console.visit import Visit
 from slumberd.errors import SlumberdError
 
 MOST = 50
-"""A page says in words what so many rows are about; of further ones it names the facts."""
+"""A page shows the facts of so many rows in words, and the facts of further rows by their ids."""
 
 _MOST_REPLACED = 3
 
@@ -21,10 +21,10 @@ async def add_words(visit: Visit, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
     A row gets ``says``: what the fact says; ``text``: the episode of a fact that is not current;
     ``before``: what the replaced facts say, by id; and ``known``: the facts that have a page. What
-    is not stored is None, or absent.
+    is not stored is None, or is not in ``before``.
 
     Args:
-        visit: Whose visit it is; the person reads only what it may read.
+        visit: The visit of the person, who reads only what its rights allow.
         rows: Changes, as dry runs and firings list them.
     """
     words = _Words(visit)
@@ -81,7 +81,7 @@ class _Words:
     """Reads each fact and each episode once.
 
     Args:
-        visit: Whose visit it is.
+        visit: The visit of the person.
     """
 
     def __init__(self, visit: Visit) -> None:

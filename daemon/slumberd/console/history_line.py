@@ -22,7 +22,7 @@ _FORMS = (
     (timedelta(days=3), "%Y-%m-%d %H:%M"),
     (timedelta.max, "%Y-%m-%d"),
 )
-"""How instants of an axis are written that is shorter than a duration."""
+"""The format of the instants of an axis, for an axis that is shorter than each duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Lane:
     """The line of one value.
 
     Attributes:
-        name: The value, cut to the space that there is.
+        name: The value, cut to fit the space.
         value: The whole value.
         y: Its height.
     """
@@ -171,7 +171,7 @@ class _Axis:
         return round(_LEFT + part * (WIDTH - _RIGHT - _LEFT), 1)
 
     def stroke(self, span: Span, y: int) -> Stroke:
-        """Return the line of a span; it has at least a width that a person sees."""
+        """Return the line of a span; it is at least as wide as a person can see."""
         x1, x2 = self.x(span.begins_at), self.x(span.ends_at or self._high)
         x2 = max(x2, x1 + _LEAST_WIDTH)
         return Stroke(x1, round(x2, 1), y, span.ends_at is None, _say(span))
@@ -189,7 +189,7 @@ class _Axis:
 
 
 def _latest_values(spans: Sequence[Span]) -> tuple[list[Span], int]:
-    """Return the spans of the values that were current last, and how many values have none."""
+    """Return the spans of the values that were current last, and how many values are left out."""
     latest = [*dict.fromkeys(span.value for span in reversed(spans))]
     kept = {*latest[:MOST_LANES]}
     return [span for span in spans if span.value in kept], max(0, len(latest) - MOST_LANES)

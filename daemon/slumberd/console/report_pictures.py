@@ -34,7 +34,7 @@ Address = Callable[[Counts], str]
 
 
 def no_page(_: Counts) -> str:
-    """Return no address, for a file that leads nowhere."""
+    """Return no address, for a file without links."""
     return ""
 
 

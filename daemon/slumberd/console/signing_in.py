@@ -21,8 +21,8 @@ OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 """The hosts of a browser on the same machine, or at the end of a forwarded port."""
 
 _SOCKET = "the unix socket"
-_NOTHING_WRITTEN = "write a token"
-_NO_PEER = "only a browser that reaches the unix socket as localhost needs no token"
+_NOTHING_WRITTEN = "enter a token"
+_NO_PEER = "enter a token: only a browser that reaches the unix socket as localhost needs none"
 
 
 def find_session(request: Request, sessions: Sessions) -> Session | None:
@@ -102,7 +102,7 @@ class SignIn:
 def _peer_of(request: Request) -> Caller | None:
     """Return the user of the unix socket; None on a network, or under a foreign name.
 
-    A foreign page could make its own name mean this machine, and then act as the user.
+    Another site could let its own host name mean this machine, and then act as the user.
     """
     peer: Caller | None = getattr(request.state, "peer", None)
     return peer if request.url.hostname in OWN_NAMES else None

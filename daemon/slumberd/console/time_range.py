@@ -34,7 +34,7 @@ class TimeRange:
         """Return a range that begins on the day of an instant, or before it.
 
         Args:
-            start: The earliest instant that makes sense; one after yesterday counts as yesterday.
+            start: The earliest instant of interest; an instant after yesterday counts as yesterday.
             now: The last instant.
         """
         day = datetime.combine(min(start, now - _DAY).astimezone(UTC), time(), UTC)

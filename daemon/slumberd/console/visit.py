@@ -108,8 +108,8 @@ class Page:
         submit: Answers a form that the page sends; None when it sends none.
         menu: Its name in the menu; empty when the menu does not list it.
         right: What a person needs to find it in the menu. The operations check the rights.
-        own: Whether only a person of one user finds it there, or only one who may name any user;
-            None for both.
+        own: True when only a person of one user finds it there. False when only a person who may
+            name any user does. None when both do.
     """
 
     path: str

@@ -42,8 +42,8 @@ class KeyHistory:
         user: The user of the key.
         agent: Its agent.
         payload: What the fact said whose key it is.
-        valid: What was true, as is known now; the earliest period first.
-        believed: What was held, as the ledger recorded it; the earliest period first.
+        valid: What was true, as slumberd knows now; the earliest period first.
+        believed: What was known, as the ledger recorded it; the earliest period first.
         cut: Whether there are earlier periods.
     """
 
@@ -97,7 +97,7 @@ def _by_beginning(period: ValuePeriod) -> tuple[datetime, str]:
 def valid_periods(
     known_state: KnownState, key: str, *, most: int
 ) -> tuple[list[ValuePeriod], bool]:
-    """Return what was true of a key, as is known now, and whether earlier instants are left out.
+    """Return what was true of a key, as known now, and whether earlier instants are left out.
 
     Args:
         known_state: Holds the key in full. Its heads are of the last instant afterwards.
@@ -116,7 +116,7 @@ def valid_periods(
 
 
 def believed_periods(states: Iterable[tuple[datetime, KnownState]], key: str) -> list[ValuePeriod]:
-    """Return what was held of a key.
+    """Return what was known of a key.
 
     Args:
         states: The instants of the firings that changed the key, and the state after each.

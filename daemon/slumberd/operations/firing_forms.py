@@ -103,7 +103,7 @@ class DeltasForm(ScopedForm):
     Attributes:
         firing: The firing.
         after: Only rows after this number.
-        limit: At most this many rows are looked at.
+        limit: At most this many rows are read.
     """
 
     firing: Name
@@ -143,7 +143,7 @@ class KnownFiring(Result):
         firing_id: Its id.
         rule_id: The rule; edits, undos and erasures have ids that begin with ``@``.
         at: When.
-        trigger: Why it fired.
+        trigger: What started it, such as ``cron`` or ``manual``.
         by: Who requested it; empty for a cadence.
         reason: Why it was requested; empty when no reason was given.
         counts: What it did.

@@ -13,7 +13,7 @@ class HistoryForm(ScopedForm):
 
     Attributes:
         id: The fact.
-        limit: At most so many periods of each clock, the latest ones.
+        limit: At most this many periods of each clock, the latest ones.
     """
 
     id: Name
@@ -25,7 +25,7 @@ class Period(Result):
 
     Attributes:
         fact_id: The fact.
-        payload: ``subject``, ``predicate``, ``object``, and what else the fact held.
+        payload: ``subject``, ``predicate``, ``object``, and the other fields of the fact.
         begins_at: When it became current.
         ends_at: When it ceased to be current; None when it is current now.
     """
@@ -44,8 +44,8 @@ class FactHistory(Result):
         user: Whose it is.
         agent: Who knows it.
         payload: What the fact says, or said last.
-        valid: What was true, as is known now; the earliest period first.
-        believed: What was held, as the ledger recorded it; the earliest period first.
+        valid: What was true, as slumberd knows now; the earliest period first.
+        believed: What was known, as the ledger recorded it; the earliest period first.
         cut: Whether there are earlier periods.
     """
 

@@ -30,9 +30,9 @@ class ReportForm(ScopedForm):
     """The request ``report``: how far back.
 
     Attributes:
-        days: From so many days before now on.
-        since: From this instant on instead, at most 366 days before `until`.
-        until: Only before this instant; by default now. It needs `since`.
+        days: The report begins so many days before now.
+        since: The report begins at this instant instead, at most 366 days before `until`.
+        until: The report ends before this instant; by default now. It needs `since`.
         largest_by: What the largest batches have the most of: changes of ``facts``, or
             ``quarantined``, ``marked`` or ``unmarked`` episodes.
         limit: At most this many users, and at most this many of the largest batches.
@@ -93,7 +93,7 @@ class ScopeReport(Result):
     """What changed in one user's memory, or in the memory of all users.
 
     Attributes:
-        since: From this instant on.
+        since: The first instant of the report.
         batches: How many batches there were; of one user, those with rows of the user.
         changes: How much changed.
         rules: How much each rule changed. Manual edits, undos and erasures have rule ids that begin
@@ -104,8 +104,8 @@ class ScopeReport(Result):
             with agents in several shards may count more than once.
         largest: The batches with the most changes of facts, or with the most of what `largest_by`
             names, the largest first. Batches that have none are left out.
-        days: Each day of the time, the oldest first. The first one may be cut by `since`, and the
-            last one by `until`.
+        days: Each day of the report, the oldest first. The first day begins at `since`, and the
+            last one ends at `until`.
     """
 
     since: datetime

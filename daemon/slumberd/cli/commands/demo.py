@@ -55,15 +55,15 @@ def demo(
         Path | None, typer.Option(metavar="DIR", help="Keep all files in this new directory.")
     ] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Then serve the web console of the story.")
+        bool, typer.Option("--serve", help="Then show the story in the web console.")
     ] = False,
 ) -> None:
     """Show the path on a small story: episodes, a firing, facts, and the audit.
 
     The command needs no set-up. It leaves no files behind, unless --keep is given.
 
-    With --serve, a daemon then serves the web console, to this machine only, until Ctrl-C. The
-    command prints its address, and a token to sign in with.
+    With --serve, a daemon then serves the web console until Ctrl-C. Only programs of this machine
+    can connect. The command prints the address, and a token to sign in with.
     """
     with _directory(keep) as directory:
         config = sample.write_files(directory)

@@ -64,9 +64,9 @@ def report(
     `slumberd undo` takes one back. The report also lists the batches that await approval.
 
     With --html, the command writes one file that a browser shows without a daemon and without a
-    network: pictures and tables of the days, the largest changes, the rules that are late, and the
-    quarantine. Of a database with several shards, the file sums up all of them. The option needs
-    the extra `serve`.
+    network. It has pictures and tables of the days, the largest changes, the rules that are late,
+    and the quarantine. For a database with several shards, it sums up all of them. The option
+    needs the extra `serve`.
     """
     settings = settings_of(config, state_dir)
     if html is not None:

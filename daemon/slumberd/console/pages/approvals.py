@@ -14,7 +14,7 @@ from slumberd.operations.caller import Right
 async def show(visit: Visit) -> Shown:
     """Show the batches, and what one of them would do.
 
-    A dry run takes the place of a firing, so the page makes one only for the batch that the person
+    A dry run costs as much as a firing, so the page makes one only for the batch that the person
     asks about.
     """
     visit.caller.require(Right.OPERATE)

@@ -16,7 +16,7 @@ _UNDO = "@undo@"
 
 
 def _firings_of(_: Fields, answer: Answer) -> str:
-    """Return the page of the run that an answer tells of; else the page of all firings."""
+    """Return the page of the run that an answer names; else the page of all firings."""
     return link("firings", run=answer.get("run"))
 
 
@@ -68,7 +68,7 @@ def _backfill_sentence(fields: Fields) -> str:
 
 
 def _decided(_: Fields, answer: Answer) -> str:
-    """Return the page of the run that applied a batch; else the page of what awaits approval."""
+    """Return the page of the run that applied a batch; else the page of approvals."""
     run = answer["run"]
     return link("approvals") if run is None else link("firings", run=run)
 
@@ -174,7 +174,7 @@ CHANGES: Mapping[str, Change] = {
         fixed={"approve": True},
         sentence=lambda fields: (
             f"You ask to approve the batch {fields['firing']}: its rule fires now, without the"
-            " limit on deletions for this batch."
+            " deletion limit for this batch."
         ),
         back=back_to("approvals", "firing"),
         done=_decided,
@@ -194,7 +194,7 @@ CHANGES: Mapping[str, Change] = {
     ),
     "retry": Change(
         operation="retry",
-        title="Retry what is in quarantine",
+        title="Read quarantined episodes again",
         button="Read again",
         takes=("rule", "episode"),
         read=_read_entries,
@@ -204,7 +204,7 @@ CHANGES: Mapping[str, Change] = {
     ),
     "drop": Change(
         operation="drop",
-        title="Drop what is in quarantine",
+        title="Drop entries of the quarantine",
         button="Drop from the quarantine",
         takes=("rule", "episode"),
         read=_read_dropped,

@@ -1,4 +1,4 @@
-"""The page of one episode: what it says, and what became of it under each rule."""
+"""The page of one episode: what it says, and what each rule did with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import NoInputError
 from slumberd.operations.caller import Right
 
-_UNKNOWN = "no episode of that id is stored in this scope"
+_UNKNOWN = "this scope has no episode with that id"
 
 
 async def show(visit: Visit) -> Shown:

@@ -23,13 +23,10 @@ MOST_LISTED = 200
 """A page lists so many facts that are current again; the certificate has all of them."""
 
 MOST_DOWNLOADED = 1_500_000
-"""Browsers save no longer certificate from an address; a longer one is only shown."""
+"""Browsers cannot save a longer text from an address. A longer certificate is only shown."""
 
-_SENT = "this form was sent before; ask for a new plan to see what is left to erase"
-_STALE = (
-    "Nothing was erased: what is stored of this scope has changed since you saw the plan. "
-    "This is the new plan."
-)
+_SENT = "this form was sent before, or is too old; ask for a new plan to see what is left to erase"
+_STALE = "Nothing was erased: the scope has changed since you saw the plan. This is the new plan."
 _MISSING = "is missing"
 
 _ROWS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -144,7 +141,7 @@ def _certificate(answer: Answer) -> View:
 
 
 def _erased(answer: Answer) -> dict[str, Any]:
-    """Return what plan and certificate show alike."""
+    """Return what both a plan and a certificate show."""
     return {
         "answer": answer,
         "rows": [*_describe_rows(answer["rows"])],
@@ -154,7 +151,7 @@ def _erased(answer: Answer) -> dict[str, Any]:
 
 
 def _describe_rows(rows: Mapping[str, Mapping[str, int]]) -> Iterator[ErasedRows]:
-    """Yield how many rows are erased, in words; those of no kind are left out."""
+    """Yield how many rows are erased, in words; kinds without rows are left out."""
     for store in _ROWS:
         for table, number in rows.get(store, {}).items():
             one, more = _ROWS[store].get(table, (table, table))

@@ -1,4 +1,4 @@
-"""The page of one fact: why it is held, where it comes from, and the history of its key."""
+"""The page of one fact: why it is current, where it comes from, and the history of its key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def show(visit: Visit) -> Shown:
 async def _read_near(
     visit: Visit, near: Iterable[Mapping[str, Any]], user: str
 ) -> list[dict[str, Any]]:
-    """Return the similar facts, with what they say; nothing is said of one that is not current."""
+    """Return the similar facts, with what they say; one that is not current has no payload."""
     found = []
     for one in near:
         facts = (await visit.ask("facts", id=one["fact_id"], user=user, limit=1))["facts"]
@@ -61,8 +61,16 @@ def _histories(visit: Visit, history: Mapping[str, Any]) -> list[dict[str, Any]]
     """Return the history by each clock, with its picture."""
     now = visit.served.clock.now()
     clocks = (
-        ("valid", "What was true", "As is known now, by the instants of what was said."),
-        ("believed", "What was held", "By the instants at which the ledger recorded it."),
+        (
+            "valid",
+            "What was true",
+            "A period begins when it was said, as slumberd knows now.",
+        ),
+        (
+            "believed",
+            "What was known",
+            "A period begins when slumberd learned the value.",
+        ),
     )
     return [
         {

@@ -1,4 +1,4 @@
-"""The page of what could not be read."""
+"""The page of the quarantine."""
 
 from __future__ import annotations
 

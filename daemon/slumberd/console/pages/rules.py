@@ -65,7 +65,7 @@ async def _try(visit: Visit, asked: str) -> Answer:
 
     Raises:
         FilterError: The rule's filter must not run, or ran over its time limit.
-        UsageError: The rule is unknown, or the period is none.
+        UsageError: The rule is unknown, or the period is invalid.
     """
     rule = visit.need("rule")
     if asked == "fire":

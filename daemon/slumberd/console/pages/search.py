@@ -95,7 +95,7 @@ def _context_of(visit: Visit) -> dict[str, Any]:
 
 
 def _number(visit: Visit, name: str, read: type[int] | type[float]) -> dict[str, Any]:
-    """Return a number that the form has; another text as it is, for the operation to refuse."""
+    """Return a number that the form has; another text as it is, which the operation refuses."""
     text = visit.fields.get(name)
     if text is None:
         return {}
@@ -108,9 +108,9 @@ def _number(visit: Visit, name: str, read: type[int] | type[float]) -> dict[str,
 def _find_mistakes(visit: Visit) -> Iterator[tuple[str, str]]:
     """Yield the mistakes of the form, each with the name of its field."""
     if "q" not in visit.fields:
-        yield "q", "write a question"
+        yield "q", "enter a question"
     if visit.caller.user is None and "user" not in visit.fields:
-        yield "user", "name a user"
+        yield "user", "enter a user"
     requests: tuple[tuple[type[RequestForm], dict[str, Any]], ...] = (
         (RecallForm, _recall_of(visit)),
         (ContextForm, _context_of(visit)),

@@ -71,8 +71,8 @@ async def _sliders(
 ) -> list[dict[str, Any]]:
     """Return the two sliders.
 
-    That of what was held begins at the first row of the ledger. That of what was true begins at the
-    earliest claim that the page has read. An exact instant before both makes them longer.
+    The slider of what was known begins at the first row of the ledger. The slider of what was true
+    begins at the earliest claim that the page has read. An earlier instant makes a slider longer.
     """
     now = visit.served.clock.now()
     promoted = [_instant(fact["pinned_at"]) for fact in facts]
@@ -81,7 +81,7 @@ async def _sliders(
     said += [_instant(episode["timestamp"]) for episode in episodes]
     begins = {"valid_at": min([first, *said]), "believed_at": first}
     found = []
-    for name, label in (("valid_at", "What was true"), ("believed_at", "What was held")):
+    for name, label in (("valid_at", "What was true"), ("believed_at", "What was known")):
         at = instants[name]
         over = TimeRange.between(min(begins[name], at or now), now)
         place = over.place_of(at)

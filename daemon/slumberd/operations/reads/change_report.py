@@ -1,4 +1,4 @@
-"""Sum up what a ledger's rows changed: per rule, per user, per day, and the largest batches."""
+"""Sum up what a ledger's rows changed by rule, user and day, and find the largest batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what operators look through: the users, and the quarantine."""
+"""Run the operations that list the users and the quarantine, for operators."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from slumberd.operations.memory_forms import MOST
 from slumberd.operations.reads.change_report import PAGE_ROWS, ChangeCounter, ChangeReport
 
 _TIMES = 4
-"""How many lengths of time are kept; the one that was not asked for longest is dropped."""
+"""So many lengths of time are kept; a further one replaces the least recently used."""
 
 
 class _RecentTime:
@@ -27,7 +27,7 @@ class _RecentTime:
         self._start(0)
 
     def _start(self, after: int) -> None:
-        """Begin anew, after a row."""
+        """Start again, after a row."""
         self._counter = ChangeCounter(2 * MOST)
         self._after = self._last = after
         self._erasure: int | None = None

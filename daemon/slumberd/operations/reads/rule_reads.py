@@ -1,4 +1,4 @@
-"""Read how far the rules in force are, when they fire next, and what their filters select."""
+"""Read what the rules in force have read, when they fire next, and what their filters select."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RuleReads:
         return dict([typed_handler(table.RULES, self.rules)])
 
     async def rules(self, request: forms.LoadedRulesForm, _: Caller) -> Answer:
-        """Return how far rules are, and when they fire next.
+        """Return what rules have read, and when they fire next.
 
         Raises:
             UsageError: A rule is unknown.
