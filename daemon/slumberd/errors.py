@@ -93,7 +93,7 @@ class SlumberdError(Exception):
 
 
 class UsageError(SlumberdError):
-    """A request to the command line or the library is impossible."""
+    """A request is not possible as it is."""
 
     exit_code = 64
 

@@ -52,7 +52,10 @@ _KEPT = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 1_000
 _FAILED = "the daemon failed, which is a bug; see its log"
-_FOREIGN = ("the form", "comes from another site, or from a session that has ended")
+_FOREIGN = (
+    "the form",
+    "comes from another site, or from a session that has ended; open its page again, and send it",
+)
 
 _log = structlog.get_logger("slumberd")
 

@@ -44,5 +44,5 @@ PAGES = (
 
 
 def start_of(caller: Caller) -> str:
-    """Return the page that a person sees first."""
-    return "today" if caller.user is None or Right.READ in caller.rights else "search"
+    """Return the page that a person sees first: the first one in the person's menu."""
+    return next((page.path for page in PAGES if page.is_in_menu_of(caller)), "/search")

@@ -16,7 +16,7 @@ from slumberd.console.report_pictures import (
     growth_of,
     sum_days,
 )
-from slumberd.console.visit import Shown, View, Visit
+from slumberd.console.visit import Redirect, Shown, View, Visit
 from slumberd.operations.caller import Right
 
 MOST_DAYS = 366
@@ -90,9 +90,10 @@ def _start_of(day: date) -> datetime:
 async def show(visit: Visit) -> Shown:
     """Show the report of the last day, or of more days."""
     days = max(1, min(visit.number("days", 1), MOST_DAYS))
-    user = visit.fields.get("user")
+    user, own, operates = visit.fields.get("user"), visit.caller.user, visit.may(Right.OPERATE)
+    if not (user or own or operates):
+        return Redirect(link("users"))  # only operators see the report of all users
     report = await visit.ask("report", days=days, user=user, limit=_LISTED)
-    operates, own = visit.may(Right.OPERATE), visit.caller.user
     pictured = report
     # The report of one user reads all rows of its time, so it stays as short as it was asked.
     if days < _PICTURE_DAYS and user is None and own is None:
