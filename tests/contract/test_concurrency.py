@@ -221,16 +221,25 @@ def test_process_ends_without_closing_its_store(tmp_path: Path) -> None:
 
 
 def interrupt_the_waiting_call() -> None:
-    """Send SIGINT when the main thread waits for the portal: nothing else may be interrupted."""
+    """Send SIGINT when the main thread waits for the portal: nothing else may be interrupted.
+
+    A signal that comes just before the thread sleeps would not wake it. So the thread must be at
+    the same instruction twice.
+    """
     main = threading.main_thread().ident
     assert main is not None
+    places: list[tuple[str, int]] = []
 
     def is_waiting() -> bool:
-        calls = [frame.f_code for frame, _ in walk_stack(sys._current_frames()[main])]
-        return any(call.co_filename == portal.__file__ for call in calls)
+        frame = sys._current_frames()[main]
+        calls = [each.f_code for each, _ in walk_stack(frame)]
+        if not any(call.co_filename == portal.__file__ for call in calls):
+            return False
+        places.append((frame.f_code.co_name, frame.f_lasti))
+        return places[-1][0] == "wait" and places[-2:-1] == places[-1:]
 
     wait_until(is_waiting)
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def test_store_works_on_after_an_interrupted_call(tmp_path: Path) -> None:
