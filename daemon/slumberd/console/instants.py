@@ -8,15 +8,15 @@ from slumberd.console.links import Fields
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 
-EARLIEST, LATEST = -(2**62), 2**62
+_BEFORE_ALL, _AFTER_ALL = -(2**62), 2**62
 """Microseconds around 1970 that no episode reaches."""
 
 NEED = "an instant with an offset is needed, such as 2026-03-01T00:00:00Z"
 """What to write in a field for an instant."""
 
 
-def read_instant(fields: Fields, name: str) -> int:
-    """Return the instant in a field, in microseconds since 1970 UTC.
+def read_microseconds(fields: Fields, name: str) -> int:
+    """Return the instant in a field as microseconds since 1970 UTC.
 
     A date alone is its first moment in UTC, as on the command line.
 
@@ -49,8 +49,8 @@ def read_period(fields: Fields) -> list[int] | None:
     """
     if "from" not in fields and "to" not in fields:
         return None
-    begin = read_instant(fields, "from") if "from" in fields else EARLIEST
-    end = read_instant(fields, "to") if "to" in fields else LATEST
+    begin = read_microseconds(fields, "from") if "from" in fields else _BEFORE_ALL
+    end = read_microseconds(fields, "to") if "to" in fields else _AFTER_ALL
     if begin >= end:
         raise UsageError("to: an instant after the first one is needed")
     return [begin, end]

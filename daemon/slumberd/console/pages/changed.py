@@ -12,6 +12,7 @@ from typing import Any
 from slumberd.console.fact_words import add_words
 from slumberd.console.links import link
 from slumberd.console.report_pictures import ROWS, Counts, Report
+from slumberd.console.time_range import read_instant
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import UsageError
 from slumberd.model.stages import MARK_IDS
@@ -116,29 +117,12 @@ def _read_fields(visit: Visit, now: datetime) -> _Asked:
     if counted is not None and counted not in COUNTED:
         raise UsageError(f"counted: {counted[:40]!r} is none of {', '.join(COUNTED)}")
     return _Asked(
-        since=_instant_of(visit, "since", now - timedelta(days=1)),
-        until=_instant_of(visit, "until", now + timedelta(seconds=1)),
+        since=read_instant("since", visit.fields.get("since")) or now - timedelta(days=1),
+        until=read_instant("until", visit.fields.get("until")) or now + timedelta(seconds=1),
         counted=counted,
         rule=visit.fields.get("rule"),
         user=visit.fields.get("user"),
     )
-
-
-def _instant_of(visit: Visit, name: str, default: datetime) -> datetime:
-    """Return a field that is an instant or a day; without an offset, it is in UTC.
-
-    Raises:
-        UsageError: It is another text.
-    """
-    text = visit.fields.get(name)
-    if text is None:
-        return default
-    try:
-        at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        problem = f"{text[:40]!r} is not an instant; write 2026-03-01 or 2026-03-01T12:00:00Z"
-        raise UsageError(f"{name}: {problem}") from None
 
 
 async def _read_report(visit: Visit, asked: _Asked, now: datetime) -> Report:

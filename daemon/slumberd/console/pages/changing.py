@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slumberd.console.changes import Change, back_to, submit_change
-from slumberd.console.instants import read_instant, read_period
+from slumberd.console.instants import read_microseconds, read_period
 from slumberd.console.links import Fields, link
 from slumberd.console.typed_values import read_value
 from slumberd.console.visit import Redirect, Shown, Visit
@@ -40,7 +40,7 @@ def _undoing_firing(_: Fields, answer: Answer) -> str:
 
 def _read_since(fields: Fields) -> dict[str, Any]:
     """Return a rule, and an instant in microseconds."""
-    return {"rule": fields["rule"], "since": read_instant(fields, "since")}
+    return {"rule": fields["rule"], "since": read_microseconds(fields, "since")}
 
 
 # Backfilling
