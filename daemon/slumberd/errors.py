@@ -93,7 +93,7 @@ class SlumberdError(Exception):
 
 
 class UsageError(SlumberdError):
-    """A request is not possible as it is."""
+    """A request is wrong, or impossible."""
 
     exit_code = 64
 
