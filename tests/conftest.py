@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.catalogue_check import problems_of_log_files, watched
-from tests.support.sample_sizes import use_full_samples
+from tests.support.sample_sizes import use_samples_of
 
 pytest_plugins = [
     "tests.support.ledger_fixtures",
@@ -22,43 +22,60 @@ settings.register_profile("slumberd", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("slumberd")
 
-LEFT_OUT = ("slow", "timing")
-"""The markers of tests that run only with ``--all``."""
+TIERS = ("default", "all", "nightly")
+"""The tiers of the tests. Each contains the ones before it; an option chooses it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Define ``--all``."""
-    parser.addoption(
-        "--all", action="store_true", help="also run the tests that are marked slow or timing"
-    )
+    """Define ``--all`` and ``--nightly``."""
+    parser.addoption("--all", action="store_true", help="also run what CI runs: slow tests, too")
+    parser.addoption("--nightly", action="store_true", help="run all tests, with long samples")
+
+
+def chosen_tier(config: pytest.Config) -> str:
+    """Return the tier that the options choose."""
+    if config.getoption("--nightly"):
+        return "nightly"
+    return "all" if config.getoption("--all") else "default"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let tests try all of their samples with ``--all``, in each worker."""
-    if config.getoption("--all"):
-        use_full_samples()
+    """Let tests try as many examples as their tier says, in each worker."""
+    use_samples_of(chosen_tier(config))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Return a line that says whether tests are left out."""
-    if config.getoption("--all"):
-        return "all tests run, slow ones too"
-    return f"tests marked {' or '.join(LEFT_OUT)} are left out; --all runs them"
+    """Return a line that says which tests are left out."""
+    return {
+        "default": "the default tests run; --all runs more, --nightly runs every test",
+        "all": "the tests of CI run; --nightly runs every test",
+        "nightly": "every test runs",
+    }[chosen_tier(config)]
+
+
+def tier_of(item: pytest.Item) -> str:
+    """Return the first tier that has a test."""
+    if item.get_closest_marker("nightly"):
+        return "nightly"
+    if any(map(item.get_closest_marker, ("slow", "timing"))):
+        return "all"
+    if runs_on_a_database(item) and not item.get_closest_marker("database_path"):
+        return "all"
+    return "default"
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow and timing tests, unless ``--all`` asks for them."""
-    for item in items:
-        if item.get_closest_marker("files_first") and runs_on_a_database(item):
-            item.add_marker("slow")
-    if config.getoption("--all"):
-        return
+    """Leave out the tests of later tiers than the chosen one."""
+    last = TIERS.index(chosen_tier(config))
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        chosen[any(map(item.get_closest_marker, LEFT_OUT))].append(item)
-    config.hook.pytest_deselected(items=chosen[True])
-    items[:] = chosen[False]
+        tier = tier_of(item)
+        if tier == "all":
+            item.add_marker("slow")  # `-m slow` selects what `--all` adds
+        chosen[TIERS.index(tier) <= last].append(item)
+    config.hook.pytest_deselected(items=chosen[False])
+    items[:] = chosen[True]
 
 
 def runs_on_a_database(item: pytest.Item) -> bool:

@@ -1,4 +1,4 @@
-"""Some tests run by default, and others only with ``--all``."""
+"""The options choose a tier of the tests: the default tests, those of CI, or all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LEFT_OUT
+from tests.conftest import tier_of
 
 pytestmark = pytest.mark.unit
 
@@ -16,6 +16,9 @@ MARKED = """
 import pytest
 
 from tests.support.sample_sizes import amount
+
+@pytest.mark.nightly
+def test_nightly(): pass
 
 @pytest.mark.slow
 def test_slow(): pass
@@ -25,44 +28,54 @@ def test_timing(): pass
 
 def test_quick(): pass
 
-@pytest.mark.files_first
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_of(engine): pass
 
-@pytest.mark.parametrize("number", range(amount(1, full=3)))
+@pytest.mark.database_path
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_path(engine): pass
+
+@pytest.mark.parametrize("number", range(amount(3, full=5)))
 def test_sampled(number): pass
 """
+DEFAULT = ["test_quick", "test_of[sqlite]", "test_path[postgres]", "test_sampled[0]"]
+ALL = [
+    *("test_slow", "test_timing", "test_quick", "test_of[sqlite]", "test_of[postgres]"),
+    *("test_path[postgres]", "test_sampled[0]", "test_sampled[1]", "test_sampled[2]"),
+]
+NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
 
 
-def collect(folder: Path, *options: str) -> list[str]:
-    """Return the names of the tests that pytest would run of `MARKED`."""
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param([], DEFAULT, id="default"),
+        pytest.param(["--all"], ALL, id="all"),
+        pytest.param(["--nightly"], NIGHTLY, id="nightly"),
+        pytest.param(
+            ["--all", "-m", "slow"],
+            ["test_slow", "test_timing", "test_of[postgres]"],
+            id="what all adds",
+        ),
+    ],
+)
+def test_option_chooses_the_tests_and_their_samples(
+    tmp_path: Path, options: list[str], expected: list[str]
+) -> None:
     root = Path(__file__).parents[1]
-    file = folder / "test_marked.py"
+    file = tmp_path / "test_marked.py"
     file.write_text(MARKED)
     plugins = ("-p", "tests.conftest", "-c", str(root / "pyproject.toml"), "--noconftest")
+
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *options, str(file)],
         cwd=root, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
+
+    assert [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line] == expected
 
 
-def test_default_run_leaves_out_slow_and_timing_tests(tmp_path: Path) -> None:
-    assert collect(tmp_path) == ["test_quick", "test_of[sqlite]", "test_sampled[0]"]
+def test_run_without_an_option_has_no_test_of_a_later_tier(request: pytest.FixtureRequest) -> None:
+    later = [item.nodeid for item in request.session.items if tier_of(item) != "default"]
 
-
-def test_option_all_runs_every_test_with_full_samples(tmp_path: Path) -> None:
-    sampled = [f"test_sampled[{n}]" for n in range(3)]
-    first = ["test_slow", "test_timing", "test_quick", "test_of[sqlite]", "test_of[postgres]"]
-
-    assert collect(tmp_path, "--all") == [*first, *sampled]
-
-
-def test_this_run_has_no_slow_or_timing_test_without_the_option_all(
-    request: pytest.FixtureRequest,
-) -> None:
-    marked = [
-        item.nodeid for item in request.session.items if any(map(item.get_closest_marker, LEFT_OUT))
-    ]
-
-    assert request.config.getoption("--all") or marked == []
+    assert request.config.getoption("--all") or request.config.getoption("--nightly") or not later

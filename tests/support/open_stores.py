@@ -24,7 +24,13 @@ from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.providers import AnyFactStore, AnyMemoryStore, Provider, SQLiteProvider
+from tests.support.providers import (
+    AnyFactStore,
+    AnyMemoryStore,
+    Provider,
+    SQLiteProvider,
+    copy_empty_files,
+)
 
 
 @dataclass
@@ -65,6 +71,8 @@ async def open_stores(
     comparer: Callable[[], TextComparer] | None = None,
 ) -> AsyncIterator[OpenStores]:
     """Open the stores of a provider, or those in the files of a folder."""
+    if isinstance(place, Path):
+        copy_empty_files(place)
     provider = SQLiteProvider(place) if isinstance(place, Path) else place
     async with (
         provider.memory(clock=clock, embedding=embedding) as memory,

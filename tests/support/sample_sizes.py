@@ -1,17 +1,27 @@
-"""The number of samples of a test: few in the default run, more with ``--all``."""
+"""How many examples a test tries: few by default, more with ``--all``, most ``--nightly``."""
 
 from __future__ import annotations
 
+_FEWER = 3
+"""How many times fewer examples the default run tries than ``--all``."""
+
 
 class _Run:
-    everything = False
+    tier = "default"
 
 
-def use_full_samples() -> None:
-    """Let `amount` return the full numbers; called before test modules are imported."""
-    _Run.everything = True
+def use_samples_of(tier: str) -> None:
+    """Let `amount` return the numbers of a tier; called before test modules are imported."""
+    _Run.tier = tier
 
 
 def amount(sample: int, *, full: int) -> int:
-    """Return how many examples a test tries: the full number with ``--all``."""
-    return full if _Run.everything else sample
+    """Return how many examples a test tries.
+
+    Args:
+        sample: With ``--all``. The default run tries a third of them, and at least one.
+        full: With ``--nightly``.
+    """
+    if _Run.tier == "nightly":
+        return full
+    return sample if _Run.tier == "all" else max(1, sample // _FEWER)

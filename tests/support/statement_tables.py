@@ -18,8 +18,9 @@ import orjson
 from slumberd.sql_statements import statements
 from slumberd.storage.engine import Row
 from slumberd.storage.sqlite.session import SQLiteSession
+from tests.support.sample_sizes import amount
 
-SEEDS = range(4)
+SEEDS = range(amount(4, full=4))
 RULES = ["a", "b", "c", "@undo", "@quarantine", "@erasure"]
 FACTS = ["f1", "f2", "f3", "f4", "f5", "f6", "@/m1", "@/m2", "@x/m3", "f1#1", "f1#12"]
 KEYS = [f"k{number}" for number in range(1, 10)]

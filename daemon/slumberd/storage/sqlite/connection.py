@@ -24,7 +24,7 @@ from slumberd.errors import (
 from slumberd.file_modes import create_file, make_directory
 from slumberd.storage.engine import Mangled
 
-Synchronous = Literal["normal", "full"]
+Synchronous = Literal["off", "normal", "full"]
 Access = Literal["write", "read"]
 
 _LOG_SIZE_LIMIT = 64 * 2**20
@@ -47,7 +47,8 @@ class Pragmas:
     """How a connection is set up.
 
     Attributes:
-        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
+        synchronous: ``off`` and ``normal`` survive any crash of the process, ``full`` a power cut
+            too. After a power cut, a file with ``off`` may be damaged.
         busy_seconds: How long a statement waits for another process's lock.
         cache_mebibytes: Page cache of the connection.
         log_pages: How long the write-ahead log grows before a commit moves it into the database.
