@@ -59,9 +59,8 @@ def tier_of(item: pytest.Item) -> str:
         return "nightly"
     if any(map(item.get_closest_marker, ("slow", "timing"))):
         return "all"
-    if runs_on_a_database(item) and not item.get_closest_marker("database_path"):
-        return "all"
-    return "default"
+    is_costly = item.get_closest_marker("acceptance") or runs_on_a_database(item)
+    return "all" if is_costly and not item.get_closest_marker("path") else "default"
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left

@@ -26,12 +26,15 @@ def test_slow(): pass
 @pytest.mark.timing
 def test_timing(): pass
 
+@pytest.mark.acceptance
+def test_command(): pass
+
 def test_quick(): pass
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_of(engine): pass
 
-@pytest.mark.database_path
+@pytest.mark.path
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_path(engine): pass
 
@@ -40,8 +43,14 @@ def test_sampled(number): pass
 """
 DEFAULT = ["test_quick", "test_of[sqlite]", "test_path[postgres]", "test_sampled[0]"]
 ALL = [
-    *("test_slow", "test_timing", "test_quick", "test_of[sqlite]", "test_of[postgres]"),
-    *("test_path[postgres]", "test_sampled[0]", "test_sampled[1]", "test_sampled[2]"),
+    *("test_slow", "test_timing", "test_command", "test_quick", "test_of[sqlite]"),
+    *(
+        "test_of[postgres]",
+        "test_path[postgres]",
+        "test_sampled[0]",
+        "test_sampled[1]",
+        "test_sampled[2]",
+    ),
 ]
 NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
 
@@ -54,7 +63,7 @@ NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
         pytest.param(["--nightly"], NIGHTLY, id="nightly"),
         pytest.param(
             ["--all", "-m", "slow"],
-            ["test_slow", "test_timing", "test_of[postgres]"],
+            ["test_slow", "test_timing", "test_command", "test_of[postgres]"],
             id="what all adds",
         ),
     ],

@@ -21,7 +21,7 @@ from tests.support.builders import at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 NAME = "python:cafe:find"
 TEXTS = {"e1": "Ada drinks tea", "e2": "Ada drinks lava", "e3": "Hello"}

@@ -22,7 +22,7 @@ from tests.support.fakes import FakeComparer
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 DAY = 86_400.0
 

@@ -26,7 +26,7 @@ from tests.support.fakes import FakeClock
 from tests.support.model_server import Reply, completion
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 MODEL = model_summariser("tiny", "Be kind.", {"temperature": 0})
 

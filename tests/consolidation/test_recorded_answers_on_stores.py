@@ -23,7 +23,7 @@ from tests.support.builders import START, triple
 from tests.support.model_server import Reply, completion, stated, triples
 from tests.support.providers import NewStores, Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 RULE = asking()
 DOWN = Reply(500, b"down")

@@ -23,7 +23,7 @@ from tests.support.builders import START, at, episode, rule, triple, version
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 OSLO = {"subject": "ada", "predicate": "lives_in", "object": "Oslo"}
 TEA = {"subject": "ada", "predicate": "likes", "object": "tea"}

@@ -33,7 +33,7 @@ from tests.support.jumping_time import run_without_waiting
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 ANYTHING = FactPattern()
 TEA = row("alice", "likes", "tea", triple_id="t1")

@@ -21,7 +21,7 @@ from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 ME = Caller.of_user(7, 7)
 WHY = 'the rule "drinks" was wrong,\nso {"run":"r","undoes":"all@1"}'

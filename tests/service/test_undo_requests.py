@@ -14,7 +14,7 @@ from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
-pytestmark = [pytest.mark.integration, pytest.mark.files_first]
+pytestmark = pytest.mark.integration
 
 LATER = at(99)
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.interpreters import find_python
+
 VERSION = "0.8.0"
 PYTHON = "3.13"
 PATIENCE_SECONDS = 600
@@ -41,20 +43,10 @@ def interpreter() -> str:
     Raises:
         NoStargraphError: There is none.
     """
-    home = Path.home()
-    found = [shutil.which(f"python{PYTHON}"), *home.glob(f".pyenv/versions/{PYTHON}.*/bin/python")]
-    found += [*home.glob(f".local/share/uv/python/cpython-{PYTHON}.*/bin/python{PYTHON}")]
-    # A version manager may put a script on PATH that does not run, so each candidate is run.
-    usable = [str(path) for path in found if path and _runs(str(path))]
-    if not usable:
+    python = find_python(PYTHON)
+    if python is None:
         raise NoStargraphError(f"no python{PYTHON} here")
-    return usable[0]
-
-
-def _runs(python: str) -> bool:
-    command = [python, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() == PYTHON
+    return python
 
 
 def environment() -> Path:
