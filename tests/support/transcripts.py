@@ -144,7 +144,8 @@ class Hook:
     def run_on(self, event: bytes, *program: str) -> subprocess.CompletedProcess[str]:
         """Run the hook on an event; `program` replaces the words before its own."""
         command = [*(program or (sys.executable, "-c", PATIENT)), *self.words]
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
+        ours = ("SLUMBERD_", "PYTHONUNBUFFERED")  # the latter hides what Python cannot flush
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         done = subprocess.run(command, input=event, capture_output=True, env=environ)
         output, errors = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in errors, errors
