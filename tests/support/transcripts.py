@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 CLAUDE_CODE, CODEX = "claude-code", "codex"
 PATIENT = (
-    "import sys; from slumberd.hooks import command; command.MOST_SECONDS = 300.0; "
+    "import sys; from slumberd.hooks import command; "
+    f"command.MOST_SECONDS = {PATIENCE_SECONDS}; "
     "command.main(sys.argv[1:])"
 )
 """A hook as `slumberd hook` runs it, but with time enough on a busy machine."""
