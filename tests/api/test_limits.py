@@ -16,6 +16,7 @@ from slumberd.api.limits import MOST_REASONS, LimitedBody, RefusalCounter, Reque
 from slumberd.errors import RequestTooLargeError, TooManyRequestsError
 from tests.support.fakes import FakeClock
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -43,7 +44,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 @contextmanager
 def connection(daemon: HttpDaemon) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as opened:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=PATIENCE_SECONDS) as opened:
         yield opened
 
 

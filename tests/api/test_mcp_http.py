@@ -23,6 +23,7 @@ from tests.support.mcp_clients import (
     refusal,
     serving,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +127,7 @@ ACCEPTED = {
 
 async def post(socket: Path, headers: dict[str, str], **sent: Any) -> httpx2.Response:
     transport = httpx2.AsyncHTTPTransport(uds=str(socket))
-    async with httpx2.AsyncClient(transport=transport, timeout=60) as http:
+    async with httpx2.AsyncClient(transport=transport, timeout=PATIENCE_SECONDS) as http:
         return await http.post(
             "http://localhost/mcp", headers=ACCEPTED | headers, **(sent or {"json": PING})
         )
@@ -175,7 +176,7 @@ async def test_request_leaves_no_session_behind(tmp_path: Path) -> None:
 async def test_no_request_holds_a_stream_open(tmp_path: Path, method: str) -> None:
     async with daemon(tmp_path) as socket:
         transport = httpx2.AsyncHTTPTransport(uds=str(socket))
-        async with httpx2.AsyncClient(transport=transport, timeout=60) as http:
+        async with httpx2.AsyncClient(transport=transport, timeout=PATIENCE_SECONDS) as http:
             response = await http.request(method, "http://localhost/mcp", headers=ACCEPTED)
 
     assert (response.status_code, response.headers["allow"]) == (405, "POST")

@@ -16,6 +16,7 @@ from slumberd.api.routes import ROUTES
 from slumberd.operations.table import OPERATIONS
 from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.sample_sizes import amount
+from tests.support.waiting import PATIENCE_SECONDS
 
 WAITS = "seconds"
 """The field with which a request waits; a sample does not."""
@@ -49,7 +50,7 @@ def test_daemon_answers_as_its_document_says(label: str, daemon: HttpDaemon) -> 
         if isinstance(case.query, dict):
             case.query.pop(WAITS, None)
         case.call_and_validate(
-            base_url=daemon.url, headers=headers, excluded_checks=LEFT_OUT, timeout=60
+            base_url=daemon.url, headers=headers, excluded_checks=LEFT_OUT, timeout=PATIENCE_SECONDS
         )
 
     check()

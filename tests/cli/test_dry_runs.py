@@ -17,7 +17,8 @@ import pytest
 
 from slumberd.cli.commands.fire import print_firings
 from tests.support.builders import at, triple
-from tests.support.installation import Installation, environment, wait_until
+from tests.support.installation import Installation, environment
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -127,7 +128,7 @@ def erase_on_terminal(
     assert b"".join(iter(partial(process.stderr.read, 1), b"]")).endswith(b"[y/N")
     react(process, ours)
     with process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     os.close(ours)
     return process.returncode, out.decode(), err.decode()
 
@@ -147,7 +148,7 @@ def end_the_input(_: subprocess.Popen[bytes], terminal: int) -> None:
 def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
     # Send the signal several times: Python handles one that arrives between the question and the
     # wait for the answer only after the answer.
-    for _attempt in range(6):
+    for _attempt in range(int(PATIENCE_SECONDS / 10)):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)

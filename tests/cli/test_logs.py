@@ -6,10 +6,12 @@ import gzip
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,10 @@ from tests.support.builders import triple
 from tests.support.cli_runner import called
 from tests.support.daemons import Home
 from tests.support.installation import Installation, environment
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_SECONDS = 60.0
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\u202e\x9b"
 
 
@@ -161,7 +163,13 @@ class Follower:
 @contextmanager
 def follow(site: Installation, *words: str) -> Iterator[Follower]:
     command = site.command("logs", "--follow", *words)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment({})) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        env=environment({}),
+        # The launcher of the tests may ignore SIGTERM.
+        preexec_fn=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL),
+    ) as process:
         try:
             yield Follower(process)
         finally:

@@ -12,6 +12,7 @@ import pytest
 from slumberd.operations.caller import Right
 from tests.support.console_people import Person
 from tests.support.http_daemon import Entry, HttpDaemon, http_daemon, write_tokens
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -42,7 +43,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_first_page_and_menu_open(daemon: HttpDaemon, name: str) -> None:
-    with httpx.Client(base_url=daemon.url, timeout=60) as client:
+    with httpx.Client(base_url=daemon.url, timeout=PATIENCE_SECONDS) as client:
         person = Person(client, daemon.url)
         signed_in = person.send(person.go("/sign-in").form(), token=daemon.tokens[name])
 

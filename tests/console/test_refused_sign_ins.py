@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.console_people import signed_in
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -20,7 +21,10 @@ WRONG = "slumberd_wrong-token-of-a-stranger"
 def send(daemon: HttpDaemon, **fields: str) -> httpx.Response:
     """Try to sign in from a page of the daemon."""
     return httpx.post(
-        f"{daemon.url}/console/sign-in", data=fields, headers={"Origin": daemon.url}, timeout=60
+        f"{daemon.url}/console/sign-in",
+        data=fields,
+        headers={"Origin": daemon.url},
+        timeout=PATIENCE_SECONDS,
     )
 
 

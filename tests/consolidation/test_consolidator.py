@@ -18,10 +18,10 @@ from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.support.stop_events import StopAfter
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
-PATIENCE_SECONDS = 30
 TOO_OFTEN = 50
 """So many calls are an endless loop."""
 

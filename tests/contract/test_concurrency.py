@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_stack
+from typing import Any
 
 import pytest
 
@@ -220,14 +221,11 @@ def test_process_ends_without_closing_its_store(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
-def interrupt_the_waiting_call() -> None:
-    """Send SIGINT when the main thread waits for the portal: nothing else may be interrupted.
+def wait_for_the_portal(main: int) -> None:
+    """Wait until a thread waits for the portal: nothing else may be interrupted.
 
-    A signal that comes just before the thread sleeps would not wake it. So the thread must be at
-    the same instruction twice.
+    The thread must be at the same instruction twice, so that it is likely to sleep there.
     """
-    main = threading.main_thread().ident
-    assert main is not None
     places: list[tuple[str, int]] = []
 
     def is_waiting() -> bool:
@@ -239,18 +237,60 @@ def interrupt_the_waiting_call() -> None:
         return places[-1][0] == "wait" and places[-2:-1] == places[-1:]
 
     wait_until(is_waiting)
-    signal.pthread_kill(main, signal.SIGINT)
 
 
+@contextmanager
+def interrupted_call() -> Iterator[None]:
+    """Interrupt the call of the block by SIGINT, once it waits for the portal.
+
+    A shell ignores SIGINT for what it runs in the background, and then Python does not handle it.
+    A signal that comes just before the thread sleeps does not wake it; the next one does.
+    """
+    main, heard = threading.get_ident(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def send() -> bool:
+        signal.pthread_kill(main, signal.SIGINT)
+        return heard.is_set()
+
+    def work() -> None:
+        wait_for_the_portal(main)
+        wait_until(send)
+
+    thread = threading.Thread(target=work)
+    before = signal.signal(signal.SIGINT, interrupt)
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(params=["in front", "in the background"])
+def _launched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set SIGINT as the shell does for a test run that it starts."""
+    is_front = request.param == "in front"
+    handler: Any = signal.default_int_handler if is_front else signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_launched")
 def test_store_works_on_after_an_interrupted_call(tmp_path: Path) -> None:
     store = EpisodeMemoryStore(tmp_path / "memory.db")
     store.write([record("tea", "a")])
     lock = sqlite3.connect(store.path, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
-    interrupting = threading.Thread(target=interrupt_the_waiting_call)
 
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_call():
         store.write([record("tea", "b")])
     lock.execute("ROLLBACK")
     lock.close()

@@ -11,15 +11,16 @@ import orjson
 import pytest
 
 from tests.support.daemons import Home, resident_mebibytes
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
 MOST_MEBIBYTES = 1_000
-MOST_SECONDS = 60.0
 PROGRAM = """
 import asyncio, json, sys
 from slumberd.errors import StoreError
 from slumberd.graph.ladybug_store import LadybugGraphStore
+from tests.support.waiting import PATIENCE_SECONDS
 
 async def main(path, queries):
     graph = LadybugGraphStore(path, timeout_seconds=5)
@@ -82,13 +83,15 @@ def output_of(folder: Path, queries: list[str]) -> list[str]:
         sys.executable, "-c", PROGRAM, str(folder / "graph.lbug"), orjson.dumps(queries).decode(),
     ]  # fmt: skip
     with output.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
-        ends_at = time.monotonic() + MOST_SECONDS
+        ends_at = time.monotonic() + PATIENCE_SECONDS
         while process.poll() is None:
             used = _resident_mebibytes(process)
             if used > MOST_MEBIBYTES or time.monotonic() > ends_at:
                 process.kill()
                 done = len(output.read_bytes().splitlines())
-                pytest.fail(f"{used:.0f} MiB, after {MOST_SECONDS:g} s at most: {queries[done]}")
+                pytest.fail(
+                    f"{used:.0f} MiB, after {PATIENCE_SECONDS:g} s at most: {queries[done]}"
+                )
             try:
                 process.wait(timeout=0.05)
             except subprocess.TimeoutExpired:

@@ -452,15 +452,30 @@ def test_hook_imports_neither_the_daemon_nor_the_command_line(hook: Hook) -> Non
     assert not [name for name in modules if name.startswith("slumberd.cli")]
 
 
-@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
 def test_hook_without_a_stream_breaks_nothing(tmp_path: Path, closed: str) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
-    command = f'"$@" {closed}'
 
-    program = ["sh", "-c", command, "sh", sys.executable, "-m", "slumberd", "hook"]
-    done = hook.run_on(hook.event("SessionStart"), *program)
+    done = hook.run_on(hook.event("SessionStart"), *as_installed(closed))
 
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_hook_whose_answer_cannot_be_written_breaks_nothing(hook: Hook) -> None:
+    with daemon(hook):
+        hook.write(*lines_of(hook, TALK))
+        hook.run("Stop")
+        later = Hook(hook.agent, hook.folder, hook.state_dir, session="later")
+
+        done = later.run_on(later.event("SessionStart"), *as_installed(">/dev/full", PATIENT))
+
+    problem = "slumberd: the hook failed: OSError: [Errno 28] No space left on device\n"
+    assert (done.returncode, done.stderr) == (0, problem)
+
+
+def as_installed(streams: str, program: str = "") -> list[str]:
+    """Return the words of a shell that runs a hook on other standard streams."""
+    return ["sh", "-c", f'"$@" {streams}', "sh", sys.executable, "-m", "slumberd", "hook"]
 
 
 def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:

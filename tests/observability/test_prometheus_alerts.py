@@ -15,6 +15,7 @@ import yaml
 
 from slumberd.observability.prometheus import OF_DAEMON, OF_RULE
 from tests.support.monitoring import KIT, alerts
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
@@ -95,7 +96,7 @@ def documents() -> list[dict[str, Any]]:
 def run_promtool(*words: str) -> subprocess.CompletedProcess[str]:
     assert PROMTOOL is not None
     command = [PROMTOOL, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
 def alert_fires(folder: Path, name: str, values: str, minutes: int) -> bool:

@@ -26,6 +26,7 @@ from tests.support.daemons import FORKS, Home
 from tests.support.installation import jsonl
 from tests.support.oracle import OracleClaim, claim_of, current_claims
 from tests.support.scripted_histories import FIRST, LATER, MEANWHILE, State
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -72,7 +73,7 @@ def writing(home: Home) -> Iterator[None]:
     assert all(process.is_alive() for process in started)
     stop.touch()
     for process in started:
-        process.join(120)
+        process.join(PATIENCE_SECONDS)
         assert process.exitcode == 0
 
 
@@ -198,7 +199,7 @@ def kill_at_each_step(home: Home, tmp_path: Path, *words: str) -> Iterator[tuple
         arguments = (left.words(words), str(tmp_path), step)
         process = FORKS.Process(target=die_at, args=arguments)
         process.start()
-        process.join(60)
+        process.join(PATIENCE_SECONDS)
         assert process.exitcode in (0, KILLED)
         yield left, step
         shutil.rmtree(folder)

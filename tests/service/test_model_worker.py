@@ -23,6 +23,7 @@ from tests.support.asked_models import asked_stores, asking, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.model_server import Reply, completion, model_server, triples
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -230,7 +231,7 @@ async def test_stop_ends_a_request_that_is_under_way(tmp_path: Path) -> None:
         await asked.server.arrived.wait()
 
         stop.set()
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, PATIENCE_SECONDS)
 
         never.set()
         assert asked.freed == []

@@ -19,6 +19,7 @@ from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import FORKS
 from tests.support.installation import Installation
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.integration,
@@ -49,7 +50,7 @@ def run_as(user: int, umask: int, work: Callable[[], object]) -> int:
     """Run `work` as a user in the group of the daemon; return the exit code."""
     process = FORKS.Process(target=_run_as, args=(user, umask, work))
     process.start()
-    process.join(120)
+    process.join(PATIENCE_SECONDS)
     assert process.exitcode is not None
     return process.exitcode
 

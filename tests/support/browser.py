@@ -22,13 +22,15 @@ from urllib.parse import urljoin, urlsplit
 import playwright.sync_api as playwright
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 REQUIRED_VARIABLE = "SLUMBERD_REQUIRE_BROWSER"
 """The variable that turns a missing browser into a failure."""
 
 PROGRAM = "chromium"
 MISSING = f"no {PROGRAM} on the path: apt install chromium fonts-dejavu-core"
 SIGN_IN_PATH = "/console/sign-in"
-PATIENCE_MILLISECONDS = 60_000
+PATIENCE_MILLISECONDS = 1_000 * PATIENCE_SECONDS
 
 _ARGUMENTS = [
     "--headless",

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from tests.support.http_daemon import HttpDaemon
+from tests.support.waiting import PATIENCE_SECONDS
 
 _INLINE = ("a", "b", "bdi", "code", "strong", "span", "time", "q")
 
@@ -177,7 +178,7 @@ def _path(address: str) -> str:
 @contextmanager
 def signed_in(daemon: HttpDaemon, name: str) -> Iterator[Person]:
     """Yield a person who signed in with the token of a name."""
-    with httpx.Client(base_url=daemon.url, timeout=60) as client:
+    with httpx.Client(base_url=daemon.url, timeout=PATIENCE_SECONDS) as client:
         person = Person(client, daemon.url)
         done = person.send(person.go("/sign-in").form(), token=daemon.tokens[name])
         assert done.status == 303, done.text

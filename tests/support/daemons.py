@@ -87,7 +87,9 @@ class Home:
 
     def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in a process of its own."""
-        ended = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
         assert "Traceback" not in ended.stderr, ended.stderr
         assert not problems_of_lines(ended.stderr.encode().splitlines())
         assert not check or ended.returncode == 0, ended.stderr

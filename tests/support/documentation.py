@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -94,7 +96,7 @@ def check_page(page: Path, folder: Path, *, text: str = "") -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_SECONDS,
     )
     printed = dict(_outputs(done.stdout))
     last = ours[max(printed, default=0)].place

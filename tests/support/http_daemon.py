@@ -13,6 +13,7 @@ import orjson
 
 from slumberd.api.access import hash_of, new_token
 from tests.support.daemons import Daemon, Home
+from tests.support.waiting import PATIENCE_SECONDS
 
 Entry = dict[str, Any]
 
@@ -54,7 +55,7 @@ class HttpDaemon:
         """Yield a client on the unix socket, who is an operator."""
         transport = httpx.HTTPTransport(uds=str(self.socket))
         with httpx.Client(
-            transport=transport, base_url="http://daemon", headers=headers, timeout=60
+            transport=transport, base_url="http://daemon", headers=headers, timeout=PATIENCE_SECONDS
         ) as client:
             yield client
 
@@ -62,7 +63,7 @@ class HttpDaemon:
     def with_token(self, name: str) -> Iterator[httpx.Client]:
         """Yield a client on the network, with the token of a name."""
         headers = {"Authorization": f"Bearer {self.tokens[name]}"}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+        with httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
             yield client
 
 

@@ -24,6 +24,7 @@ from slumberd.client.transports import ServedTransport
 from slumberd.operations.caller import Right
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from tests.support.waiting import PATIENCE_SECONDS
 
 SCOPED = ("read", "write", "erase")
 """The rights of an agent's token."""
@@ -112,7 +113,7 @@ async def http_client(
     base = "http://localhost" if isinstance(where, Path) else where
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=PATIENCE_SECONDS) as http,
         Client(streamable_http_client(f"{base}/mcp{query}", http_client=http), mode=mode) as client,
     ):
         yield client

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 Answer = Callable[[dict[str, Any]], "Reply"]
 """Returns the reply to the body of a request."""
 
@@ -157,10 +159,10 @@ def server_in_a_thread() -> Iterator[ModelServer]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    ready.wait(10)
+    ready.wait(PATIENCE_SECONDS)
     server, loop, end = found[0]
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)

@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 _PROGRAM = """
 import json, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], timeout=30)
+connection = sqlite3.connect(sys.argv[1], timeout=600)
 blobs = json.loads(sys.argv[2])
 for line in sys.stdin:
     sql, values = json.loads(line)

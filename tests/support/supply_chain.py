@@ -16,6 +16,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
 HASH = "--hash=sha256:"
@@ -88,7 +90,9 @@ def audit(program: str) -> int:
     """Look the pinned packages up in the database of vulnerabilities; return an exit code."""
     lock = str(LOCKS / "run.txt")
     command = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     code, summary = verdict(done.stdout, done.stderr)
     print(summary)
     return code

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 CLAUDE_CODE, CODEX = "claude-code", "codex"
 PATIENT = (
-    "import sys; from slumberd.hooks import command; command.MOST_SECONDS = 300.0; "
+    "import sys; from slumberd.hooks import command; "
+    f"command.MOST_SECONDS = {PATIENCE_SECONDS}; "
     "command.main(sys.argv[1:])"
 )
 """A hook as `slumberd hook` runs it, but with time enough on a busy machine."""
@@ -144,7 +147,8 @@ class Hook:
     def run_on(self, event: bytes, *program: str) -> subprocess.CompletedProcess[str]:
         """Run the hook on an event; `program` replaces the words before its own."""
         command = [*(program or (sys.executable, "-c", PATIENT)), *self.words]
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
+        ours = ("SLUMBERD_", "PYTHONUNBUFFERED")  # the latter hides what Python cannot flush
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         done = subprocess.run(command, input=event, capture_output=True, env=environ)
         output, errors = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in errors, errors

@@ -56,8 +56,6 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    if sys.stdout is None:  # the parent process closed it
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 # open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal cannot show must not end a command.

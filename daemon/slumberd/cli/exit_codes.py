@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from contextlib import suppress
@@ -26,11 +25,10 @@ _UsageError: type = typer.BadParameter.__mro__[1]
 def report_failure(error: BaseException) -> int:
     """Report an error on standard error, and return the exit code."""
     if is_debugging():
-        traceback.print_exception(error)
+        print_to_people("".join(traceback.format_exception(error)), end="")
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `head` does
-        _give_up_output()
         return BROKEN_PIPE
     code, message = _explain(error)
     say(message)
@@ -39,9 +37,14 @@ def report_failure(error: BaseException) -> int:
 
 def say(message: str) -> None:
     """Write a message to standard error, each line after the name of the program."""
+    for line in message.splitlines() or [""]:
+        print_to_people(f"slumberd: {line}")
+
+
+def print_to_people(text: str, *, end: str = "\n") -> None:
+    """Write a text to standard error; a text that nobody can take changes no exit code."""
     with suppress(OSError):
-        for line in message.splitlines() or [""]:
-            print(f"slumberd: {line}", file=sys.stderr)
+        print(text, end=end, file=sys.stderr)
 
 
 def _explain(error: BaseException) -> tuple[int, str]:
@@ -53,7 +56,6 @@ def _explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UnicodeEncodeError):  # an argument whose bytes are not valid Unicode
         return USAGE, f"{error.object!r} is not valid Unicode"
     if isinstance(error, OSError):
-        _give_up_output()
         return _explain_os_error(error)
     remedy = "" if is_debugging() else "; SLUMBERD_DEBUG=1 shows where"
     return BUG, f"{type(error).__name__}: {error} (this is a bug{remedy})"
@@ -70,11 +72,3 @@ def _explain_os_error(error: OSError) -> tuple[int, str]:
     code = PERMISSION if isinstance(error, PermissionError) else INPUT_OUTPUT
     subject = f"{error.filename!r}: " if error.filename else ""
     return code, f"{subject}{error.strerror or error}"
-
-
-def _give_up_output() -> None:
-    """Discard further standard output: the interpreter flushes the stream again when it ends."""
-    with suppress(OSError, ValueError):
-        null_device = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null_device, sys.stdout.fileno())
-        os.close(null_device)

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from slumberd.cli.environment import columns_of, takes_colors
+from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.tables import lay_out
 from slumberd.observability.line_format import printable
 
@@ -112,7 +113,7 @@ def print_table(
     if empty and not cells:
         output = shard_output.get()
         place = "" if output is None else f"shard {output.shard}: "
-        print(f"{place}{empty}", file=sys.stderr)
+        print_to_people(f"{place}{empty}")
         return
     console = _console()
     for line in lay_out(columns, cells, _width()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -11,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from slumberd import __version__
-from slumberd.cli.exit_codes import USAGE
+from slumberd.cli.exit_codes import USAGE, print_to_people
 from slumberd.cli.options import MOST, Config, StateDir, chosen_shard
 
 NAME = "slumberd"
@@ -453,5 +452,5 @@ def _slumberd(
     """Consolidate what agents lived through (episodes) into what they know (facts)."""
     chosen_shard.set(shard)
     if context.invoked_subcommand is None:
-        print(context.get_help(), file=sys.stderr)
+        print_to_people(context.get_help())
         raise typer.Exit(USAGE)

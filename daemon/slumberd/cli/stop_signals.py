@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -22,7 +22,16 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         stop.set()
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+        call_on_signal(number, on_signal)
+
+
+def call_on_signal(number: int, callback: Callable[[], object]) -> None:
+    """Let the event loop call a function on a signal.
+
+    The program that started this process may have ignored the signal, or blocked it.
+    """
+    asyncio.get_running_loop().add_signal_handler(number, callback)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
 
 
 @contextmanager
@@ -43,7 +52,7 @@ def clean_up_on_sigterm() -> Iterator[None]:
         if task is not None:
             task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, cancel)
+    call_on_signal(signal.SIGTERM, cancel)
     try:
         yield
     except asyncio.CancelledError:

@@ -90,6 +90,7 @@ def run_hook(words: Sequence[str], source: BinaryIO, output: TextIO, errors: Tex
 def _limited_time() -> Iterator[None]:
     """Raise a `TimeoutError` in the block, whatever it does, when the time of the hook is over."""
     before = signal.signal(signal.SIGALRM, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))  # the agent may have blocked it
     signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
     try:
         yield

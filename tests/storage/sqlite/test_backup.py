@@ -153,7 +153,7 @@ def test_copies_of_two_files_show_one_moment(mode: str, tmp_path: Path) -> None:
             counted.clear()
             pairs = [(path, tmp_path / f"{path.stem}-{number}.db") for path in paths]
             copy_together(pairs, limits=limits)
-            assert counted.wait(20), "the writer does not come through"
+            assert counted.wait(PATIENCE_SECONDS), "the writer does not come through"
 
     for number in range(10):
         a, b = (count_in(tmp_path / f"{path.stem}-{number}.db") for path in paths)
@@ -203,7 +203,7 @@ def effective_claims(paths: list[Path], mode: str) -> Iterator[threading.Event]:
             closing(connected(paths[1], mode)) as last,
         ):
             for connection in (first, last):
-                connection.execute("PRAGMA busy_timeout = 20000")
+                connection.execute(f"PRAGMA busy_timeout = {1_000 * PATIENCE_SECONDS:.0f}")
             number = 0
             while not stop.is_set():
                 number += 1
@@ -214,7 +214,7 @@ def effective_claims(paths: list[Path], mode: str) -> Iterator[threading.Event]:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        assert wrote.wait(20)
+        assert wrote.wait(PATIENCE_SECONDS)
         yield wrote
     finally:
         stop.set()

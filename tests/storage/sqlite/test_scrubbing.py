@@ -20,6 +20,7 @@ from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.free_space import FreeSpace
 from slumberd.storage.sqlite.overwriting import overwrite
 from slumberd.storage.sqlite.scrubbing import scrub
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -239,7 +240,7 @@ def test_cache_brings_nothing_back_while_a_reader_keeps_the_log(tmp_path: Path) 
 
 WRITER = """
 import random, sqlite3, sys
-host = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+host = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=600)
 host.execute("PRAGMA secure_delete = ON")
 host.execute("PRAGMA wal_autocheckpoint = 20")
 order = random.Random(1)
@@ -270,7 +271,7 @@ def test_scrub_clears_pages_that_another_program_writes_meanwhile(tmp_path: Path
         assert writer.stdout.readline() == b"ready\n"
         first = rows_of(path)
 
-        done = scrubbed(path, busy_seconds=60)
+        done = scrubbed(path, busy_seconds=PATIENCE_SECONDS)
 
         last = rows_of(path)
         writer.kill()

@@ -12,7 +12,7 @@ import typer
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import print_edit
 from slumberd.cli.context import settings_of
-from slumberd.cli.exit_codes import say
+from slumberd.cli.exit_codes import print_to_people, say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import print_json
 from slumberd.errors import NotConfirmedError, UsageError
@@ -172,7 +172,7 @@ def _require_confirmation(user: str, session: str | None, agent: str | None) -> 
         UsageError: Standard input is not a terminal.
         NotConfirmedError: The person did not confirm.
     """
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("not a terminal; add --yes to confirm")
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
@@ -190,9 +190,9 @@ def _confirms(question: str) -> bool:
         print(question, end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        print_to_people("")
         say(str(NotConfirmedError()))
         raise
     if not answer.endswith("\n"):
-        print(file=sys.stderr)
+        print_to_people("")
     return answer.strip().lower() in ("y", "yes")

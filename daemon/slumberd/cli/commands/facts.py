@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -15,6 +14,7 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_facts
+from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
@@ -243,7 +243,7 @@ def _read_page(
 
 def _print_cursor(cursor: str, *, json: bool) -> None:
     message = f"there are more: the same with --after {cursor}"
-    print(f'{{"after":"{cursor}"}}' if json else message, file=sys.stderr)
+    print_to_people(f'{{"after":"{cursor}"}}' if json else message)
 
 
 async def _query(

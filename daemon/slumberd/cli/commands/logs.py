@@ -120,7 +120,7 @@ def _journal(*, follow: bool) -> Iterator[bytes]:
             yield from reading.stdout or ()
             code = reading.wait()
         finally:
-            reading.terminate()  # the reader of this generator may stop early
+            reading.kill()  # the reader of this generator may stop early
     if code:
         raise StoreError(f"journalctl ended with {code}; check that you may read the journal")
 

@@ -24,7 +24,7 @@ from slumberd.cli.context import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
-from slumberd.cli.stop_signals import stop_on_signals
+from slumberd.cli.stop_signals import call_on_signal, stop_on_signals
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError, StoreError
 from slumberd.service.daemon import run_until
@@ -102,7 +102,7 @@ def _run(make: Callable[[], ReloadableDaemon], logs: DaemonLogs) -> None:
         def install_handlers(stop: asyncio.Event) -> None:
             """Install the handlers of all signals."""
             stop_on_signals(stop)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
+            call_on_signal(signal.SIGHUP, on_hangup)
 
         run_until(install_handlers, daemon)
     except Exception as error:
