@@ -2,7 +2,8 @@
 
 Each fault changes one place of slumberd, in a copy of the checkout: an operator, a condition, a
 constant, an argument, a statement, or a part of an SQL statement. The default tests that run the
-place run on the copy until one fails. The first run records which tests run which lines.
+place run on the copy until one fails. With ``--all``, the survivors then meet the tests that
+``pytest --all`` adds. A first run of each tier records which tests run which lines.
 
 Stop it at any time; the same command goes on. A fault that changes no behaviour is judged once:
 ``--equivalent ID=REASON``.
@@ -11,6 +12,7 @@ Stop it at any time; the same command goes on. A fault that changes no behaviour
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -22,22 +24,28 @@ from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import mkdtemp
+from typing import Any
 
 from tests.mutation.copies import ROOT, TreeCopy, digest_of_source
-from tests.mutation.faults import Fault, named, sample
+from tests.mutation.faults import Fault, placed, sample
 from tests.mutation.recorded import Recorded, RecordedTest, is_current, load, record
 from tests.mutation.results import Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import Trial, try_fault
 
 _NICE = 15
+_DEFAULT, _ALL = "default", "all"
+"""The tiers of the tests; the second one has only the tests that it adds."""
 
 
 class Campaign:
     """Tries faults on some copies at a time."""
 
-    def __init__(self, results: Results, recorded: Recorded, options: argparse.Namespace) -> None:
+    def __init__(
+        self, results: Results, tier: str, recorded: Recorded, options: argparse.Namespace
+    ) -> None:
         self._results = results
+        self._tier = tier
         self._recorded = recorded
         self._package = Package.read(ROOT)
         self._also = [RecordedTest(name, 60.0) for name in options.also]
@@ -71,7 +79,8 @@ class Campaign:
             tests = list(dict.fromkeys([*first, *tests]))
         copy = self._copies.get()
         try:
-            trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
+            words = ["--all"] if self._tier == _ALL else []
+            trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)], words)
         finally:
             self._copies.put(copy)
         if not self._ended.is_set():
@@ -80,17 +89,17 @@ class Campaign:
     def _within_limit(self, tests: list[RecordedTest]) -> list[RecordedTest]:
         left, chosen = self._most_seconds, []
         for test in tests:
-            left -= test.seconds
-            if left < 0:
-                break
-            chosen.append(test)
+            if test.seconds <= left:
+                left -= test.seconds
+                chosen.append(test)
         return chosen
 
     def _write(self, fault: Fault, trial: Trial, tests: int) -> None:
-        place = {"id": fault.id, "path": fault.path, "line": fault.line, "kind": fault.change.kind}
+        tried = {"tier": self._tier, "tests": tests, **asdict(trial)}
         with self._lock:
-            self._results.add({**place, "diff": fault.diff, "tests": tests, **asdict(trial)})
-        print(f"{trial.outcome} {fault.id} {fault.path}:{fault.line} {trial.by}", flush=True)
+            self._results.add({**fault.stored, **tried})
+        place = f"{fault.id} {fault.path}:{fault.line}"
+        print(f"{self._tier}: {trial.outcome} {place} {trial.by}", flush=True)
 
 
 def main() -> None:
@@ -116,6 +125,8 @@ def _options() -> argparse.Namespace:
     add("--count", type=int, default=300, help="how many faults")
     add("--seed", type=int, default=1, help="of the random choices")
     add("--only", action="append", default=[], help="files whose path begins so, repeatable")
+    add("--faults", type=Path, help="plant those of this file; without it, write the sample there")
+    add("--all", action="store_true", help="then try survivors with the tests that --all adds")
     add("--resume", type=Path, default=Path("mutation.jsonl"), help="the file of results")
     add("--report", action="store_true", help="only print what the file of results says")
     add("--retry", action="store_true", help="try the survivors again")
@@ -134,19 +145,55 @@ def _measure(results: Results, options: argparse.Namespace) -> None:
     # The socket of a test must not have a long path.
     folder = Path(mkdtemp(prefix="mut-"))
     folder.chmod(0o755)  # some tests import modules of the copy as another user
-    lines = options.resume.with_suffix(".lines").absolute()
     try:
-        if options.record or not is_current(ROOT, lines):
-            print("recording which tests run which lines", file=sys.stderr)
-            record(ROOT, TreeCopy(ROOT, folder / "r"), lines, options.workers, ())
-        if options.retry:
-            chosen = named(ROOT, results.survivors())
-        else:
-            faults = sample(ROOT, options.count, options.seed, options.only)
-            chosen = [fault for fault in faults if fault.id not in results.tried()]
-        Campaign(results, load(lines), options).run(chosen, folder, options.workers)
+        for tier in (_DEFAULT, _ALL) if options.all else (_DEFAULT,):
+            if chosen := _chosen(results, tier, options):
+                recorded = _recording(tier, folder, options)
+                Campaign(results, tier, recorded, options).run(chosen, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _chosen(results: Results, tier: str, options: argparse.Namespace) -> list[Fault]:
+    """Return the faults to try with the tests of a tier, and note those whose place is gone."""
+    if tier == _ALL:
+        stored = list(results.survivors(_DEFAULT).values())
+    elif options.retry:
+        stored = list(results.survivors().values())
+    else:
+        stored = [fault for fault in _sample(options) if fault["id"] not in results.tried()]
+    chosen: list[Fault] = []
+    for one in stored:
+        if fault := placed(ROOT, one):
+            chosen.append(fault)
+        else:
+            results.add({**one, "outcome": "gone"})
+    return chosen
+
+
+def _sample(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the faults of a file, or a sample; the file gets the sample if it does not exist."""
+    file: Path | None = options.faults
+    if file and file.exists():
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    stored = [fault.stored for fault in sample(ROOT, options.count, options.seed, options.only)]
+    if file:
+        file.write_text("".join(f"{json.dumps(fault)}\n" for fault in stored), encoding="utf-8")
+    return stored
+
+
+def _recording(tier: str, folder: Path, options: argparse.Namespace) -> Recorded:
+    """Return the recording of a tier; make it, or go on with it, if it is not complete."""
+    default = options.resume.with_suffix(".lines").absolute()
+    lines = default if tier == _DEFAULT else default.with_name(f"{default.name}-all")
+    if options.record and lines.exists():
+        shutil.rmtree(lines)
+    if not is_current(ROOT, lines):
+        print(f"recording which tests run which lines, tier {tier}", file=sys.stderr)
+        copy, before = TreeCopy(ROOT, folder / tier[0]), default if tier == _ALL else None
+        record(ROOT, copy, lines, options.workers, default=before)
+        print("recorded", file=sys.stderr)
+    return load(lines)
 
 
 if __name__ == "__main__":

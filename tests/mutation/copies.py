@@ -91,7 +91,7 @@ class TreeCopy:
         return subprocess.Popen(
             [self.python, *words],
             cwd=self.tree,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

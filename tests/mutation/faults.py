@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.changes import Change
@@ -20,6 +22,8 @@ _WEIGHTS = {"arguments swapped": 1}
 """Kinds that are drawn less often than the others, because most of them only crash."""
 _NEEDED = {f"{SOURCE}/provenance/fathom_sink.py": "fathom"}
 """Files whose tests are skipped without a module; Fathom needs Python 3.12."""
+_LINES_AROUND = 3
+"""How many lines on each side of a fault say where it is."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class Fault:
     Attributes:
         path: The file, below the root of the checkout.
         source: The text of the file without the fault.
+        name: The id that the fault has in another version of the file, if any.
     """
 
     path: str
     source: str
     change: Change
+    name: str = ""
 
     @property
     def line(self) -> int:
@@ -56,6 +62,8 @@ class Fault:
     @property
     def id(self) -> str:
         """A name that depends on the file, the place and the change."""
+        if self.name:
+            return self.name
         change = self.change
         named = f"{self.path}\0{self.source}\0{change.start}\0{change.end}\0{change.text}"
         return hashlib.sha256(named.encode()).hexdigest()[:12]
@@ -67,6 +75,18 @@ class Fault:
             self.source.splitlines(), self.text.splitlines(), lineterm="", n=0
         )
         return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What `placed` needs to plant the fault, when other lines have changed too."""
+        start, end, text, kind = self.change
+        before = self.source[:start].splitlines(keepends=True)[-_LINES_AROUND - 1 :]
+        after = self.source[end:].splitlines(keepends=True)[: _LINES_AROUND + 1]
+        place = {"id": self.id, "path": self.path, "line": self.line, "kind": kind}
+        around = "".join([*before, self.source[start:end], *after])
+        at = len("".join(before))
+        where = {"start": start, "around": around, "at": at, "size": end - start, "text": text}
+        return {**place, "diff": self.diff, **where}
 
 
 def faults_of(path: str, source: str) -> list[Fault]:
@@ -91,14 +111,25 @@ def sample(root: Path, count: int, seed: int, only: Sequence[str] = ()) -> list[
     return list(islice((fault for fault in drawn if fault), count))
 
 
-def named(root: Path, places: Mapping[str, str]) -> list[Fault]:
-    """Return faults by their ids; the places say which file has each."""
-    return [
-        fault
-        for path in sorted(set(places.values()))
-        for fault in faults_of(path, (root / path).read_text(encoding="utf-8"))
-        if fault.id in places
-    ]
+def placed(root: Path, stored: Mapping[str, Any]) -> Fault | None:
+    """Return a stored fault in its file as it is now, or nothing if its place cannot be found.
+
+    The lines around it must be where they were, or somewhere else once; then its own lines.
+    """
+    file, at, size = root / stored["path"], stored["at"], stored["size"]
+    source = file.read_text(encoding="utf-8") if file.exists() else ""
+    around: str = stored["around"]
+    first = around.rfind("\n", 0, at) + 1
+    own = re.compile(r"[^\n]*").match(around, at + size)
+    for begin, end in ((0, len(around)), (first, own.end() if own else len(around))):
+        expected = stored["start"] - at + begin
+        found = [match.start() for match in re.finditer(re.escape(around[begin:end]), source)]
+        chosen = [place for place in found if place == expected] or found
+        if len(chosen) == 1:
+            start = chosen[0] - begin + at
+            change = Change(start, start + size, stored["text"], stored["kind"])
+            return Fault(stored["path"], source, change, stored["id"])
+    return None
 
 
 def _draw(faults: Iterable[Fault], chooser: random.Random) -> Fault | None:

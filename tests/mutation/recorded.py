@@ -1,4 +1,4 @@
-"""Record the default tests once, and read which tests ran a line."""
+"""Record the tests of a tier once, and read which tests ran a line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 import shutil
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import coverage
+import pytest
 
 from tests.mutation import recording
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
@@ -27,6 +30,8 @@ _START = (
 _OF_DEFINITIONS = ("tests/test_defaults.py::", "tests/test_errors.py::")
 """Tests that look at what imports have defined, so that they run no line of it."""
 
+
+_ABOUT, _COMPLETE = "about.json", "complete"
 
 _OF_STATEMENTS = "/test_statements_of_"
 
@@ -47,7 +52,6 @@ class RecordedTest:
 class Recorded:
     """What one run of the tests showed."""
 
-    tree: Path
     tests: dict[str, RecordedTest]
     shared: dict[str, set[str]]
     data: coverage.CoverageData
@@ -88,7 +92,7 @@ class Recorded:
     def _tests_of(self, lines: Lines) -> set[RecordedTest]:
         names: set[str] = set()
         for file, numbers in lines.items():
-            contexts = self._contexts(str(self.tree / file))
+            contexts = self._contexts(str((self.root / file).resolve()))
             for number in numbers:
                 names.update(contexts.get(number, ()))
         found = {
@@ -125,45 +129,104 @@ def folder_beside(root: Path, path: str) -> Path:
     return folder
 
 
-def record(root: Path, copy: TreeCopy, folder: Path, workers: int, tests: Iterable[str]) -> None:
-    """Run the tests in a copy, and write what they ran into a folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    settings = recording.SETTINGS.format(source=copy.tree / SOURCE, folder=folder)
-    (folder / "coverage.ini").write_text(settings)
+def record(
+    root: Path, copy: TreeCopy, folder: Path, workers: int, *, default: Path | None = None
+) -> None:
+    """Run the tests in a copy, and write what they ran into a folder; go on if it has some.
+
+    Args:
+        root: The checkout of the copy.
+        copy: Where the tests run.
+        folder: Where the recording goes.
+        workers: How many processes run tests.
+        default: The recording of the default tests; if given, those that ``--all`` adds run.
+    """
+    few = _tests_in(default) if default else {}
+    _begin(root, copy, folder, few)
     packages = sysconfig.get_path("purelib", vars={"base": str(copy.tree / ".venv")})
     Path(packages, "recording.pth").write_text(_START)
     words = ["-m", "pytest", "-p", "tests.mutation.recording", "-q", "-n", str(workers)]
-    words += ["-p", "no:cacheprovider", f"--basetemp={copy.temporary}", *tests]
+    words += ["-p", "no:cacheprovider", f"--basetemp={copy.temporary}"]
+    words += ["-o", "tmp_path_retention_policy=none", *(["--all"] if default else [])]
     process = copy.start(*words, **{recording.FOLDER: str(folder)})
-    output, _ = process.communicate()
-    copy.end_processes()
-    if process.returncode not in {0, 1}:
+    try:
+        output, _ = process.communicate()
+    finally:
+        copy.end_processes()
+    if process.returncode not in {0, 1, pytest.ExitCode.NO_TESTS_COLLECTED}:
         raise RecordingError(output.decode(errors="replace")[-3000:])
+    _combine(folder)
+    (folder / _COMPLETE).touch()
+
+
+def _begin(root: Path, copy: TreeCopy, folder: Path, default: Iterable[str]) -> None:
+    """Make the folder, or keep what an interrupted recording of the same package left there."""
+    source = {"source": digest_of_source(root)}
+    if not folder.exists() or _about(folder) != source:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / _ABOUT).write_text(json.dumps(source))
+    settings = recording.SETTINGS.format(
+        root=(root / SOURCE).resolve(), source=copy.tree / SOURCE, folder=folder
+    )
+    (folder / "coverage.ini").write_text(settings)
+    _drop_broken(folder)
+    _combine(folder)
+    done = {"recorded": list(_tests_in(folder)), "default": list(default)}
+    (folder / recording.DONE).write_text(json.dumps(done))
+
+
+def _drop_broken(folder: Path) -> None:
+    """Delete data that a killed process left unreadable; the tests of that process run again."""
+    for file in folder.glob("lines.*"):
+        try:
+            data = coverage.CoverageData(str(file))
+            data.read()
+            data.measured_contexts()
+        except coverage.CoverageException:
+            file.unlink()
+            if process := re.search(r"\.pid(\d+)\.", file.name):
+                (folder / f"results-{process[1]}.jsonl").unlink(missing_ok=True)
+
+
+def _combine(folder: Path) -> None:
     combined = coverage.Coverage(config_file=str(folder / "coverage.ini"))
+    combined.load()
     combined.combine([str(folder)])
     combined.save()
-    about = {"source": digest_of_source(root), "tree": str(copy.tree)}
-    (folder / "about.json").write_text(json.dumps(about))
 
 
 def is_current(root: Path, folder: Path) -> bool:
-    """Return whether a folder holds a recording of the package as it is."""
-    about = folder / "about.json"
-    return about.exists() and json.loads(about.read_text())["source"] == digest_of_source(root)
+    """Return whether a folder holds a complete recording of the package as it is."""
+    complete = (folder / _COMPLETE).exists()
+    return complete and _about(folder) == {"source": digest_of_source(root)}
+
+
+def _about(folder: Path) -> dict[str, str] | None:
+    about = folder / _ABOUT
+    return json.loads(about.read_text()) if about.exists() else None
+
+
+def _tests_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the recorded tests; a line that a killed process left unfinished does not count."""
+    tests: dict[str, dict[str, Any]] = {}
+    for file in folder.glob("results-*.jsonl"):
+        for line in file.read_text().splitlines():
+            with suppress(ValueError):
+                test = json.loads(line)
+                tests[test["test"]] = test
+    return tests
 
 
 def load(folder: Path, root: Path = ROOT) -> Recorded:
     """Read a recording."""
     tests: dict[str, RecordedTest] = {}
     shared: dict[str, set[str]] = {}
-    for file in folder.glob("results-*.jsonl"):
-        for line in map(json.loads, file.read_text().splitlines()):
-            if line.get("passed"):
-                tests[line["test"]] = RecordedTest(line["test"], line["seconds"])
-            for fixture in line.get("shared", ()):
-                shared.setdefault(fixture, set()).add(line["test"])
+    for name, test in _tests_in(folder).items():
+        if test["passed"]:
+            tests[name] = RecordedTest(name, test["seconds"])
+            for fixture in test["shared"]:
+                shared.setdefault(fixture, set()).add(name)
     data = coverage.CoverageData(str(folder / "lines"))
     data.read()
-    tree = Path(json.loads((folder / "about.json").read_text())["tree"])
-    return Recorded(tree, tests, shared, data, root)
+    return Recorded(tests, shared, data, root)

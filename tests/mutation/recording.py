@@ -2,7 +2,7 @@
 
 Each test is a context. So is each fixture that several tests share: all of them depend on what it
 ran. The processes that a test starts record their lines for it too. ``FOLDER`` names where the
-data goes.
+data goes. Each test is written when it ends, so that a later run can leave it out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ core = ctrace
 source = {source}
 data_file = {folder}/lines
 context = ${{MUTATION_CONTEXT-}}
+[paths]
+source =
+    {root}
+    */tree/daemon/slumberd
 """
+
+DONE = "done.json"
+"""The file with the tests to leave out: those of a run that ended early, or of another tier."""
 
 
 class Recorder:
@@ -40,10 +47,27 @@ class Recorder:
         os.environ["COVERAGE_PROCESS_START"] = str(settings)
         self._coverage = coverage.Coverage(config_file=str(settings), data_suffix=True)
         self._coverage.start()
+        done = json.loads((folder / DONE).read_text())
+        self._recorded, self._few = set(done["recorded"]), set(done["default"])
         self._results = (folder / f"results-{os.getpid()}.jsonl").open("a", encoding="utf-8")
         self._context = ""
-        self._seconds: dict[str, float] = {}
-        self._failed: set[str] = set()
+        self._seconds = 0.0
+        self._passed = True
+        self._shared: set[str] = set()
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Leave out the tests that are done; a sampled one has more examples in another tier."""
+        done = [
+            item
+            for item in items
+            if item.nodeid in self._recorded
+            or (item.nodeid in self._few and not item.get_closest_marker("sampled"))
+        ]
+        config.hook.pytest_deselected(items=done)
+        left_out = set(done)
+        items[:] = [item for item in items if item not in left_out]
 
     @contextmanager
     def _recorded_as(self, context: str) -> Iterator[None]:
@@ -61,9 +85,14 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Record the lines of a test."""
+        """Record the lines of a test, then write what it did."""
+        self._seconds, self._passed, self._shared = 0.0, True, set()
         with self._recorded_as(item.nodeid):
-            return (yield)
+            result = yield
+        line = {"test": item.nodeid, "seconds": round(self._seconds, 4), "passed": self._passed}
+        self._results.write(f"{json.dumps({**line, 'shared': sorted(self._shared)})}\n")
+        self._results.flush()
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(
@@ -76,30 +105,23 @@ class Recorder:
             return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up the time of a test."""
-        name = report.nodeid
-        self._seconds[name] = self._seconds.get(name, 0) + report.duration
-        if report.when == "call" and report.outcome != "passed":
-            self._failed.add(name)
+        """Add up the time of a test, and note whether it ran and passed."""
+        self._seconds += report.duration
+        self._passed = self._passed and report.passed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Note the fixtures that a test shares with others."""
         info = getattr(item, "_fixtureinfo", None)
-        shared = {
+        self._shared = {
             _context_of(fixture)
             for fixtures in (info.name2fixturedefs.values() if info else ())
             for fixture in fixtures
             if fixture.scope != "function"
         }
-        line = {"test": item.nodeid, "shared": sorted(shared)}
-        self._results.write(f"{json.dumps(line)}\n")
 
     def pytest_unconfigure(self) -> None:
         """Write what was recorded."""
-        for name, seconds in self._seconds.items():
-            line = {"test": name, "seconds": round(seconds, 4), "passed": name not in self._failed}
-            self._results.write(f"{json.dumps(line)}\n")
         self._results.close()
         self._coverage.stop()
         self._coverage.save()

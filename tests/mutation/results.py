@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from math import sqrt
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 
@@ -58,24 +60,56 @@ class Results:
         """Return the faults with a result."""
         return set(self._faults)
 
-    def survivors(self) -> dict[str, str]:
-        """Return the files of the faults that no test caught and that are not judged."""
+    def survivors(self, tier: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return the faults that no test caught and that are not judged.
+
+        Args:
+            tier: Only those that were last tried with the tests of this tier.
+        """
         return {
-            id: fault["path"]
+            id: fault
             for id, fault in self._faults.items()
             if fault["outcome"] == "survived" and not fault.get("equivalent")
+            if tier is None or fault.get("tier", "default") == tier
         }
 
     def report(self) -> str:
-        """Return the survivors and the share of caught faults."""
+        """Return the survivors and the shares of caught faults, with their intervals."""
         survivors = self.survivors()
-        caught = sum(fault["outcome"] == "caught" for fault in self._faults.values())
-        counted = caught + len(survivors)
-        share = f", {caught / counted:.1%}" if counted else ""
-        shown = [_shown(self._faults[id]) for id in sorted(survivors)]
-        unchanged = len(self._faults) - counted
-        figure = f"{caught} of {counted} faults caught{share}; {unchanged} more change no behaviour"
-        return "\n".join([*shown, figure])
+        caught = [fault for fault in self._faults.values() if fault["outcome"] == "caught"]
+        default = sum(fault.get("tier", "default") == "default" for fault in caught)
+        gone = [fault for fault in self._faults.values() if fault["outcome"] == "gone"]
+        judged = len(self._faults) - len(caught) - len(survivors) - len(gone)
+        counted = len(caught) + len(survivors)
+        lines = [_shown(self._faults[id]) for id in sorted(survivors)]
+        lines += [f"gone {fault['id']} {fault['path']}:{fault['line']}" for fault in gone]
+        lines += [f"default tests catch {_share(default, counted)}"]
+        if waiting := len(self.survivors("default")):
+            lines += [f"{waiting} survivors are not tried with the tests that --all adds"]
+        lines += [f"all tests catch {_share(len(caught), counted)}"]
+        lines += [f"of those, default tests catch {_share(default, len(caught))}"]
+        lines += [f"{judged} more change no behaviour; the places of {len(gone)} are gone"]
+        return "\n".join(lines)
+
+
+def interval(hits: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share, as Wilson defines it.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+    Journal of the American Statistical Association 22 (1927), pages 209 to 212.
+    """
+    share, z = hits / count, NormalDist().inv_cdf(0.975)
+    middle = share + z * z / (2 * count)
+    margin = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return (middle - margin) / (1 + z * z / count), (middle + margin) / (1 + z * z / count)
+
+
+def _share(hits: int, count: int) -> str:
+    if not count:
+        return "0 of 0 faults"
+    low, high = interval(hits, count)
+    figures = f"{hits / count:.1%}, 95 % interval {low:.1%} to {high:.1%}"
+    return f"{hits} of {count} faults, {figures}"
 
 
 def _shown(fault: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from coverage import CoverageData
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.changes import Change
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
-from tests.mutation.faults import Fault, faults_of, named, sample
+from tests.mutation.faults import Fault, faults_of, placed, sample
 from tests.mutation.recorded import Recorded, RecordedTest, folder_beside, is_current, load, record
 from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
@@ -198,10 +199,54 @@ def test_sample_leaves_out_a_file_whose_tests_are_skipped_here(root: Path) -> No
     assert (f"{SOURCE}/provenance/fathom_sink.py" in taken) is (find_spec("fathom") is not None)
 
 
-def test_fault_of_a_sample_is_found_again_by_its_name(root: Path) -> None:
-    drawn = sample(root, 5, seed=3)
+def test_stored_fault_is_placed_where_it_was(root: Path) -> None:
+    for path, text in {f"{SOURCE}/adult.py": ADULT, f"{SOURCE}/firings.sql": STATEMENTS}.items():
+        for one in faults_of(path, text):
+            again = placed(root, json.loads(json.dumps(one.stored)))
 
-    assert set(named(root, {fault.id: fault.path for fault in drawn})) == set(drawn)
+            assert again is not None
+            assert (again.text, again.id, again.diff) == (one.text, one.id, one.diff)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(f"MORE = 1\n{ADULT}", f"MORE = 1\n{ADULT}", id="below new lines"),
+        pytest.param(
+            ADULT.replace("ValueError", "KeyError"),
+            ADULT.replace("ValueError", "KeyError"),
+            id="after another change nearby",
+        ),
+    ],
+)
+def test_stored_fault_is_placed_in_a_changed_file(root: Path, text: str, expected: str) -> None:
+    stored = fault(root, ">=", ">").stored
+    (root / SOURCE / "adult.py").write_text(text)
+
+    again = placed(root, stored)
+
+    assert again is not None
+    assert again.text == expected.replace(">=", ">")
+    assert again.id == stored["id"] == again.stored["id"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(ADULT.replace(">= ADULT", "> 17"), id="was changed"),
+        pytest.param(
+            f"{ADULT.replace('18', '21')}    return age >= ADULT\n".replace("age < 0", "not age"),
+            id="is there twice",
+        ),
+        pytest.param(None, id="has no file"),
+    ],
+)
+def test_stored_fault_is_gone_when_its_line(root: Path, text: str | None) -> None:
+    stored = fault(root, ">=", ">").stored
+    file = root / SOURCE / "adult.py"
+    file.write_text(f"#\n{text}") if text else file.unlink()
+
+    assert placed(root, stored) is None
 
 
 # where the fault counts
@@ -286,7 +331,7 @@ def test_statement_is_tested_by_the_tests_that_have_its_name(root: Path, tmp_pat
 
     names = Package.read(root).statements_at(part)
 
-    recorded = Recorded(tmp_path, tests, {}, CoverageData(str(tmp_path / "lines")), root)
+    recorded = Recorded(tests, {}, CoverageData(str(tmp_path / "lines")), root)
     assert [test.id for test in recorded.tests_of_statements(names)] == ids[:2]
 
 
@@ -336,7 +381,7 @@ def test_fault_is_in_the_copy_while_the_block_runs(root: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path: Path) -> None:
-    record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0, ())
+    record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0)
     recorded, package = load(tmp_path / "lines", root), Package.read(root)
     copy = TreeCopy(root, tmp_path / "copy")
     found, missed = fault(root, ">=", ">"), fault(root, "age < 0", "age <= 0")
@@ -389,10 +434,14 @@ def test_results_go_on_where_they_ended_and_report_survivors(tmp_path: Path) -> 
     again.begin({"seed": 1})
 
     assert again.tried() == {"a", "b", "c"}
-    assert again.survivors() == {"b": "a.py"}
+    assert set(again.survivors()) == {"b"}
     assert again.report() == (
         "survived b a.py:1 (boundary, 2 of 2 tests)\n-<\n+<=\n\n"
-        "1 of 2 faults caught, 50.0%; 1 more change no behaviour"
+        "default tests catch 1 of 2 faults, 50.0%, 95 % interval 9.5% to 90.5%\n"
+        "1 survivors are not tried with the tests that --all adds\n"
+        "all tests catch 1 of 2 faults, 50.0%, 95 % interval 9.5% to 90.5%\n"
+        "of those, default tests catch 1 of 1 faults, 100.0%, 95 % interval 20.7% to 100.0%\n"
+        "1 more change no behaviour; the places of 0 are gone"
     )
 
 
