@@ -18,9 +18,10 @@ pytest_plugins = [
 ]
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
-settings.register_profile("slumberd", deadline=None)
+settings.register_profile("slumberd-default", deadline=None, max_examples=30)
+settings.register_profile("slumberd-all", deadline=None)
+settings.register_profile("slumberd-nightly", deadline=None, max_examples=500)
 settings.register_profile("long", deadline=None, max_examples=5_000)
-settings.load_profile("slumberd")
 
 TIERS = ("default", "all", "nightly")
 """The tiers of the tests. Each contains the ones before it; an option chooses it."""
@@ -41,7 +42,10 @@ def chosen_tier(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests try as many examples as their tier says, in each worker."""
-    use_samples_of(chosen_tier(config))
+    tier = chosen_tier(config)
+    use_samples_of(tier)
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile(f"slumberd-{tier}")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -30,6 +30,7 @@ from tests.support.defaults import TABLE, all_defaults, defaults_of, models
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.slow
 def test_defaults_equal_the_table() -> None:
     found, table = all_defaults(), TABLE.read_text().splitlines()
 

@@ -55,6 +55,7 @@ ALL = [
 NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

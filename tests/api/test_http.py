@@ -58,6 +58,7 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.path
 def test_episode_becomes_a_fact_that_is_found_and_explained(ana: httpx.Client) -> None:
     id = put(ana, "Lisbon")
 

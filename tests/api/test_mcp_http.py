@@ -133,6 +133,7 @@ async def post(socket: Path, headers: dict[str, str], **sent: Any) -> httpx2.Res
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize(
     ("headers", "status"),

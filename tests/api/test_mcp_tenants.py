@@ -20,7 +20,7 @@ from slumberd.operations.memory_forms import KnownEpisode
 from tests.support.mcp_clients import configure, http_client, served_by, serving_memory, text_of
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.integration, pytest.mark.sampled]
+pytestmark = [pytest.mark.integration, pytest.mark.sampled, pytest.mark.slow]
 
 IDS = ("e1", "e2", "E1", "caf\u00e9")
 WORDS = ("tea", "coffee", "Lisbon", "Porto")

@@ -30,7 +30,7 @@ from tests.support.model_server import completion, server_in_a_thread
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 JSON = {"content-type": "application/json"}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.__main__ import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ def test_each_command_that_writes_ends_with_a_checkpoint(fired_site: Installatio
     assert checkpoints_of(fired_site)[-1]["head"] == verified["head"]
 
 
+@pytest.mark.slow
 def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Installation) -> None:
     before = checkpoints_of(site)
     with site.daemon() as process:
@@ -98,6 +99,7 @@ def test_verify_against_the_log_says_how_many_checkpoints_agree(
     assert (verified["ok"], verified["checkpoints"]) == (True, 2)
 
 
+@pytest.mark.slow
 def test_verify_against_standard_input(fired_site: Installation) -> None:
     log = log_of(fired_site).read_bytes()
 
@@ -183,6 +185,7 @@ def keyed(tmp_path: Path) -> Installation:
     return site
 
 
+@pytest.mark.slow
 def test_keyed_ledger_verifies_and_accepts_new_rows_with_its_key(keyed: Installation) -> None:
     keyed.put(BRAGA)
 
@@ -190,6 +193,7 @@ def test_keyed_ledger_verifies_and_accepts_new_rows_with_its_key(keyed: Installa
     assert keyed.look("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["audit", "verify"], ["fire", "profile"], ["run"]])
 def test_command_with_another_key_exits_with_78_and_writes_nothing(
     keyed: Installation, command: list[str]
@@ -205,6 +209,7 @@ def test_command_with_another_key_exits_with_78_and_writes_nothing(
     assert len(keyed.lines("audit", "ls")) == rows
 
 
+@pytest.mark.slow
 def test_keyed_ledger_without_its_key_exits_with_78(keyed: Installation) -> None:
     text = keyed.config.read_text().splitlines(keepends=True)
     keyed.config.write_text("".join(line for line in text if "key_file" not in line))
@@ -216,6 +221,7 @@ def test_keyed_ledger_without_its_key_exits_with_78(keyed: Installation) -> None
         assert "set facts.key_file to the file of its key" in done.stderr
 
 
+@pytest.mark.slow
 def test_key_that_others_can_read_exits_with_78_but_reading_needs_no_key(
     keyed: Installation,
 ) -> None:
@@ -228,6 +234,7 @@ def test_key_that_others_can_read_exits_with_78_but_reading_needs_no_key(
     assert keyed.look("facts").returncode == keyed.look("audit", "ls").returncode == 0
 
 
+@pytest.mark.slow
 def test_key_file_from_the_service_manager_is_used(keyed: Installation, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()

@@ -119,6 +119,7 @@ def test_quarantine_is_listed_retried_and_dropped(site: Installation) -> None:
     assert site.lines("quarantine", "ls") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [False, True])
 def test_held_batch_is_applied_when_a_person_approves_it(
     site: Installation, *, running: bool
@@ -161,6 +162,7 @@ def test_rejected_batch_is_skipped(site: Installation) -> None:
     assert ids(site) == ["e1", "e2"]
 
 
+@pytest.mark.slow
 def test_daemon_consolidates_later_episodes_as_soon_as_a_batch_is_rejected(
     site: Installation,
 ) -> None:

@@ -47,6 +47,7 @@ BRAGA = triple("e4", "alice", "lives_in", "Braga", timestamp=at(60))
 ODD = triple("e5", "alice", "owns", "a pan", timestamp=at(61), metadata={"intent": "remember"})
 
 
+@pytest.mark.slow
 def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
     of_another_user = TEA.model_copy(update={"user": "mallory"})
     story = [
@@ -70,6 +71,7 @@ def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
     assert [line["id"] for line in site.lines("recent", "alice")] == ["e2", "e1"]
 
 
+@pytest.mark.slow
 def test_import_in_json_lists_every_bad_line(site: Installation) -> None:
     done = site.run("import", "-", "--json", stdin=b"[]\n" * 1200 + jsonl(PORTO))
 
@@ -93,6 +95,7 @@ def test_second_import_changes_nothing_and_an_edit_changes_its_episode(
     assert done.stdout == "imported 2 (new 0, changed 1, unchanged 1), rejected 0\n"
 
 
+@pytest.mark.slow
 def test_output_of_recent_can_be_imported(site: Installation, tmp_path: Path) -> None:
     site.put(PORTO, ODD)
     printed = site.call("recent", "alice", "--json").stdout
@@ -416,6 +419,7 @@ def test_facts_reports_a_file_that_is_not_a_database(site: Installation) -> None
     assert "is no SQLite database" in done.stderr
 
 
+@pytest.mark.slow
 def test_daemon_fires_imported_episodes_answers_commands_and_stops_on_sigterm(
     site: Installation,
 ) -> None:
@@ -441,6 +445,7 @@ def test_daemon_fires_imported_episodes_answers_commands_and_stops_on_sigterm(
     assert '"event":"daemon.stopped"' in log
 
 
+@pytest.mark.slow
 def test_daemon_notifies_the_service_manager_that_it_is_ready(
     site: Installation, tmp_path: Path
 ) -> None:
@@ -470,6 +475,7 @@ def test_check_lists_mistakes_of_the_configuration_and_of_the_rules(site: Instal
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_options_are_accepted_before_the_command(site: Installation, tmp_path: Path) -> None:
     other = tmp_path / "other"
     command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]
@@ -481,6 +487,7 @@ def test_options_are_accepted_before_the_command(site: Installation, tmp_path: P
     assert json.loads(done.stdout)["state_dir"] == str(other)
 
 
+@pytest.mark.slow
 def test_unknown_slumberd_variable_is_a_mistake(site: Installation) -> None:
     done = site.run("status", SLUMBERD_STATEDIR="/s")
 
@@ -488,6 +495,7 @@ def test_unknown_slumberd_variable_is_a_mistake(site: Installation) -> None:
     assert "SLUMBERD_STATEDIR: unknown variable" in done.stderr
 
 
+@pytest.mark.slow
 def test_closed_output_pipe_ends_a_command_without_a_message(site: Installation) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", "x" * 999, timestamp=at(n)) for n in range(200)))
     command = site.command("recent", "alice", "--limit", "200", "--json")
@@ -504,6 +512,7 @@ def test_closed_output_pipe_ends_a_command_without_a_message(site: Installation)
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.slow
 def test_output_to_a_full_disk_exits_with_74(site: Installation) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -514,6 +523,7 @@ def test_output_to_a_full_disk_exits_with_74(site: Installation) -> None:
     assert done.stderr == b"slumberd: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_demo_ends_with_the_expected_facts(tmp_path: Path) -> None:
     place = tmp_path / "demo"
     command = [sys.executable, "-m", "slumberd"]
@@ -537,6 +547,7 @@ def test_demo_ends_with_the_expected_facts(tmp_path: Path) -> None:
     assert "verified: " in done.stdout
 
 
+@pytest.mark.slow
 def test_demo_does_not_write_into_an_existing_directory(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     command = [sys.executable, "-m", "slumberd", "demo", "--keep", str(tmp_path)]

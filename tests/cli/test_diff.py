@@ -455,6 +455,7 @@ def episode_row(id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_daemon_continues_while_diff_runs(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES))
     with trial.daemon():

@@ -49,6 +49,7 @@ def answer_of(site: Installation, *arguments: str, code: int = 0) -> dict[str, A
     return answer
 
 
+@pytest.mark.slow
 def test_dry_run_in_json_reports_that_it_cut_the_deltas_and_their_total(
     site: Installation,
 ) -> None:
@@ -156,6 +157,7 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
     process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("react", "code"),
     [
@@ -178,6 +180,7 @@ def test_erasure_without_confirmation_prints_that_nothing_was_erased(
     assert site.lines("recent", "alice") != []
 
 
+@pytest.mark.slow
 def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 
@@ -199,6 +202,7 @@ def test_erasure_of_an_unknown_user_exits_with_66(site: Installation, option: st
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_erasure_can_be_repeated(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
@@ -310,6 +314,7 @@ def test_fire_of_a_batch_that_waits_for_approval_fails_and_names_the_remedies(
         assert "`slumberd reject profile@" in message
 
 
+@pytest.mark.slow
 def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Installation) -> None:
     hold_batch(site)
     with site.daemon():

@@ -109,6 +109,7 @@ def test_export_of_nothing_is_refused_and_makes_no_file(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_export_of_a_future_episode_logs_nothing(site: Installation) -> None:
     site.put(episode("e4", timestamp=at(10**10)))
 
@@ -118,6 +119,7 @@ def test_export_of_a_future_episode_logs_nothing(site: Installation) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_export_runs_beside_the_daemon(site: Installation) -> None:
     with site.daemon():
         done = site.run("export", "--user", "alice")

@@ -123,6 +123,7 @@ def test_wrong_option_is_reported_by_its_name(
     assert not done.stdout
 
 
+@pytest.mark.slow
 def test_each_page_shows_the_facts_of_its_own_moment(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*EPISODES[:3])

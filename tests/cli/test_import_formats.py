@@ -197,6 +197,7 @@ def test_records_without_an_instant_get_that_of_the_file(
     assert found["timestamp"] == "1970-01-02T00:00:00.000000Z"
 
 
+@pytest.mark.slow
 def test_records_without_an_instant_are_refused_from_a_pipe(site: Installation) -> None:
     done = site.run(
         "import", "-", "--format", "mcp-memory", *USER, stdin=json.dumps(ENTITY).encode()

@@ -60,6 +60,7 @@ def test_logs_of_a_rule_prints_only_lines_about_the_rule(site: Installation) -> 
     assert none.stderr == "slumberd: no line is about rule 'unknown'\n"
 
 
+@pytest.mark.slow
 def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -> None:
     content = (site.state / "slumberd.log").read_bytes()
     (tmp_path / "old.gz").write_bytes(gzip.compress(content))
@@ -181,6 +182,7 @@ def append(path: Path, *events: str) -> None:
         file.writelines(line(event=event, at_="") for event in events)
 
 
+@pytest.mark.slow
 def test_follow_continues_after_the_file_is_renamed_replaced_or_truncated(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     log = tmp_path / "followed"

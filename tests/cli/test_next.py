@@ -59,6 +59,7 @@ def _documents(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_next_shows_every_enabled_rule_in_words_with_instants_and_notes(run_next: Next) -> None:
     assert run_next("-n", "2") == [
         "nightly '30 2 * * *' in Europe/Berlin: at 02:30, every day",

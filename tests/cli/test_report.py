@@ -81,6 +81,7 @@ def test_malformed_instant_is_a_usage_error(site: Installation) -> None:
     assert "is not an instant" in refused.stderr
 
 
+@pytest.mark.slow
 def test_held_batch_is_listed_until_it_is_approved(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", f"s{n}", "lives_in", "Porto", timestamp=at(0)) for n in range(3)))

@@ -45,6 +45,7 @@ def test_help_does_not_import_slow_modules() -> None:
     assert {name.split(".")[0] for name in modules} & HEAVY == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completes_the_names_of_commands(shell: str) -> None:
     asking = {

@@ -96,6 +96,7 @@ def test_every_time_is_printed_in_the_same_format_with_its_zone(
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for time in times), times
 
 
+@pytest.mark.slow
 def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", f"s{n}", "is", "so " * (n % 30), timestamp=at(n))
@@ -243,6 +244,7 @@ def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
     assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
 
 
+@pytest.mark.slow
 def test_init_creates_a_private_directory_under_any_umask(tmp_path: Path) -> None:
     home = tmp_path / "mind"
     home.mkdir(0o777)

@@ -260,6 +260,7 @@ def test_undo_of_an_unknown_run_or_rule_is_refused(
     assert problem in done.stderr
 
 
+@pytest.mark.slow
 def test_all_batches_of_a_due_cadence_belong_to_one_run(tmp_path: Path) -> None:
     home = Home(tmp_path, settings={"facts": {"batch": 10}})
     home.rule("all", cadence={"every": 40})

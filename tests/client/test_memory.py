@@ -464,6 +464,7 @@ with SyncMemory.open(sys.argv[1], user="ann") as memory:
 """
 
 
+@pytest.mark.slow
 def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],

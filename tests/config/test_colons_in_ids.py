@@ -39,6 +39,7 @@ def ids(home: Home, *words: str) -> list[str]:
     return sorted(fact["id"] for fact in home.facts(*words))
 
 
+@pytest.mark.slow
 def test_daemon_fires_logs_pauses_and_undoes_a_rule_with_a_colon(home: Home) -> None:
     put(home, "e1", "tea", 0)
 

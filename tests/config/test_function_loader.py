@@ -336,6 +336,7 @@ def test_builtin_summariser_is_the_default_and_leaves_the_hash_alone(tmp_path: P
     assert default.content_hash == builtin.content_hash
 
 
+@pytest.mark.slow
 def test_schema_imports_nothing_of_the_operators(tmp_path: Path, modules: Path) -> None:
     write_module(modules, "raise AssertionError('imported')")
     program = "from slumberd.cli.json_schemas import schema_text; print(schema_text('rules'))"

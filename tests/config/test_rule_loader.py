@@ -667,6 +667,7 @@ mount -o remount,ro "$1"
 """
 
 
+@pytest.mark.slow
 def test_root_reads_rules_on_a_read_only_file_system(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:

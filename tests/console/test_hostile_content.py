@@ -79,6 +79,7 @@ def test_page_that_shows_too_little_of_a_text_fails(browser: Browser) -> None:
             check_hostile_texts(visit, ["large"], whole=True)
 
 
+@pytest.mark.slow
 def test_daemon_makes_a_fact_of_every_hostile_text(tmp_path: Path) -> None:
     with http_daemon(tmp_path) as running, running.by_socket() as client:
         put_hostile_episodes(client)

@@ -107,6 +107,7 @@ def rows_of(person: Person, address: str) -> int:
     return count + (rows_of(person, following) if following else 0)
 
 
+@pytest.mark.path
 def test_page_counts_what_was_learned_changed_and_forgotten(operator: Person) -> None:
     seen = operator.go("/today")
 

@@ -172,6 +172,7 @@ class History:
         }
 
 
+@pytest.mark.slow
 def test_facts_of_random_histories_equal_those_of_the_oracle() -> None:
     for seed in range(HISTORIES):
         history = History(seed)

@@ -17,7 +17,7 @@ from tests.support.builders import START, rule
 from tests.support.oracle import claim_of, current_claims
 from tests.support.providers import Provider
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MULTI = {("facts", "likes")}
 

@@ -134,6 +134,7 @@ async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_ano
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
@@ -366,6 +367,7 @@ async def test_undo_restores_the_fact_of_a_quarantined_episode(home: OpenStores)
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_user(
     provider: Provider,
 ) -> None:

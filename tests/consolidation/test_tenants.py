@@ -170,6 +170,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=count, phases=phases, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.path
 @pytest.mark.sampled
 @examples(EXAMPLES)
 @given(stories())

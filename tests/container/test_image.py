@@ -89,6 +89,7 @@ def test_linter_finds_a_mistake_in_the_image(tmp_path: Path) -> None:
     assert "DL3003" in lint(SCRIPTS / "hadolint", wrong).stdout
 
 
+@pytest.mark.slow
 def test_compose_file_follows_the_schema_of_compose(tmp_path: Path) -> None:
     check = (SCRIPTS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec")
     wrong = tmp_path / "compose.yaml"

@@ -122,6 +122,7 @@ def test_batches_of_threads_are_seen_whole_or_not_at_all(tmp_path: Path) -> None
         assert [reader.result() for reader in readers] == [{0}, {0}]
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_ids(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with EpisodeMemoryStore(path) as store:
@@ -151,6 +152,7 @@ def test_next_search_sees_what_another_store_wrote(tmp_path: Path) -> None:
             assert len(contents(theirs)) == number + 1
 
 
+@pytest.mark.slow
 def test_acknowledged_records_survive_a_killed_process(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with writer(path, "a", 100_000, shared=3) as process:
@@ -192,6 +194,7 @@ def test_close_waits_for_running_calls_and_refuses_later_ones(tmp_path: Path) ->
         assert contents(again).keys() == {*written}
 
 
+@pytest.mark.slow
 def test_forked_process_is_told_to_open_its_own_store(tmp_path: Path) -> None:
     program = """
 import os, sys
@@ -215,6 +218,7 @@ print(store.search(MemorySearchQuery(text="tea")))
     assert (run.stdout, run.returncode) == ("StoreClosedError True\n[]\n", 0), run.stderr
 
 
+@pytest.mark.slow
 def test_process_ends_without_closing_its_store(tmp_path: Path) -> None:
     with writer(tmp_path / "memory.db", "a", 3) as process:
         assert len(acknowledged(process)) == 3

@@ -35,7 +35,7 @@ from tests.support.postgres_server import OwnServer, PostgresServer, programs, r
 from tests.support.postgres_server import skip_without_server as skip_without_programs
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 HELD = "UPDATE slumberd.shards SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"

@@ -109,6 +109,7 @@ def test_status_check_reports_that_no_daemon_runs_and_leaves_no_trace(site: Inst
     assert stat_files(site) == before
 
 
+@pytest.mark.slow
 def test_doctor_and_status_check_find_no_problem_of_a_running_daemon(site: Installation) -> None:
     with site.daemon():
         assert find_ids(site) == set()

@@ -23,7 +23,7 @@ from tests.support.documentation import (
 )
 from tests.support.postgres_server import PostgresServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RUNNABLE = {"sh", "python", "sql", "bash"}
 MARKS = {"run", "output", "file", "not run", "ci"}
@@ -58,6 +58,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

@@ -316,6 +316,7 @@ async def _fill_and_read(store: LadybugGraphStore) -> None:
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.tuples(TEXTS, TEXTS, TEXTS).filter(lambda parts: all(part.strip() for part in parts)))
 async def test_query_returns_every_text_unchanged(
@@ -361,6 +362,7 @@ async def test_errors_do_not_quote_the_content_of_the_graph(tmp_path: Path) -> N
     assert "cast" in str(refused.value).lower()
 
 
+@pytest.mark.slow
 async def test_query_that_exceeds_the_time_limit_is_stopped(tmp_path: Path) -> None:
     await (await fill(LadybugGraphStore(tmp_path / "graph.lbug"))).close()
     # The limit is a thousand times the duration of the second query.
@@ -434,6 +436,7 @@ asyncio.run(use())
 OPENS_A_SOCKET = "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"
 
 
+@pytest.mark.slow
 def test_no_network_is_used(tmp_path: Path) -> None:
     graph, proof = (
         without_network(USES_A_GRAPH, tmp_path),
@@ -444,6 +447,7 @@ def test_no_network_is_used(tmp_path: Path) -> None:
     assert proof.returncode == -signal.SIGSYS
 
 
+@pytest.mark.slow
 def test_import_of_the_modules_does_not_load_the_extra() -> None:
     program = (
         "import sys, slumberd.graph.cypher_linter, slumberd.graph.ladybug_store;"

@@ -451,6 +451,7 @@ async def test_too_many_rows_are_refused(store: AnyFactStore) -> None:
         await promote(store, graph=graph)
 
 
+@pytest.mark.slow
 def test_hundred_thousand_rows_are_read_and_one_more_is_refused() -> None:
     rows = [TEA] * 100_000
 

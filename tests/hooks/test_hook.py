@@ -71,6 +71,7 @@ def stored(memory: SyncMemory) -> list[tuple[str, str]]:
     return [(str(one.metadata["speaker"]), one.content) for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", sorted(PUTTING))
 def test_new_turns_are_put_once_in_their_order(hook: Hook, event: str) -> None:
     with daemon(hook) as memory:
@@ -89,6 +90,7 @@ def test_new_turns_are_put_once_in_their_order(hook: Hook, event: str) -> None:
     ] * 3
 
 
+@pytest.mark.slow
 def test_next_session_starts_with_a_context_and_prompts_recall(hook: Hook) -> None:
     with daemon(hook):
         hook.write(*lines_of(hook, TALK))
@@ -123,6 +125,7 @@ def test_other_users_and_agents_are_not_recalled(hook: Hook) -> None:
     assert texts == ["", ""]
 
 
+@pytest.mark.slow
 def test_what_a_hook_printed_is_not_learned_again(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK))
@@ -161,6 +164,7 @@ def test_turns_of_a_time_without_a_daemon_are_put_by_the_next_hook(hook: Hook) -
         )
 
 
+@pytest.mark.slow
 def test_line_that_is_half_written_is_left_for_the_next_hook(hook: Hook) -> None:
     [line] = lines_of(hook, TALK[:1])
     with daemon(hook) as memory:
@@ -219,6 +223,7 @@ def test_refused_turn_is_reported_and_the_others_are_put(tmp_path: Path) -> None
     assert (done.returncode, again.returncode, again.stderr) == (0, 0, "")
 
 
+@pytest.mark.slow
 def test_turns_of_an_erased_scope_do_not_come_back(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK[:2]))
@@ -335,6 +340,7 @@ def test_daemon_that_never_answers_blocks_no_agent(tmp_path: Path, event: str) -
     assert done.stderr == "slumberd: the hook was not done within 2 s; the next one goes on\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
@@ -364,6 +370,7 @@ def test_turn_that_the_daemon_could_not_take_is_put_later(
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
 
 
+@pytest.mark.slow
 def test_two_memories_of_one_transcript_each_get_all_turns(hook: Hook) -> None:
     with daemon(hook) as memory, daemon_of(hook, "bob") as other:
         hook.write(*lines_of(hook, TALK))
@@ -378,6 +385,7 @@ def daemon_of(hook: Hook, user: str) -> Any:
     return SyncMemory.open(f"unix:{hook.state_dir}", user=user, agent="desk")
 
 
+@pytest.mark.slow
 def test_hooks_at_the_same_time_put_each_turn_once(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK))
@@ -408,6 +416,7 @@ def test_cursors_are_private_and_go_with_their_transcripts(hook: Hook) -> None:
     assert json.loads(left.read_bytes())["path"] == str(later.transcript)
 
 
+@pytest.mark.slow
 def test_installed_command_puts_and_recalls(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_STATE_HOME", "SLUMBERD_CONFIG"):
         monkeypatch.delenv(variable, raising=False)
@@ -478,6 +487,7 @@ def as_installed(streams: str, program: str = "") -> list[str]:
     return ["sh", "-c", f'"$@" {streams}', "sh", sys.executable, "-m", "slumberd", "hook"]
 
 
+@pytest.mark.slow
 def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
     hook.write(*lines_of(hook, TALK))
@@ -502,6 +512,7 @@ def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
     assert [talk for _, _, talk in found] == [TALK[:number] for number in range(1, 5)]
 
 
+@pytest.mark.slow
 def test_help_of_the_hook_comes_from_the_command_line() -> None:
     command = [sys.executable, "-m", "slumberd", "hook", "--help"]
 

@@ -372,6 +372,7 @@ def test_unknown_choices_are_errors() -> None:
         find_duplicates([], keep=unknown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contents", "duplicates"),
     [

@@ -90,6 +90,7 @@ def test_logged_event_has_every_field_of_the_catalogue(event: LoggedEvent) -> No
     assert always <= event.fields
 
 
+@pytest.mark.slow
 def test_every_event_of_the_catalogue_is_logged() -> None:
     assert {event.name for event in _logged_events()} == CATALOGUE.keys()
 

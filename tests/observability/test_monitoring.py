@@ -175,6 +175,7 @@ async def test_degraded_rule_triggers_its_alert(tmp_path: Path) -> None:
         assert await context.run_for(1) == {"SlumberdRuleDegraded"}
 
 
+@pytest.mark.slow
 def test_daemon_that_refuses_a_reload_triggers_its_alert(site: Installation) -> None:
     with site.daemon():
         site.rules.write_text("rules: [{id: Ü}]\n")

@@ -147,6 +147,7 @@ def test_promtool_accepts_the_alerts() -> None:
     assert f"{len(CASES)} rules found" in done.stdout
 
 
+@pytest.mark.slow
 @needs_promtool
 @pytest.mark.parametrize("name", CASES)
 def test_prometheus_alert_fires_on_its_series_and_not_on_a_similar_one(

@@ -203,6 +203,7 @@ def content_without_positions(path: Path) -> list[str]:
         return [*connection.iterdump()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "unreliable", "hanging"])
 async def test_facts_and_ledger_are_byte_for_byte_the_same_with_a_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -371,6 +372,7 @@ def test_kills_lose_no_promotion(tmp_path: Path) -> None:
     home.slumberd("audit", "verify")
 
 
+@pytest.mark.slow
 def test_change_of_the_sink_needs_a_restart(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     with home.daemon() as daemon:

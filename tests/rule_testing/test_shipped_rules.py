@@ -21,6 +21,7 @@ async def _failed(trials: list[Trial]) -> list[TrialResult]:
     return [result for result in results if not result.ok]
 
 
+@pytest.mark.slow
 def test_shipped_rules_and_patterns_pass_their_tests() -> None:
     files = case_files([RULES])
     patterns = [file for file in files if is_pattern_test(file)]
@@ -75,6 +76,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [pytest.param(*change, id=" to ".join(change[1:])) for change in CHANGES],

@@ -57,6 +57,7 @@ def jobs(alarm: Alarm) -> dict[str, str]:
     return {job.id: job.next_run_time.isoformat() for job in alarm._scheduler.get_jobs()}
 
 
+@pytest.mark.slow
 async def test_alarm_rings_for_each_instant_even_if_late(bell: Bell) -> None:
     with freeze_time(NOON, real_asyncio=True) as frozen:
         async with Alarm(FakeClock(NOON), bell.ring) as alarm:

@@ -337,6 +337,7 @@ async def test_request_of_64_kibibytes_is_read_and_a_longer_one_is_refused(
     assert answer["ok"] is ok
 
 
+@pytest.mark.slow
 def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
@@ -353,6 +354,7 @@ def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: P
     assert "library.logged" not in events
 
 
+@pytest.mark.slow
 def test_flood_of_connections_fills_no_log_and_blocks_no_command(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})

@@ -220,6 +220,7 @@ async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_rule_that_times_out_is_reported_and_stops_no_other_rule(
     tmp_path: Path,
 ) -> None:

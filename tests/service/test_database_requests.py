@@ -23,7 +23,7 @@ from slumberd.storage.postgres.hosts.requests import send_request
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HOLDS = (
     "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"

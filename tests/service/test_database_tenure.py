@@ -80,6 +80,7 @@ async def test_standby_gets_the_database_when_its_holder_leaves(
     assert standby.holders == [first.name]
 
 
+@pytest.mark.slow
 async def test_standby_ends_at_once_while_the_server_does_not_answer(
     own_postgres: OwnServer,
 ) -> None:
@@ -98,6 +99,7 @@ async def test_standby_ends_at_once_while_the_server_does_not_answer(
         own_postgres.start()
 
 
+@pytest.mark.slow
 async def test_standby_goes_on_after_the_server_was_restarted(own_postgres: OwnServer) -> None:
     with own_postgres.database() as name:
         standby, stop = Waiting(), asyncio.Event()

@@ -118,6 +118,7 @@ class ChangeDuringDryRun:
         self.happened.append("correction")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 async def test_change_does_not_wait_for_a_dry_run(
     provider: Provider, story: Story, monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,7 @@ def generations(folder: Path) -> int:
         return int(facts.execute("SELECT count(*) FROM slumberd_generations").fetchone()[0])
 
 
+@pytest.mark.slow
 async def test_erasure_removes_ids_when_another_program_wrote_an_episode_without_an_id(
     tmp_path: Path,
 ) -> None:
@@ -138,6 +139,7 @@ async def test_erasure_removes_ids_when_another_program_wrote_an_episode_without
         assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
@@ -153,6 +155,7 @@ async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) 
         assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_erasure_changes_nothing_of_other_users(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await leave_traces(home)
@@ -257,6 +260,7 @@ async def test_erasure_of_a_session_removes_the_retraction_of_its_fact(tmp_path:
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_second_erasure_of_a_user_finds_nothing_of_the_first(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await leave_traces(home)
@@ -340,6 +344,7 @@ async def test_dry_run_erases_nothing(provider: Provider) -> None:
         assert len(await home.memory.recent(f"{CANARY}-user", limit=9)) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [False, True])
 def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> None:
     site = Installation(tmp_path)

@@ -62,6 +62,7 @@ def write_all(folder: Path) -> None:
     write(folder, "theirs", OTHER.key, OTHER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mismatch", "left"),
     [
@@ -87,6 +88,7 @@ async def test_erasure_removes_the_episodes_whose_facts_belong_to_the_user(
         assert (await facts.verify())[2] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mismatch", ["trust_episode", "trust_scope", "quarantine"])
 async def test_certificate_counts_episodes_of_other_scopes_that_name_the_scope(
     tmp_path: Path, mismatch: str
@@ -103,6 +105,7 @@ async def test_certificate_counts_episodes_of_other_scopes_that_name_the_scope(
         assert "name this one" not in str((await forget(directory, "stranger"))["out_of_reach"])
 
 
+@pytest.mark.slow
 async def test_certificate_names_the_provenance_sink(tmp_path: Path) -> None:
     async with open_directory(tmp_path, "quarantine") as directory:
         write(tmp_path, "mine", VICTIM.key, VICTIM)

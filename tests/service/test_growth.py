@@ -186,6 +186,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [

@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LONG = "i" * 1_000_000
 

@@ -413,16 +413,19 @@ def check_author_and_reason_are_recorded(home: Home) -> None:
     assert home.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_manual_edits_without_a_daemon_record_author_and_reason(home: Home) -> None:
     check_author_and_reason_are_recorded(home)
 
 
+@pytest.mark.slow
 def test_manual_edits_through_a_daemon_record_author_and_reason(home: Home) -> None:
     with home.daemon() as daemon:
         check_author_and_reason_are_recorded(home)
         daemon.wait_for("delta.applied", lambda event: event["rule_id"] == "@manual")
 
 
+@pytest.mark.slow
 def test_request_cannot_name_its_author(home: Home) -> None:
     fields = dict(zip(("user", "agent", "subject", "predicate"), "uasp", strict=True))
     with home.daemon():
@@ -446,6 +449,7 @@ async def test_daemon_records_the_peer_of_the_socket_as_author(tmp_path: Path) -
     assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", ["a daemon", "itself"])
 def test_retracted_fact_stays_retracted_after_later_commands(home: Home, through: str) -> None:
     tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))

@@ -36,6 +36,7 @@ def put(home: Home, *contents: str, first: int = 1) -> None:
     home.call("import", file)
 
 
+@pytest.mark.slow
 def test_daemon_asks_and_promotes_without_a_firing_that_waits(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server)
@@ -50,6 +51,7 @@ def test_daemon_asks_and_promotes_without_a_firing_that_waits(tmp_path: Path) ->
         assert not any("s3cret" in str(event) for event in running.seen)
 
 
+@pytest.mark.slow
 def test_status_says_what_the_model_cost_and_that_it_answers(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server)
@@ -63,6 +65,7 @@ def test_status_says_what_the_model_cost_and_that_it_answers(tmp_path: Path) -> 
     assert model["budget"] == {"calls": 200, "tokens": 500_000, "cost": None}
 
 
+@pytest.mark.slow
 def test_status_says_why_the_model_does_not_answer(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         server.otherwise = lambda _: Reply(503, b"loading")
@@ -76,6 +79,7 @@ def test_status_says_why_the_model_does_not_answer(tmp_path: Path) -> None:
     assert "HTTP 503: loading" in model["problem"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resting", ["disabled", "paused"])
 def test_daemon_asks_nothing_for_a_rule_that_rests(tmp_path: Path, resting: str) -> None:
     with server_in_a_thread() as server:
@@ -91,6 +95,7 @@ def test_daemon_asks_nothing_for_a_rule_that_rests(tmp_path: Path, resting: str)
         assert (recorded["rule_id"], len(server.requests)) == ("chat", 1)
 
 
+@pytest.mark.slow
 def test_daemon_promotes_the_rest_when_the_model_is_back(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         server.will(Reply(503, b"loading"))

@@ -57,6 +57,7 @@ def users(site: Installation) -> set[str]:
     return {fact["user"] for fact in site.lines("facts")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [(), ("--session", "s1"), ("--agent", "rag")])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
 def test_doctor_and_status_find_an_older_copy(
@@ -91,6 +92,7 @@ def test_firing_restores_no_erased_fact_from_an_older_copy(site: Installation, n
     assert site.call("import", str(site.config.with_name("put.jsonl"))).returncode == 65
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
 def test_repeated_forget_erases_an_older_copy(site: Installation, name: str) -> None:
     erase(site)
@@ -103,6 +105,7 @@ def test_repeated_forget_erases_an_older_copy(site: Installation, name: str) -> 
     assert site.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
 def test_daemon_warns_of_an_older_copy_at_its_start(site: Installation, name: str) -> None:
     erase(site)
@@ -116,6 +119,7 @@ def test_daemon_warns_of_an_older_copy_at_its_start(site: Installation, name: st
     assert [(line["level"], Path(line["path"]).name) for line in warned] == [("warning", name)]
 
 
+@pytest.mark.slow
 def test_episode_newer_than_the_erasure_is_no_older_copy(site: Installation) -> None:
     erase(site)
     site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=at(10**8)))

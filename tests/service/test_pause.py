@@ -86,6 +86,7 @@ def test_pause_and_resume_work_without_a_daemon(tmp_path: Path) -> None:
     assert home.call("resume", "a").stdout == "resumed: a\npaused now: no rule\n"
 
 
+@pytest.mark.slow
 def test_running_daemon_does_not_fire_a_paused_rule_until_it_is_resumed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("a", cadence={"every": 1}, then_emits=["first"])

@@ -111,6 +111,7 @@ async def test_group_can_use_the_files_in_its_shared_directory(tmp_path: Path) -
     assert set(found.values()) == {0o660}, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)
 @pytest.mark.usefixtures("umask")
 def test_other_users_can_use_no_file_of_the_daemon(site: Installation) -> None:

@@ -195,6 +195,7 @@ async def test_reason_shows_in_the_explanation_of_a_fact(home: OpenStores) -> No
     assert (asserting.row.by, asserting.row.firing_reason) == ("uid 7", WHY)
 
 
+@pytest.mark.slow
 async def test_certificate_names_author_and_reason(home: OpenStores) -> None:
     await promote(home)
 

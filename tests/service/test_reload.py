@@ -356,6 +356,7 @@ def test_daemon_reloads_at_a_command_and_at_a_signal(tmp_path: Path) -> None:
         assert ("all" in removed, "likes" in removed) == (True, False)
 
 
+@pytest.mark.slow
 def test_daemon_keeps_its_rules_when_the_files_have_mistakes(
     tmp_path: Path,
 ) -> None:

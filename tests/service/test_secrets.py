@@ -140,6 +140,7 @@ def output_of(
     return output + (log.read_bytes() if log.exists() else b"")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 def test_no_command_shows_the_key_in_any_state_of_its_file(
@@ -154,6 +155,7 @@ def test_no_command_shows_the_key_in_any_state_of_its_file(
         assert not leaks(secret, output)
 
 
+@pytest.mark.slow
 def test_no_command_shows_the_key_of_erased_scopes(
     keyed: Installation, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +191,7 @@ def test_search_for_leaks_finds_a_key_in_an_error(
     assert leaks(KEY, output_of(keyed, capfd, [("audit", "verify")]))
 
 
+@pytest.mark.slow
 def test_daemon_shows_its_key_in_no_file_and_no_answer(keyed: Installation) -> None:
     with keyed.daemon() as process:
         own = Path("/proc", str(process.pid))
@@ -201,6 +204,7 @@ def test_daemon_shows_its_key_in_no_file_and_no_answer(keyed: Installation) -> N
     assert not leaks(KEY, output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["another"])
 def test_daemon_that_cannot_start_shows_no_key(keyed: Installation, state: str) -> None:
     STATES[state](keyed)

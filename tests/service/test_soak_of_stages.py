@@ -73,6 +73,7 @@ def first_with(kind: str) -> tuple[str, Marked]:
     return next((eid, mark) for eid, mark in sorted(MARKS.items()) if mark.kind == kind)
 
 
+@pytest.mark.path
 def test_soak_reports_no_problem_when_the_stages_work(home: Home) -> None:
     check_owners_of_marks(home)
     check_marks_have_causes(home)

@@ -105,6 +105,7 @@ def check_ended(daemon: Daemon, code: int, error: str) -> None:
     assert daemon.process.wait(PATIENCE_SECONDS) == code
 
 
+@pytest.mark.path
 def test_second_daemon_is_refused_while_the_first_is_stopped(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))

@@ -73,7 +73,8 @@ def tiers_of_guarantees(page: str, tiers: dict[str, set[str]]) -> dict[str, set[
         KeyError: The page names a file without tests.
     """
     return {
-        guarantee: {tier for file in files for tier in tiers[file]} | ({"nightly"} if long else set())
+        guarantee: {tier for file in files for tier in tiers[file]}
+        | ({"nightly"} if long else set())
         for guarantee, (files, long) in guarantees(page).items()
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import orjson
+import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -43,9 +44,10 @@ class Ways:
 
 WAYS = [
     Ways("http", "auto"),
-    Ways("http", "legacy"),
-    Ways("stdio", "auto"),
-    Ways("stdio", "legacy"),
+    pytest.param(Ways("http", "legacy"), marks=pytest.mark.slow),
+    # Each client over stdio starts a process.
+    pytest.param(Ways("stdio", "auto"), marks=pytest.mark.slow),
+    pytest.param(Ways("stdio", "legacy"), marks=pytest.mark.slow),
 ]
 
 Open = Callable[[str], AbstractAsyncContextManager[Client]]

@@ -322,6 +322,7 @@ async def test_concurrent_writes_are_all_found(backend: MemoryStoreProtocol) -> 
     assert len(await backend.retrieve(MemoryQuery("tea", top_k=99))) == 50
 
 
+@pytest.mark.slow
 async def test_more_entries_than_a_page_are_found(backend: MemoryStoreProtocol) -> None:
     await asyncio.gather(*(backend.store(entry(f"e{n:04}", "tea", age=n)) for n in range(1_010)))
 

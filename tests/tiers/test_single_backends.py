@@ -258,6 +258,7 @@ async def test_recent_entries_of_redis_read_only_their_keys(redis_address: str) 
         assert (await client.info("stats"))["keyspace_hits"] - before == 2
 
 
+@pytest.mark.slow
 @needs_redis
 async def test_full_redis_is_a_capacity_error() -> None:
     with running_redis("--maxmemory", "2mb") as address:

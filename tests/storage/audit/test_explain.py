@@ -949,6 +949,7 @@ def test_id_of_invalid_unicode_exits_with_64(
     assert "is not valid Unicode" in err
 
 
+@pytest.mark.slow
 def test_both_commands_only_read_while_a_daemon_runs(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:

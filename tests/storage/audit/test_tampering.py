@@ -146,6 +146,7 @@ def test_an_untouched_ledger_verifies(path: Path) -> None:
     assert found(path, lambda copy: None) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "column",
     [
@@ -283,6 +284,7 @@ def test_a_row_removed_from_its_number_on_is_found_there(
         assert seq_of(found(path, tamper)) == row["seq"]
 
 
+@pytest.mark.slow
 def test_any_two_rows_that_change_places_are_found_at_the_first(
     path: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -460,6 +462,7 @@ def test_hash_format_is_that_of_existing_ledgers() -> None:
     assert erased.document() == {"rows": 2, "hash": ERASED}
 
 
+@pytest.mark.slow
 def test_a_partly_erased_row_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for left in ERASABLE:

@@ -255,6 +255,7 @@ def pairs_of_instants(path: Path) -> list[tuple[int | None, int | None]]:
     return [*alone, *((None, at) for at in recorded), (instants[len(instants) // 2], recorded[-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", ["everything", "much"])
 def test_facts_of_a_user_at_an_instant_are_part_of_all_facts_at_it(
     story: str, request: pytest.FixtureRequest

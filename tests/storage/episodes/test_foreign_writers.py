@@ -73,6 +73,7 @@ POISON = {
 }
 
 
+@pytest.mark.path
 def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})

@@ -171,6 +171,7 @@ def test_quarantined_rows_are_read_once_the_setting_allows_them(tmp_path: Path) 
     assert home.call("quarantine", "ls", "--json").stdout == ""
 
 
+@pytest.mark.slow
 def test_daemon_reads_naive_timestamps_as_the_library_does(tmp_path: Path) -> None:
     home = home_with(tmp_path, "local")
     just_before = datetime.fromisoformat("2026-07-01T09:59:59+00:00")

@@ -119,6 +119,7 @@ def remedy_of(home: Home, episode_id: str) -> str:
     return str(json.loads(line)["would_change"])
 
 
+@pytest.mark.slow
 def test_daemon_doctor_status_and_why_not_report_a_future_episode(home: Home) -> None:
     now = triple("e1", "alice", "lives_in", "Porto")
     with home.daemon() as daemon:

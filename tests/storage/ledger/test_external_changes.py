@@ -750,6 +750,7 @@ def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home)
     assert median(used) < 0.04, used
 
 
+@pytest.mark.slow
 def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
     with home.daemon() as daemon:

@@ -33,6 +33,7 @@ async def batch_of(memory: PostgresMemoryStore, facts: PostgresFactStore) -> Del
     return await memory.consolidate(EVERY, window=await facts.next_window(EVERY.id))
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     ("loss", "message", "exit_code", "is_done"),
     [

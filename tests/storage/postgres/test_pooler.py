@@ -15,7 +15,7 @@ from tests.support.daemons import Home
 from tests.support.pooler import running_pooler
 from tests.support.postgres_server import OwnServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PUT = "SELECT slumberd.put(%s, %s, %s, %s, %s)"
 

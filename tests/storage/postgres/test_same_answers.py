@@ -26,7 +26,7 @@ from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 from tests.support.random_histories import EVERYTHING, USERS, Step, Story, play
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.integration, pytest.mark.sampled]
+pytestmark = [pytest.mark.integration, pytest.mark.sampled, pytest.mark.path]
 
 QUIET = settings(
     max_examples=amount(4, full=40), deadline=None, suppress_health_check=list(HealthCheck)

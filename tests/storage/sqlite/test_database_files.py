@@ -346,6 +346,7 @@ def test_new_file_that_stays_locked_is_refused(tmp_path: Path) -> None:
             sqlite_connection.connect(path, Pragmas(busy_seconds=0.01), access="write")
 
 
+@pytest.mark.slow
 def test_a_daemon_holds_its_locks_when_other_programs_close_the_files(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})

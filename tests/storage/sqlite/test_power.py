@@ -113,6 +113,7 @@ def test_power_test_finds_a_disk_without_syncs(tmp_path: Path) -> None:
     assert found
 
 
+@pytest.mark.path
 def test_episode_lost_in_a_power_cut_and_put_again_is_evaluated(
     tmp_path: Path,
 ) -> None:

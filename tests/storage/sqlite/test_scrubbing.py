@@ -256,6 +256,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_scrub_clears_pages_that_another_program_writes_meanwhile(tmp_path: Path) -> None:
     path = created(tmp_path / "host.db")
     with opened(path) as host:
