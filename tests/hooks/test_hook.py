@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -308,16 +308,18 @@ def answering(hook: Hook, answer: bytes | None) -> Iterator[None]:
         kept = []
 
         def answer_one() -> None:
-            connection, _ = listener.accept()
-            kept.append(connection)
-            if answer is not None:
-                connection.makefile("rb").readline()
-                connection.sendall(answer)
-                connection.close()
+            with suppress(OSError):  # the time of the hook is over
+                connection, _ = listener.accept()
+                kept.append(connection)
+                if answer is not None:
+                    connection.makefile("rb").readline()
+                    connection.sendall(answer)
+                    connection.close()
 
         thread = threading.Thread(target=answer_one, daemon=True)
         thread.start()
         yield
+        listener.shutdown(socket.SHUT_RDWR)  # a hook on a busy machine may not even connect
         thread.join()
         for connection in kept:
             connection.close()
