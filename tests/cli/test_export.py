@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.cli.commands import export as command
 from tests.support.builders import at, episode, triple
-from tests.support.installation import Installation
+from tests.support.installation import Installation, umask
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +50,8 @@ def test_exported_episodes_are_imported_with_equal_facts(
 
 
 def test_new_file_is_for_owner_and_group_only(site: Installation, tmp_path: Path) -> None:
-    site.call("export", str(tmp_path / "all.jsonl"))
+    with umask(0o022):
+        site.call("export", str(tmp_path / "all.jsonl"))
 
     assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o640
 

@@ -820,7 +820,7 @@ def rows_of_facts(folder: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.sampled
-@settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=_EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(steps)
 @example([("put", 0), ("plain", 0), ("gated", 0), ("undo", 0), ("read", 0), ("plain", 0)])
 async def test_reads_and_gates_change_no_facts_of_other_rules(
@@ -837,7 +837,7 @@ async def test_reads_and_gates_change_no_facts_of_other_rules(
 
 
 @pytest.mark.sampled
-@settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=_EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(steps)
 async def test_all_episodes_that_are_read_at_the_end_are_promoted(
     tmp_path_factory: pytest.TempPathFactory, story: list[Step]

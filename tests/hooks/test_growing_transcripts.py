@@ -100,9 +100,7 @@ def expected(talk: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("agent", [CLAUDE_CODE, CODEX])
-@settings(
-    max_examples=amount(40, full=400), suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=amount(40, full=400), suppress_health_check=list(HealthCheck))
 @given(talk=talks, plan=steps)
 def test_every_turn_is_put_exactly_once(
     state_dir: Path, tmp_path: Path, agent: str, talk: list[tuple[str, str]], plan: list[Step]

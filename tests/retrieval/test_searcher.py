@@ -374,7 +374,7 @@ def said(user: str, texts: list[list[str]]) -> list[Episode]:
 
 @pytest.mark.parametrize("vectors", [False, True])
 @given(own=TEXTS, others=TEXTS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 async def test_other_user_changes_neither_result_nor_score(
     tmp_path_factory: pytest.TempPathFactory,
     own: list[list[str]],

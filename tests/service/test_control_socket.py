@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
@@ -352,6 +353,29 @@ def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: P
     events = [line["event"] for line in [*daemon.seen, *left] if line]
     assert "daemon.stopped" in events
     assert "library.logged" not in events
+
+
+def test_request_that_the_end_of_the_loop_cancels_leaves_no_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop_meanwhile() -> None:
+        begun = asyncio.Event()
+
+        async def hang(_: dict[str, Any], __: Caller) -> Answer:
+            begun.set()
+            await asyncio.Event().wait()
+            return {}
+
+        async with listen(tmp_path, {"hang": hang}):
+            connection = connect(tmp_path)
+            connection.sendall(b'{"version":1,"operation":"hang"}\n')
+            await begun.wait()
+        connection.close()
+
+    asyncio.run(stop_meanwhile())
+    gc.collect()  # a transport that is still open is a warning now, and so an error
+
+    assert caplog.records == []
 
 
 @pytest.mark.slow

@@ -96,6 +96,16 @@ class Installation:
                 process.wait()
 
 
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Set the umask for the block, whatever the launcher of the tests has set."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     ours = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
     reserved = dict.fromkeys(RESERVED - {"SLUMBERD_DEBUG"}, "is none of the settings")

@@ -14,9 +14,9 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 CLAUDE_CODE, CODEX = "claude-code", "codex"
 PATIENT = (
-    "import sys; from slumberd.hooks import command; "
+    "import sys; from slumberd import entry; from slumberd.hooks import command; "
     f"command.MOST_SECONDS = {PATIENCE_SECONDS}; "
-    "command.main(sys.argv[1:])"
+    "sys.argv.insert(1, 'hook'); entry.main()"
 )
 """A hook as `slumberd hook` runs it, but with time enough on a busy machine."""
 

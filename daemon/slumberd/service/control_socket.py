@@ -13,7 +13,13 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +208,13 @@ class _Responder:
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection; refuse when the user has too many open."""
-        with suppress(ConnectionError, TimeoutError):
+        # The end of the event loop cancels this task, and Python 3.11 logs a traceback for that.
+        with closing(writer), suppress(ConnectionError, TimeoutError, asyncio.CancelledError):
             peer = caller_of(writer.get_extra_info("socket"))
             if self._open[peer.uid] >= MOST_CONNECTIONS:
                 writer.write(refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
             else:
                 await self._exchange_lines(reader, writer, peer)
-        writer.close()
 
     async def _exchange_lines(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Caller
