@@ -209,24 +209,20 @@ def test_stored_fault_is_placed_where_it_was(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        pytest.param(f"MORE = 1\n{ADULT}", f"MORE = 1\n{ADULT}", id="below new lines"),
-        pytest.param(
-            ADULT.replace("ValueError", "KeyError"),
-            ADULT.replace("ValueError", "KeyError"),
-            id="after another change nearby",
-        ),
+        pytest.param(f"MORE = 1\n{ADULT}", id="below new lines"),
+        pytest.param(ADULT.replace("ValueError", "KeyError"), id="after another change nearby"),
     ],
 )
-def test_stored_fault_is_placed_in_a_changed_file(root: Path, text: str, expected: str) -> None:
+def test_stored_fault_is_placed_in_a_changed_file(root: Path, text: str) -> None:
     stored = fault(root, ">=", ">").stored
     (root / SOURCE / "adult.py").write_text(text)
 
     again = placed(root, stored)
 
     assert again is not None
-    assert again.text == expected.replace(">=", ">")
+    assert again.text == text.replace(">=", ">")
     assert again.id == stored["id"] == again.stored["id"]
 
 
