@@ -397,6 +397,40 @@ def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path
 
 
 @pytest.mark.slow
+def test_recording_goes_on_after_a_kill_and_adds_a_tier(root: Path, tmp_path: Path) -> None:
+    (root / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--all', action='store_true')\n\n\n"
+        "def pytest_configure(config):\n    config.addinivalue_line('markers', 'sampled: more')\n"
+    )
+    copy, default, added = TreeCopy(root, tmp_path / "r"), tmp_path / "lines", tmp_path / "all"
+    record(root, copy, default, 0)
+    before = load(default, root)
+    (default / "complete").unlink()
+    (default / "lines.vm.pid7.x").write_bytes(b"no database")
+    (default / "results-7.jsonl").write_text('{"test": "killed", "passed": true}')
+
+    test = copy.tree / "tests" / "test_adult.py"
+    test.write_text(f"{TESTS}\n\ndef test_five() -> None:\n    assert not is_adult(5)\n")
+    record(root, copy, default, 0)
+    test.write_text(
+        f"import pytest\n{test.read_text()}\n\ndef test_six() -> None:\n    is_adult(6)\n"
+        "\n\n@pytest.mark.sampled\ndef test_nothing() -> None:\n    is_adult(4)\n"
+    )
+    record(root, copy, added, 0, default=default)
+
+    names = [
+        {test.partition("::")[2] for test in load(one, root).tests} for one in (default, added)
+    ]
+    assert names == [
+        {"test_eighteen_is_adult", "test_nothing", "test_five"},
+        {"test_six", "test_nothing"},
+    ]
+    line = [{f"{SOURCE}/adult.py": {7}}]
+    again = load(default, root)
+    assert [len(one.tests_of(line, f"{SOURCE}/adult.py", "")) for one in (before, again)] == [1, 2]
+
+
+@pytest.mark.slow
 def test_fault_that_never_ends_is_caught_and_leaves_no_process(root: Path, tmp_path: Path) -> None:
     endless = fault(root, "return age >= ADULT", "while True: pass")
     copy = TreeCopy(root, tmp_path / "copy")
