@@ -146,6 +146,7 @@ def record(
     packages = sysconfig.get_path("purelib", vars={"base": str(copy.tree / ".venv")})
     Path(packages, "recording.pth").write_text(_START)
     words = ["-m", "pytest", "-p", "tests.mutation.recording", "-q", "-n", str(workers)]
+    words += ["-p", "no:langsmith_plugin"]  # it takes a second to start
     words += ["-p", "no:cacheprovider", f"--basetemp={copy.temporary}"]
     words += ["-o", "tmp_path_retention_policy=none", *(["--all"] if default else [])]
     process = copy.start(*words, **{recording.FOLDER: str(folder)})

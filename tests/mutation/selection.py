@@ -58,11 +58,19 @@ class Module:
 
     def statement(self, line: int) -> ast.stmt | None:
         """Return the innermost statement at a line."""
-        return max(
-            self._around(line),
-            key=lambda node: (node.lineno, -(node.end_lineno or 0)),
-            default=None,
-        )
+        return self._innermost.get(line)
+
+    @cached_property
+    def _innermost(self) -> dict[int, ast.stmt]:
+        found: dict[int, ast.stmt] = {}
+        # The inner statements come after those around them; the last one starts last.
+        for node in sorted(self._statements, key=lambda node: (node.lineno, -_end(node))):
+            found |= dict.fromkeys(range(node.lineno, _end(node) + 1), node)
+        return found
+
+    @cached_property
+    def _statements(self) -> list[ast.stmt]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
 
     def class_at(self, line: int) -> ast.ClassDef | None:
         """Return the innermost class at a line."""
@@ -75,9 +83,7 @@ class Module:
         return max(found, key=lambda node: node.lineno)
 
     def _around(self, line: int) -> Iterator[ast.stmt]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
-                yield node
+        return (node for node in self._statements if node.lineno <= line <= _end(node))
 
     def mentions(self) -> Iterator[tuple[str, Mention]]:
         """Yield every name and text of the module; texts begin with a quotation mark."""
@@ -176,6 +182,10 @@ class Package:
             new = {target for mention in mentions for target in mention.targets} - seen
             everywhere = True
         return dict(lines)
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _name_of(node: ast.AST) -> str | None:

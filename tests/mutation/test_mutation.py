@@ -209,24 +209,20 @@ def test_stored_fault_is_placed_where_it_was(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        pytest.param(f"MORE = 1\n{ADULT}", f"MORE = 1\n{ADULT}", id="below new lines"),
-        pytest.param(
-            ADULT.replace("ValueError", "KeyError"),
-            ADULT.replace("ValueError", "KeyError"),
-            id="after another change nearby",
-        ),
+        pytest.param(f"MORE = 1\n{ADULT}", id="below new lines"),
+        pytest.param(ADULT.replace("ValueError", "KeyError"), id="after another change nearby"),
     ],
 )
-def test_stored_fault_is_placed_in_a_changed_file(root: Path, text: str, expected: str) -> None:
+def test_stored_fault_is_placed_in_a_changed_file(root: Path, text: str) -> None:
     stored = fault(root, ">=", ">").stored
     (root / SOURCE / "adult.py").write_text(text)
 
     again = placed(root, stored)
 
     assert again is not None
-    assert again.text == expected.replace(">=", ">")
+    assert again.text == text.replace(">=", ">")
     assert again.id == stored["id"] == again.stored["id"]
 
 
@@ -398,6 +394,40 @@ def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path
     assert [trial.by for trial in trials] == ["tests/test_adult.py::test_eighteen_is_adult", ""]
     assert [trial.ran for trial in trials] == [1, 1]
     assert found.diff == "-    return age >= ADULT\n+    return age > ADULT"
+
+
+@pytest.mark.slow
+def test_recording_goes_on_after_a_kill_and_adds_a_tier(root: Path, tmp_path: Path) -> None:
+    (root / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--all', action='store_true')\n\n\n"
+        "def pytest_configure(config):\n    config.addinivalue_line('markers', 'sampled: more')\n"
+    )
+    copy, default, added = TreeCopy(root, tmp_path / "r"), tmp_path / "lines", tmp_path / "all"
+    record(root, copy, default, 0)
+    before = load(default, root)
+    (default / "complete").unlink()
+    (default / "lines.vm.pid7.x").write_bytes(b"no database")
+    (default / "results-7.jsonl").write_text('{"test": "killed", "passed": true}')
+
+    test = copy.tree / "tests" / "test_adult.py"
+    test.write_text(f"{TESTS}\n\ndef test_five() -> None:\n    assert not is_adult(5)\n")
+    record(root, copy, default, 0)
+    test.write_text(
+        f"import pytest\n{test.read_text()}\n\ndef test_six() -> None:\n    is_adult(6)\n"
+        "\n\n@pytest.mark.sampled\ndef test_nothing() -> None:\n    is_adult(4)\n"
+    )
+    record(root, copy, added, 0, default=default)
+
+    names = [
+        {test.partition("::")[2] for test in load(one, root).tests} for one in (default, added)
+    ]
+    assert names == [
+        {"test_eighteen_is_adult", "test_nothing", "test_five"},
+        {"test_six", "test_nothing"},
+    ]
+    line = [{f"{SOURCE}/adult.py": {7}}]
+    again = load(default, root)
+    assert [len(one.tests_of(line, f"{SOURCE}/adult.py", "")) for one in (before, again)] == [1, 2]
 
 
 @pytest.mark.slow

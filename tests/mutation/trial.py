@@ -94,6 +94,7 @@ def _run(copy: TreeCopy, tests: Sequence[RecordedTest], options: Sequence[str]) 
     plan.with_suffix(".result").unlink(missing_ok=True)
     files = dict.fromkeys(test.id.split("::")[0] for test in tests)
     words = ["-m", "pytest", "-p", "tests.mutation.chosen", "-x", "-q", "-n", "0"]
+    words += ["-p", "no:langsmith_plugin"]  # it takes a second to start
     words += ["-p", "no:cacheprovider", f"--basetemp={copy.temporary}", *options, *files]
     process = copy.start(*words, **{chosen.PLAN: str(plan)})
     whole = _START_SECONDS + len(files) + 3 * sum(test.seconds for test in tests)
