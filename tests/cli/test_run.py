@@ -41,6 +41,7 @@ def shut_out_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_daemon_heeds_signals_that_its_launcher_shut_out(tmp_path: Path) -> None:
     site = Installation(tmp_path)

@@ -44,6 +44,7 @@ def plain(site: Installation) -> dict[str, str]:
     return {"HOME": str(site.state.parent), "PATH": os.environ["PATH"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "streams", "code"),
     [
@@ -101,6 +102,7 @@ def test_daemon_that_cannot_start_ends_with_its_own_code(tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (78, "")
 
 
+@pytest.mark.slow
 def test_daemon_serves_although_nobody_can_take_its_log(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     command = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *site.command("run")]

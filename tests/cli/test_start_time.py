@@ -82,6 +82,7 @@ def run_refused(command: str, site: Installation) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_terminal_with_no_color_gets_no_escape_codes(
     site: Installation, command: str, monkeypatch: pytest.MonkeyPatch

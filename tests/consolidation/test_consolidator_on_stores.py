@@ -154,6 +154,7 @@ async def test_a_firing_that_is_stopped_before_its_first_batch_commits_nothing(
         assert await home.objects() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", [1, 7, 39, 69], ids=lambda n: f"{n} checks")
 async def test_stop_rolls_back_the_current_batch(tmp_path: Path, checks: int) -> None:
     async with open_stores(tmp_path) as home:

@@ -448,6 +448,7 @@ async def test_summary_of_another_rule_stays(provider: Provider) -> None:
         assert await marks(home) == SUMMARISED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [{}, {"user": "alice"}, {"user": "alice", "agent": "rag"}])
 @pytest.mark.parametrize("order", ["id", "said_at"])
 @pytest.mark.parametrize("descending", [False, True])

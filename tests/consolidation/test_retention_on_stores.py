@@ -219,6 +219,7 @@ async def test_another_users_episode_under_the_id_of_a_mark_stays(tmp_path: Path
         assert [found.id for found in await home.memory.recent("bob", limit=9)] == ["e1"]
 
 
+@pytest.mark.slow
 async def test_many_episodes_are_deleted_in_parts(provider: Provider) -> None:
     async with open_stores(provider) as home:
         keep_for(home, 1)

@@ -80,6 +80,7 @@ def check_one_creation_each(written: list[MemoryRecord]) -> None:
     assert all(len(instants) == len({*instants}) for instants in updated.values())
 
 
+@pytest.mark.slow
 def test_threads_write_and_search_at_the_same_time(tmp_path: Path) -> None:
     start = threading.Barrier(THREADS)
 

@@ -372,6 +372,7 @@ def said(user: str, texts: list[list[str]]) -> list[Episode]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [False, True])
 @given(own=TEXTS, others=TEXTS)
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))

@@ -165,6 +165,7 @@ REWRITTEN: dict[str, Callable[[Path], Awaitable[None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("how", REWRITTEN)
 async def test_table_rewritten_during_a_firing_changes_no_fact(

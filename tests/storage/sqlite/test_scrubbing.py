@@ -152,6 +152,7 @@ def drop_table(host: sqlite3.Connection) -> None:
     host.execute(f'DROP TABLE "{CANARY}"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 @pytest.mark.parametrize(
     "leave",
@@ -285,6 +286,7 @@ def test_scrub_clears_pages_that_another_program_writes_meanwhile(tmp_path: Path
     assert contents == {str(key): content for key, content in keyed}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_overwriting_changes_no_row(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
