@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import tier_of
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 MARKED = """
 import pytest

@@ -107,6 +107,7 @@ async def test_items_keep_their_order_when_the_clock_stands_or_goes_back(memory:
     assert [item["content"] for item in items] == ["0", "1", "2", "3", "4"]  # type: ignore[typeddict-item] # messages
 
 
+@pytest.mark.slow
 async def test_session_is_longer_than_a_page(memory: Memory) -> None:
     session = SlumberdSession("s", memory)
     await session.add_items([{"role": "user", "content": f"{n}"} for n in range(130)])
@@ -230,6 +231,7 @@ class ScriptedModel(Model):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 async def test_runner_goes_on_with_a_conversation_in_another_program(tmp_path: Path) -> None:
     @function_tool
     def weather(city: str) -> str:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from slumberd.operations.handlers import Dispatcher
 from tests.support.mcp_clients import configure, serving
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

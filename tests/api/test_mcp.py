@@ -26,7 +26,7 @@ from tests.support.mcp_clients import (
     text_of,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Daemon = Callable[[], AbstractAsyncContextManager[Open]]
 

@@ -25,7 +25,7 @@ from tests.support.mcp_clients import (
 )
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ADMIN = ["status", "held", "fire", "approve", "reject", "undo"]
 

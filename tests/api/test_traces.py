@@ -185,6 +185,7 @@ async def test_message_that_the_store_refuses_rejects_its_span_only(receiver: Re
     assert len(await receiver.episodes()) == 1
 
 
+@pytest.mark.slow
 async def test_erased_messages_do_not_come_back(receiver: Receiver) -> None:
     await receiver.post_spans(CALL)
     dispatcher, caller = receiver.served.dispatcher, Caller.here()

@@ -108,6 +108,7 @@ def test_verify_against_standard_input(fired_site: Installation) -> None:
     assert "2 checkpoints agree" in done.stdout
 
 
+@pytest.mark.slow
 def test_verify_against_the_log_finds_an_older_copy(site: Installation, tmp_path: Path) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as facts:
         facts.execute("VACUUM INTO ?", (str(tmp_path / "old.db"),))
@@ -282,6 +283,7 @@ def test_replay_in_json_counts_firings_and_differences(
     assert (replayed["differing"], replayed["first"]) == (0, None)
 
 
+@pytest.mark.slow
 def test_replay_names_a_fact_that_differs_and_exits_with_1(
     site: Installation, tmp_path: Path
 ) -> None:
@@ -423,6 +425,7 @@ def verifications_in(site: Installation) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
 
 
+@pytest.mark.slow
 def test_verify_logs_its_result_only_with_the_option_log(site: Installation) -> None:
     assert site.call("audit", "verify").returncode == 0
     assert verifications_in(site) == []
@@ -434,6 +437,7 @@ def test_verify_logs_its_result_only_with_the_option_log(site: Installation) -> 
     assert event["head"] == checkpoints_of(site)[-1]["head"]
 
 
+@pytest.mark.slow
 def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
     change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 

@@ -72,6 +72,7 @@ def open_in_other_process(path: Path) -> Iterator[None]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_restore_replaces_databases_and_paused_rules_and_keeps_the_older_files(
     site: Installation,
 ) -> None:
@@ -88,6 +89,7 @@ def test_restore_replaces_databases_and_paused_rules_and_keeps_the_older_files(
     assert done.stdout.count("kept: ") == 3
 
 
+@pytest.mark.slow
 def test_sql_of_the_documentation_copies_newer_episodes_after_a_restore(site: Installation) -> None:
     change_facts(site)
     assert site.call("restore", str(backup_of(site))).returncode == 0
@@ -102,6 +104,7 @@ def test_sql_of_the_documentation_copies_newer_episodes_after_a_restore(site: In
     assert fact_ids(site) - before == {"e9", "@notes/e9"}
 
 
+@pytest.mark.slow
 def test_restore_moves_aside_a_file_that_the_backup_does_not_contain(site: Installation) -> None:
     (site.state / "paused.json").unlink()
     bare = backup_of(site).with_name("bare")
@@ -114,6 +117,7 @@ def test_restore_moves_aside_a_file_that_the_backup_does_not_contain(site: Insta
     assert [*site.state.glob("paused.json.replaced-*")]
 
 
+@pytest.mark.slow
 def test_restore_moves_aside_the_write_ahead_log_of_the_older_database(site: Installation) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE facts SET confidence = 0.5")
@@ -129,6 +133,7 @@ def test_restore_moves_aside_the_write_ahead_log_of_the_older_database(site: Ins
     assert site.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_restore_is_refused_while_a_daemon_or_a_host_has_the_files_open(site: Installation) -> None:
     change_facts(site)
     before = fact_ids(site)
@@ -144,6 +149,7 @@ def test_restore_is_refused_while_a_daemon_or_a_host_has_the_files_open(site: In
     assert not [*site.state.glob("*.restoring"), *site.state.glob("*.replaced-*")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory.db", "facts.db", "paused.json"])
 def test_restore_of_a_changed_backup_is_refused_and_changes_nothing(
     site: Installation, name: str
@@ -256,6 +262,7 @@ def test_backup_of_a_damaged_database_is_refused(site: Installation, tmp_path: P
     assert [*tmp_path.glob("another*")] == []
 
 
+@pytest.mark.slow
 def test_restore_reports_erasures_after_the_backup(site: Installation) -> None:
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
 
@@ -327,6 +334,7 @@ def test_restore_does_not_replace_a_database_that_is_a_link(site: Installation) 
     assert "is a link" in done.stderr
 
 
+@pytest.mark.slow
 def test_doctor_finds_an_unfinished_restore(site: Installation) -> None:
     begin(site.state, "20260101T000000Z", {})
 
@@ -360,6 +368,7 @@ def test_backup_is_refused_when_a_restore_replaces_a_database_meanwhile(
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.slow
 def test_backup_is_refused_while_a_restore_is_unfinished(
     site: Installation, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def demo() -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_demo_shows_an_example_of_each_delta_and_the_fact_it_replaces(demo: str) -> None:
     rows = table(demo, "delta", "count", "example")
 

@@ -74,6 +74,7 @@ def test_dry_run_changes_no_byte(site: Installation, arguments: list[str], print
     assert files(site) == before
 
 
+@pytest.mark.slow
 def test_undo_removes_the_facts_of_a_firing_and_a_backfill_restores_them(
     site: Installation,
 ) -> None:
@@ -94,6 +95,7 @@ def test_undo_of_an_unknown_firing_is_refused(site: Installation, firing: str) -
     assert f"no firing {firing!r}" in done.stderr
 
 
+@pytest.mark.slow
 def test_dry_run_lists_the_deltas_of_the_next_firing(site: Installation) -> None:
     site.put(GONE)
 
@@ -105,6 +107,7 @@ def test_dry_run_lists_the_deltas_of_the_next_firing(site: Installation) -> None
     assert ids(site) == ["e1"]
 
 
+@pytest.mark.slow
 def test_quarantine_is_listed_retried_and_dropped(site: Installation) -> None:
     site.put(ODD)
     site.call("fire", "profile")
@@ -146,6 +149,7 @@ def test_held_batch_is_applied_when_a_person_approves_it(
     assert site.call("approve", waiting).returncode == 64
 
 
+@pytest.mark.slow
 def test_rejected_batch_is_skipped(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
@@ -177,6 +181,7 @@ def test_daemon_consolidates_later_episodes_as_soon_as_a_batch_is_rejected(
         wait_until(lambda: "late" in ids(site))
 
 
+@pytest.mark.slow
 def test_held_batch_of_a_removed_rule_stays_held(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)

@@ -298,6 +298,7 @@ def test_facts_are_printed_as_a_table(fired_site: Installation) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_facts_shows_the_state_valid_at_and_believed_at_an_instant(
     fired_site: Installation,
 ) -> None:
@@ -317,6 +318,7 @@ def test_facts_shows_the_state_valid_at_and_believed_at_an_instant(
     assert homes("--valid-at", at(60).isoformat(), "--believed-at", first) == ["Porto"]
 
 
+@pytest.mark.slow
 def test_audit_lists_the_requested_rows(fired_site: Installation) -> None:
     rows = fired_site.lines("audit", "ls")
 

@@ -165,6 +165,7 @@ def test_fact_that_a_person_retracted_or_replaced_does_not_appear(trial: TrialIn
     assert totals(summary)[3] == 2
 
 
+@pytest.mark.slow
 def test_undone_facts_appear_only_when_their_rule_is_backfilled(
     trial: TrialInstallation,
 ) -> None:
@@ -209,6 +210,7 @@ def test_diff_compares_unreadable_values(trial: TrialInstallation) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
+@pytest.mark.slow
 def test_fact_with_another_object_under_the_same_id_changes(trial: TrialInstallation) -> None:
     triple_of_fact = {"subject": "ada", "predicate": "plays", "object": "go"}
     trial.do("pin", user="alice", agent="rag", reason="she moved", id="e7", **triple_of_fact)
@@ -231,6 +233,7 @@ def test_fact_does_not_replace_a_fact_of_another_user(trial: TrialInstallation) 
     assert ("appears", None, "e8") in trial.diff()[0]
 
 
+@pytest.mark.slow
 def test_diff_reports_a_batch_that_would_await_approval_and_continues(
     trial: TrialInstallation,
 ) -> None:
@@ -256,6 +259,7 @@ def test_diff_reports_a_batch_that_would_await_approval_and_continues(
     )
 
 
+@pytest.mark.slow
 def test_diff_counts_a_held_batch_as_approved_on_both_sides(
     trial: TrialInstallation,
 ) -> None:
@@ -297,6 +301,7 @@ def test_several_facts_replaced_by_another_appear_and_disappear(trial: TrialInst
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_diff_with_the_option_rule_takes_only_that_rule_from_the_candidate(
     trial: TrialInstallation,
 ) -> None:
@@ -359,6 +364,7 @@ def test_diff_prints_a_table_of_differences_and_their_totals(trial: TrialInstall
     ]
 
 
+@pytest.mark.slow
 def test_limit_cuts_the_table_of_differences(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
 

@@ -72,6 +72,7 @@ def test_dry_run_lists_the_requested_number_of_deltas(site: Installation) -> Non
     assert (len(whole["deltas"]), whole["deltas_total"], whole["deltas_cut"]) == (60, 60, False)
 
 
+@pytest.mark.slow
 def test_dry_run_prints_how_many_deltas_there_are(site: Installation) -> None:
     put_many(site, 1_060)
 
@@ -80,6 +81,7 @@ def test_dry_run_prints_how_many_deltas_there_are(site: Installation) -> None:
     assert "50 of 1,060 deltas are listed; --limit 1060 lists all" in done.stdout
 
 
+@pytest.mark.slow
 def test_dry_runs_of_undo_and_backfill_count_and_cut_deltas_in_the_same_way(
     site: Installation,
 ) -> None:
@@ -213,6 +215,7 @@ def test_erasure_can_be_repeated(site: Installation) -> None:
     assert json.loads(again.stdout)["rows"]["episodes"]["episodes"] == 0
 
 
+@pytest.mark.slow
 def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Installation) -> None:
     pinned = ("--subject", "x", "--predicate", "is", "--object", "y", "--reason", "so")
     assert site.call("pin", "--user", "bob", "--agent", "a", *pinned).returncode == 0
@@ -254,6 +257,7 @@ def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installatio
     assert ids_in_quarantine(site) == ["e1", "e2"]
 
 
+@pytest.mark.slow
 def test_drop_removes_the_named_episodes_or_all(site: Installation) -> None:
     put_unreadable(site, "e1", "e2", "e3")
 

@@ -32,6 +32,7 @@ def another(tmp_path: Path) -> Installation:
     return Installation(tmp_path / "another")
 
 
+@pytest.mark.slow
 def test_exported_episodes_are_imported_with_equal_facts(
     site: Installation, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_next_shows_every_enabled_rule_in_words_with_instants_and_notes(run_next
     ]
 
 
+@pytest.mark.slow
 def test_next_shows_a_disabled_rule_that_is_named(run_next: Next) -> None:
     assert run_next("weekly", "-n", "1") == [
         "weekly '@weekly' in Asia/Tokyo (disabled): at 00:00, on Sunday",

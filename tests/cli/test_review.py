@@ -164,6 +164,7 @@ def test_held_batch_changes_nothing_until_a_person_decides(held_site: TrialInsta
     assert batch(held_site).startswith("all@")
 
 
+@pytest.mark.slow
 def test_approved_batch_is_applied(held_site: TrialInstallation) -> None:
     assert answer(held_site, "approve", batch(held_site))["dry_run"] is False
 
@@ -171,6 +172,7 @@ def test_approved_batch_is_applied(held_site: TrialInstallation) -> None:
     assert held_site.lines("rules")[0]["held_firing_id"] is None
 
 
+@pytest.mark.slow
 def test_rejected_batch_is_skipped(held_site: TrialInstallation) -> None:
     assert answer(held_site, "reject", batch(held_site))["dry_run"] is False
 
@@ -179,6 +181,7 @@ def test_rejected_batch_is_skipped(held_site: TrialInstallation) -> None:
     assert (state["held_firing_id"], state["pending"]) == (None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["approve", "reject"])
 def test_dry_run_of_a_decision_decides_nothing(held_site: TrialInstallation, word: str) -> None:
     waiting = batch(held_site)

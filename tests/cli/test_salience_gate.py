@@ -58,6 +58,7 @@ async def _read(site: Installation, limit: int) -> None:
         await memory.recent("alice", limit=limit)
 
 
+@pytest.mark.slow
 def test_read_episode_becomes_a_fact_and_why_not_explains_the_others(
     site: Installation,
 ) -> None:
@@ -149,6 +150,7 @@ def test_rule_tests_apply_salience_gates(site: Installation) -> None:
     ) in done.stdout
 
 
+@pytest.mark.slow
 def test_fire_applies_the_relevance_of_a_salience_gate(site: Installation) -> None:
     gate = '{min: 0.01, weights: {recency: 0, relevance: 1}, about: "green tea"}'
     site.rules.write_text(GATED.replace("{min: 0.03, tau: 2d}", gate))

@@ -66,6 +66,7 @@ def test_command_whose_streams_fail_ends_with_its_own_code(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-"])
 def test_answer_is_printed_without_the_message_that_nobody_can_take(
     site: Installation, streams: str
@@ -76,6 +77,7 @@ def test_answer_is_printed_without_the_message_that_nobody_can_take(
     assert re.fullmatch(r'\{"id":"e0",.*\}\n', done.stdout)
 
 
+@pytest.mark.slow
 def test_answer_that_cannot_be_written_is_an_error(site: Installation) -> None:
     done = run(site, "facts --limit 1", ">/dev/full")
 
@@ -83,6 +85,7 @@ def test_answer_that_cannot_be_written_is_an_error(site: Installation) -> None:
     assert (done.returncode, done.stderr.splitlines()[-1]) == (74, last)
 
 
+@pytest.mark.slow
 def test_reader_that_closed_the_messages_changes_nothing(site: Installation) -> None:
     reader, written = os.pipe()
     os.close(reader)
@@ -93,6 +96,7 @@ def test_reader_that_closed_the_messages_changes_nothing(site: Installation) -> 
     assert (done.returncode, done.stdout) == (64, "")
 
 
+@pytest.mark.slow
 def test_daemon_that_cannot_start_ends_with_its_own_code(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.config.write_text("oops: 1\n")

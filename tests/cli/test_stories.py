@@ -102,6 +102,7 @@ def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
+@pytest.mark.slow
 def test_status_shows_the_most_urgent_rules_first(tmp_path: Path) -> None:
     ids = ["a", *(f"b{number}" for number in range(status.SHOWN))]
     trial = TrialInstallation(tmp_path, rules(*(rule(id, "0") for id in ids)))

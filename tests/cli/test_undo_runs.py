@@ -74,6 +74,7 @@ def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
     assert line.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
+@pytest.mark.slow
 def test_reason_of_a_command_shows_beside_its_author(site: Installation) -> None:
     put(site, 0, 1)
     run = answer_of(site, "fire", "--all", "--reason", "the first night")["run"]
@@ -90,6 +91,7 @@ def test_reason_of_a_command_shows_beside_its_author(site: Installation) -> None
     assert "undo: reason: 1 to 1,000 characters are needed" in refused.stderr
 
 
+@pytest.mark.slow
 def test_undo_of_a_run_undoes_every_batch_of_every_rule(site: Installation) -> None:
     put(site, 0, 20)
     answer_of(site, "fire", "--all")
@@ -109,6 +111,7 @@ def test_undo_of_a_run_undoes_every_batch_of_every_rule(site: Installation) -> N
     assert ledger_is_whole(site)
 
 
+@pytest.mark.slow
 def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     put(site, 0, 12)
     run = answer_of(site, "fire", "--all")["run"]
@@ -202,6 +205,7 @@ def test_killed_undo_of_a_run_is_complete_or_changes_nothing(site: Installation)
     assert ledger_is_whole(site)
 
 
+@pytest.mark.slow
 def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Installation) -> None:
     put(site, 0, 12)
     run = answer_of(site, "fire", "--all")["run"]
@@ -218,6 +222,7 @@ def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Installation) -> None
     assert "would undo 6 firings (kept@" in printed
 
 
+@pytest.mark.slow
 def test_undo_of_a_rule_since_an_instant_undoes_its_later_firings(
     site: Installation,
 ) -> None:

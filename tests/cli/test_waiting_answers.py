@@ -11,7 +11,7 @@ from tests.service.test_model_daemon import home_of, put
 from tests.support.daemons import Home
 from tests.support.model_server import completion, server_in_a_thread
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def why_not(home: Home, episode: str) -> list[dict[str, object]]:

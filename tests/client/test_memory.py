@@ -291,6 +291,7 @@ async def test_episodes_come_in_pages(open_memory: Open) -> None:
     assert [[one.content for one in page] for page in pages] == [["4", "3"], ["2", "1"], ["0"], []]
 
 
+@pytest.mark.slow
 async def test_memory_is_forgotten_by_plan_only(open_memory: Open) -> None:
     async with open_memory("ann") as ann, open_memory("bob") as bob:
         await moved(ann, "Lisbon", "e1")
@@ -319,6 +320,7 @@ async def test_plan_is_refused_when_the_scope_has_changed_since(open_memory: Ope
         assert len(await memory.episodes()) == 2
 
 
+@pytest.mark.slow
 async def test_plan_stays_valid_when_another_user_remembers(open_memory: Open) -> None:
     async with open_memory("ann") as ann, open_memory("bob") as bob:
         await moved(ann, "Lisbon", "e1")
@@ -444,6 +446,7 @@ async def test_configuration_without_a_state_directory_means_its_own(tmp_path: P
     assert (tmp_path / "m" / "memory.db").is_file()
 
 
+@pytest.mark.slow
 async def test_program_keeps_its_interpreter_settings(tmp_path: Path) -> None:
     before = sys.getswitchinterval(), gc.get_freeze_count()
 

@@ -60,6 +60,7 @@ def mutants(chance: random.Random) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 def test_both_parsers_return_equal_documents(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     for text in [*SMALL, *ODD, *SHIPPED, *mutants(random.Random(7))]:

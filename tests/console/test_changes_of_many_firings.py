@@ -168,6 +168,7 @@ def test_time_before_the_last_year_is_read_by_itself() -> None:
     assert (request["since"][:10], request["until"][:10]) == ("2020-01-01", "2020-02-01")
 
 
+@pytest.mark.slow
 def test_rows_among_many_others_are_found_page_by_page() -> None:
     kinds = [*["add"] * 2_500, *["quarantine"] * 150, *["add"] * 900, "quarantine"]
     ledger, fields = Ledger(2, kinds), {"counted": "quarantined"}

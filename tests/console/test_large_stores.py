@@ -29,6 +29,7 @@ def rows_of_ledger(home: Home) -> int:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_ledger_of_a_state_with_copied_users_verifies_and_replays(tmp_path: Path) -> None:
     home = written(tmp_path, Size(users=4, facts=20, days=3))

@@ -492,6 +492,7 @@ async def test_specified_search_and_search_as_of_find_no_marks(provider: Provide
         assert mark.payload["predicate"] == "archived"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", [None, f"{CANARY}-session"])
 async def test_erasing_a_scope_erases_its_marks_and_summaries(
     tmp_path: Path, session: str | None
@@ -524,6 +525,7 @@ async def weights(home: OpenStores, **instants: Any) -> dict[str, float]:
     return {fact.payload["subject"]: fact.payload["object"] for fact in facts}
 
 
+@pytest.mark.slow
 async def test_nights_of_weeks_change_a_weight_at_most_five_times(
     provider: Provider, tmp_path: Path
 ) -> None:
@@ -647,6 +649,7 @@ async def test_undo_of_a_night_restores_the_weight_before(provider: Provider) ->
         assert await weights(home) == {"e1": 0.5}
 
 
+@pytest.mark.slow
 async def test_person_ends_a_weight_for_good_and_the_episode_can_still_be_marked(
     provider: Provider,
 ) -> None:
@@ -679,6 +682,7 @@ async def test_weight_of_an_episode_is_explained(provider: Provider) -> None:
         assert [source.id for source in told.sources] == ["e1"]
 
 
+@pytest.mark.slow
 async def test_erasing_a_user_erases_the_weights(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(said(f"{CANARY}-1", TEA, user=f"{CANARY}-user"), said("e1", TEA))

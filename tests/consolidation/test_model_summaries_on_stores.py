@@ -69,6 +69,7 @@ def is_asked(request: dict[str, Any]) -> list[str]:
     return [turn["text"] for turn in orjson.loads(user["content"])["turns"]]
 
 
+@pytest.mark.slow
 async def test_recorded_summary_is_written_at_the_next_firing(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
@@ -92,6 +93,7 @@ async def test_recorded_summary_is_written_at_the_next_firing(provider: Provider
         assert (await asked.home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_replay_and_backfill_ask_nobody(provider: Provider, tmp_path: Path) -> None:
     async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
@@ -110,6 +112,7 @@ async def test_replay_and_backfill_ask_nobody(provider: Provider, tmp_path: Path
         assert (await summaries(asked), len(asked.server.requests)) == (told, calls)
 
 
+@pytest.mark.slow
 async def test_groups_of_two_users_are_asked_apart(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda request: written(is_asked(request)[0])
@@ -130,6 +133,7 @@ async def test_groups_of_two_users_are_asked_apart(provider: Provider) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_edit_of_a_group_is_asked_about_anew(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
@@ -210,6 +214,7 @@ async def test_summaries_wait_for_the_budget_and_for_the_server(provider: Provid
         assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
+@pytest.mark.slow
 async def test_next_firing_lists_the_summaries_again_after_a_restart(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         await asked.home.put(*session(6))
@@ -243,6 +248,7 @@ async def test_command_asks_for_the_summaries_that_wait(provider: Provider) -> N
         assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
+@pytest.mark.slow
 async def test_erasure_takes_the_recorded_summaries_with_it(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         asked.server.otherwise = lambda _: written(f"{CANARY} came.")
@@ -297,6 +303,7 @@ async def test_backfill_keeps_the_old_summaries_until_all_new_ones_are_there(
         assert await hidden(asked) == marks
 
 
+@pytest.mark.slow
 async def test_erasure_drops_the_texts_that_wait(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         await asked.home.put(*session(14))

@@ -106,6 +106,7 @@ async def test_replay_and_undo_ask_nobody(provider: Provider, tmp_path: Path) ->
         assert (await asked.home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_same_episodes_in_other_stores_give_byte_equal_facts(new_stores: NewStores) -> None:
     found = []
     for _ in range(2):
@@ -390,6 +391,7 @@ async def test_approved_batch_waits_for_its_answers(provider: Provider) -> None:
         assert await asked.likes() == {"e3#1": "ale"}
 
 
+@pytest.mark.slow
 async def test_erasure_takes_the_recorded_answers_with_it(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         await asked.home.put(said("e1", f"I like {CANARY}", user="alice"))
@@ -403,6 +405,7 @@ async def test_erasure_takes_the_recorded_answers_with_it(tmp_path: Path) -> Non
     assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_answer_that_comes_after_the_erasure_is_not_recorded(tmp_path: Path) -> None:
     arrived = asyncio.Event()
     async with asked_stores(tmp_path, RULE) as asked:

@@ -97,6 +97,7 @@ def rows_of(folder: Path, text: str) -> list[int]:
     return [seq for seq, payload in found if text.encode() in payload]
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
@@ -115,6 +116,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_another_user(
     home: OpenStores, tmp_path: Path
@@ -155,6 +157,7 @@ async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_unde
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_same_ids(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -170,6 +173,7 @@ async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_sam
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     home: OpenStores, tmp_path: Path
@@ -187,6 +191,7 @@ async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     assert await is_sound(home)
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
     home: OpenStores, tmp_path: Path
@@ -314,6 +319,7 @@ async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenSto
     assert b"ann" not in orjson.dumps(explanation, default=str)
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_leaves_no_trace_of_a_filtered_episode_that_took_over_an_id(
     home: OpenStores, tmp_path: Path
@@ -386,6 +392,7 @@ async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_u
         assert (unchanged, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
+@pytest.mark.slow
 @ON_FILES
 async def test_erasure_of_one_user_keeps_a_row_of_another_user_that_a_program_changed(
     home: OpenStores, tmp_path: Path

@@ -101,6 +101,7 @@ def test_threads_write_and_search_at_the_same_time(tmp_path: Path) -> None:
     check_one_creation_each(written)
 
 
+@pytest.mark.slow
 def test_batches_of_threads_are_seen_whole_or_not_at_all(tmp_path: Path) -> None:
     finished = threading.Event()
 

@@ -67,6 +67,7 @@ def test_record_that_answers_nothing_is_never_found(
     assert store.search(ask("", min_score=least)) == []
 
 
+@pytest.mark.slow
 def test_replaced_text_is_not_found_by_its_old_meaning(
     by_meaning: EpisodeMemoryStore, tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_every_record_of_a_large_batch_has_a_meaning(by_meaning: EpisodeMemorySt
     assert len({one.vector_score for one in found}) == 1
 
 
+@pytest.mark.slow
 def test_writers_that_write_one_record_each_all_finish(store: EpisodeMemoryStore) -> None:
     start = threading.Barrier(16)
 

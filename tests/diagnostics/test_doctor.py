@@ -265,6 +265,7 @@ def test_doctor_says_what_to_do_with_a_file_of_another_version(
     assert finding["remedy"] == remedy
 
 
+@pytest.mark.slow
 def test_doctor_finds_episodes_that_no_rule_could_read(site: Installation) -> None:
     odd = triple("e2", "ada", "likes", "x", metadata={"intent": "shout", "predicate": "likes"})
     site.put(odd, triple("e3", "ada", "likes", "gin"))
@@ -275,6 +276,7 @@ def test_doctor_finds_episodes_that_no_rule_could_read(site: Installation) -> No
     assert find_ids(site) == {"episodes.quarantined", "episodes.mismatched"}
 
 
+@pytest.mark.slow
 def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> None:
     early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
     metadata = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
@@ -301,6 +303,7 @@ def declare(site: Installation, predicate: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(
     site: Installation,
 ) -> None:
@@ -315,6 +318,7 @@ def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(
     assert "theirs (declared) and e2" in finding["problem"]
 
 
+@pytest.mark.slow
 def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(
     site: Installation,
 ) -> None:
@@ -325,6 +329,7 @@ def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(
     assert find_ids(site) == set()
 
 
+@pytest.mark.slow
 def test_doctor_finds_a_batch_that_awaits_approval(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     gone = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
@@ -342,6 +347,7 @@ def test_doctor_reports_a_missing_state_directory(tmp_path: Path) -> None:
     assert not site.state.exists()
 
 
+@pytest.mark.slow
 def test_status_shows_what_is_pending_the_last_firing_and_the_next_instant(
     site: Installation,
 ) -> None:
@@ -428,6 +434,7 @@ def test_doctor_finds_configuration_that_the_daemon_does_not_use_yet(site: Insta
     assert find_urgent(context) == []
 
 
+@pytest.mark.slow
 async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Installation) -> None:
     async def outdated(_: dict[str, Any], __: Caller) -> Answer:
         return {"reload": [], "restart": ["facts.batch"]}
@@ -442,6 +449,7 @@ async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Inst
         assert await asyncio.to_thread(find_ids, site) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "problem"),
     [
@@ -461,6 +469,7 @@ def test_doctor_counts_what_is_pending_for_a_late_rule(
     assert finding["problem"].startswith(f"{problem}; it fired last at ")
 
 
+@pytest.mark.slow
 def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) -> None:
     site.put(triple("e2", "ada", "likes", "rum"))
     settings = load_settings(site.config, overrides={}, environ={})
@@ -522,6 +531,7 @@ def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
     assert ids_of(check_unit(machine, tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
     places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
     subjects = []
@@ -640,6 +650,7 @@ def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
     assert ids_of(check_time_zones(["Asia/Tokyo"])) == []
 
 
+@pytest.mark.slow
 def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file, pack: pack}}\n")
     rules = site.state / "pack" / "rules" / "one.yaml"
@@ -654,6 +665,7 @@ def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> 
     assert find_ids(site) == {"file.open"}
 
 
+@pytest.mark.slow
 def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
     published = site.state / "provenance.jsonl"
@@ -691,6 +703,7 @@ def test_checks_without_enough_time_are_named(
     ]
 
 
+@pytest.mark.slow
 def test_long_write_ahead_log_is_a_finding_from_its_limit_on(site: Installation) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as reader:
         reader.execute("BEGIN")

@@ -123,6 +123,7 @@ def test_finding_names_the_part_of_the_budget_that_is_spent(tmp_path: Path) -> N
     assert found == [("rule chat", problem, remedy)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uptime", "remedies"),
     [
@@ -160,6 +161,7 @@ def test_episode_of_the_last_hour_is_no_finding(tmp_path: Path) -> None:
     assert waiting(home) == []
 
 
+@pytest.mark.slow
 def test_progress_of_the_last_hour_is_no_finding(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_at(tmp_path, server.url)
@@ -303,6 +305,7 @@ def test_status_without_a_language_model_shows_nothing_of_it(tmp_path: Path) -> 
     assert "model " not in home.call("status").stdout
 
 
+@pytest.mark.slow
 def test_episode_that_waits_behind_many_answered_ones_is_a_finding(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_at(tmp_path, server.url)

@@ -61,6 +61,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[\s]+", "-", text.strip()) for text in words}
 
 
+@pytest.mark.slow
 def test_generated_parts_are_current() -> None:
     old = [name_of(path) for path in outdated()]
 

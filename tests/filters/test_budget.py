@@ -27,7 +27,7 @@ from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.filter_fragments import BOMBS, LONG
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HEAVY = rule("heavy", when_filter=BOMBS[1] + " OR content LIKE 'plain%'")
 LIGHT = rule("light", when_filter="predicate = 'likes'", then_emits=["light"])

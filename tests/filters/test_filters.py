@@ -71,6 +71,7 @@ def test_filter_on_documented_columns_selects_the_expected_episodes(
     assert select_ids(fragment) == expected
 
 
+@pytest.mark.slow
 def test_filter_selects_the_same_episodes_under_trust_episode() -> None:
     expected = [set(case.selects.split()) for case in LEGITIMATE]
 

@@ -53,6 +53,7 @@ def http() -> Iterator[HttpTarget]:
 # http
 
 
+@pytest.mark.slow
 def test_saved_requests_over_http_find_nothing(http: HttpTarget) -> None:
     check_finds_nothing(http, "http")
 
@@ -120,6 +121,7 @@ def test_the_oracle_finds_a_decoder_without_a_limit_of_depth(
 # rules
 
 
+@pytest.mark.slow
 def test_saved_rule_files_find_nothing(rules: RuleTarget) -> None:
     check_finds_nothing(rules, "rules")
 
@@ -164,6 +166,7 @@ def test_the_oracle_finds_a_loader_that_raises_an_unknown_error(
 # control
 
 
+@pytest.mark.slow
 def test_saved_requests_find_nothing(control: ControlTarget) -> None:
     check_finds_nothing(control, "control")
 
@@ -204,6 +207,7 @@ def mcp() -> Iterator[McpTarget]:
         yield target
 
 
+@pytest.mark.slow
 def test_saved_messages_find_nothing(mcp: McpTarget) -> None:
     check_finds_nothing(mcp, "mcp")
 

@@ -258,6 +258,7 @@ def test_arbitrary_text_raises_no_error_but_the_linters_own(cypher: str) -> None
     _lint(cypher)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(["", "MATCH (n) ", "MATCH (n) WITH n ", "MATCH (a)-->(n) WHERE n.x = 1 "]),

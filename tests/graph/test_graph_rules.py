@@ -73,6 +73,7 @@ def objects(home: Home) -> set[object]:
     return {fact["payload"]["object"] for fact in home.facts()}
 
 
+@pytest.mark.slow
 def test_commands_fire_explain_and_undo_a_graph_rule(home: Home) -> None:
     assert home.call("check").stdout.startswith("valid: 1 rule in 1 file: team")
 
@@ -104,6 +105,7 @@ def test_commands_fire_explain_and_undo_a_graph_rule(home: Home) -> None:
     assert home.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["run", "since"])
 def test_undo_finds_a_graph_rule_by_run_or_by_name(home: Home, by: str) -> None:
     fired = orjson.loads(home.call("fire", "team", "--json").stdout)
@@ -115,6 +117,7 @@ def test_undo_finds_a_graph_rule_by_run_or_by_name(home: Home, by: str) -> None:
     assert home.facts() == []
 
 
+@pytest.mark.slow
 def test_dry_run_reports_the_deltas_of_the_firing_that_follows(home: Home) -> None:
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
     home.call("import", home.folder / "episodes.jsonl")
@@ -127,6 +130,7 @@ def test_dry_run_reports_the_deltas_of_the_firing_that_follows(home: Home) -> No
     assert objects(home) == {"tea", "Acme"}
 
 
+@pytest.mark.slow
 def test_rules_status_and_next_show_a_graph_rule_without_pending_episodes(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))

@@ -21,7 +21,7 @@ from tests.support.sample_sizes import amount
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, noise, said
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Trouble = Literal["none", "daemon down", "cursor lost", "cursor damaged", "cursor behind"]
 TROUBLES: tuple[Trouble, ...] = (

@@ -109,6 +109,7 @@ def test_next_session_starts_with_a_context_and_prompts_recall(hook: Hook) -> No
     assert (own, other) == ("", "")
 
 
+@pytest.mark.slow
 def test_other_users_and_agents_are_not_recalled(hook: Hook) -> None:
     with daemon(hook) as memory:
         with SyncMemory.open(f"unix:{hook.state_dir}", user="bob", agent="desk") as others:
@@ -147,6 +148,7 @@ def test_hook_without_a_daemon_reports_that_and_breaks_nothing(hook: Hook, event
     assert done.stderr == f"slumberd: no slumberd runs on {str(hook.state_dir)!r}\n"
 
 
+@pytest.mark.slow
 def test_turns_of_a_time_without_a_daemon_are_put_by_the_next_hook(hook: Hook) -> None:
     hook.write(*lines_of(hook, TALK[:2]))
     hook.run("SessionEnd")  # the session will run no further hook
@@ -184,6 +186,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_hook_that_is_killed_before_it_moves_the_cursor_puts_nothing_twice(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK[:3]))
@@ -197,6 +200,7 @@ def test_hook_that_is_killed_before_it_moves_the_cursor_puts_nothing_twice(hook:
     assert before == TALK[:3]
 
 
+@pytest.mark.slow
 def test_transcript_that_was_replaced_is_read_from_its_beginning(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK[:2]))
@@ -207,6 +211,7 @@ def test_transcript_that_was_replaced_is_read_from_its_beginning(hook: Hook) -> 
         assert stored(memory) == [*TALK, TALK[0]]
 
 
+@pytest.mark.slow
 def test_refused_turn_is_reported_and_the_others_are_put(tmp_path: Path) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
     lines = lines_of(hook, TALK)
@@ -403,6 +408,7 @@ def test_hooks_at_the_same_time_put_each_turn_once(hook: Hook) -> None:
     assert codes == [0] * 5
 
 
+@pytest.mark.slow
 def test_cursors_are_private_and_go_with_their_transcripts(hook: Hook) -> None:
     with daemon(hook):
         hook.write(*lines_of(hook, TALK))
@@ -472,6 +478,7 @@ def test_hook_without_a_stream_breaks_nothing(tmp_path: Path, closed: str) -> No
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.slow
 def test_hook_whose_answer_cannot_be_written_breaks_nothing(hook: Hook) -> None:
     with daemon(hook):
         hook.write(*lines_of(hook, TALK))

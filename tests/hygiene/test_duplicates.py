@@ -99,6 +99,7 @@ def of_all_pairs(entries: list[Entry], similarity: float, keep: str) -> list[Dup
     return [found[entry.id] for entry in ordered if entry.id in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(300, full=5_000))
 @given(some_entries, similarities, st.sampled_from(["newest", "oldest"]))
 def test_join_finds_what_a_comparison_of_all_pairs_finds(
@@ -109,6 +110,7 @@ def test_join_finds_what_a_comparison_of_all_pairs_finds(
     assert found == of_all_pairs(entries, similarity, keep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(amount(3, full=30)))
 @pytest.mark.parametrize("similarity", [0.6, 0.85])
 def test_join_finds_all_planted_duplicates_that_all_pairs_have(

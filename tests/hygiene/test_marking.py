@@ -352,6 +352,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(200, full=3_000))
 @given(st.permutations([*STAGES, None]), st.lists(st.lists(steps, max_size=6), max_size=6))
 def test_any_history_settles_at_once_and_loses_nothing(

@@ -83,6 +83,7 @@ def of_all_pairs(entries: list[Entry], least: float, keep: str) -> list[Duplicat
     return [found[entry.id] for entry in ordered if entry.id in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 3, 256])
 @settings(max_examples=amount(150, full=3_000))
 @given(entries=some_entries, least=similarities, keep=st.sampled_from(["newest", "oldest"]))
@@ -97,6 +98,7 @@ def test_search_finds_what_a_comparison_of_all_pairs_finds(
     assert found == of_all_pairs(entries, least, keep)
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(100, full=2_000))
 @given(some_entries, similarities)
 def test_decision_about_two_entries_does_not_depend_on_others(
@@ -121,6 +123,7 @@ def directions(count: int, seed: int) -> NDArray[np.float32]:
     return found.astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 7, 256])
 @pytest.mark.parametrize("most", [1, 3, 600])
 def test_search_returns_the_nearest_kept_vectors_in_the_order_of_keeping(
@@ -236,6 +239,7 @@ def test_vectors_without_an_embedder_are_an_error_that_names_the_extra() -> None
         find_duplicates(entries_of("a"), "vectors")
 
 
+@pytest.mark.slow
 def test_entry_is_compared_by_meaning_with_the_nearest_entries_only() -> None:
     """Else many similar texts that are not duplicates would take the square of their number."""
     rests: list[int] = []

@@ -175,6 +175,7 @@ def two_for_each_character(text: str) -> int:
     return 2 * len(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(150, full=3_000))
 @given(
     some_entries,

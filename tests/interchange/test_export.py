@@ -111,6 +111,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
         yield opened
 
 
+@pytest.mark.slow
 @given(history=histories(), page=st.integers(1, 5))
 @settings(
     max_examples=amount(25, full=500),

@@ -82,6 +82,7 @@ def test_json_lines_have_a_record_each(records: list[Any]) -> None:
     assert [item.line for item in found] == [*range(1, len(records) + 1)]
 
 
+@pytest.mark.slow
 @given(records=RECORDS)
 def test_record_has_the_line_of_its_first_character(records: list[Any]) -> None:
     content = json.dumps({"results": records}, indent=2)
@@ -91,6 +92,7 @@ def test_record_has_the_line_of_its_first_character(records: list[Any]) -> None:
         assert behind.startswith(item.text.decode())
 
 
+@pytest.mark.slow
 def test_line_that_is_no_json_does_not_stop_json_lines() -> None:
     first, second, third = items_of(b'\n{"a": 1}\n{oops\n{"a": 2}\n')
 

@@ -104,6 +104,7 @@ def test_value_that_is_nested_too_deep_is_refused() -> None:
         spans_of_document(with_value(value))
 
 
+@pytest.mark.slow
 def test_request_with_too_many_spans_is_refused() -> None:
     spans: list[dict[str, Any]] = [{} for _ in range(MOST_SPANS + 1)]
 

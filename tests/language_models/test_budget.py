@@ -86,6 +86,7 @@ async def test_episodes_wait_for_the_next_day_when_the_budget_is_spent(tmp_path:
         assert (usage[0].tokens_in, usage[0].tokens_out) == (200, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @settings(max_examples=15, deadline=None)
 @given(

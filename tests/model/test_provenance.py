@@ -230,6 +230,7 @@ anything = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters(), max_size=3), anything, max_size=3), anything)
 def test_any_value_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
     try:

@@ -136,6 +136,7 @@ async def test_healthy_daemon_triggers_no_alert(tmp_path: Path) -> None:
         assert await context.run_for(30) == set()
 
 
+@pytest.mark.slow
 async def test_lagging_rule_triggers_its_alert(tmp_path: Path) -> None:
     async with heartbeat_run(tmp_path, rule("tea", cadence={"every": 2})) as context:
         await context.state_directory.stores.memory.put_many(

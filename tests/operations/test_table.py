@@ -93,6 +93,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)

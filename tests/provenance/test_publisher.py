@@ -346,6 +346,7 @@ async def kill(setup: Delivery, awaits: int) -> None:
     setup.begin()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=30))
 def test_every_promotion_arrives_in_order_after_any_failures(

@@ -79,6 +79,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_until, condition)
 
 
+@pytest.mark.slow
 async def test_daemon_publishes_every_promotion_to_a_file(tmp_path: Path) -> None:
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     await put(life, FIRST)
@@ -90,6 +91,7 @@ async def test_daemon_publishes_every_promotion_to_a_file(tmp_path: Path) -> Non
     assert {line["slots"]["_source"] for line in lines} == {"rule-always"}
 
 
+@pytest.mark.slow
 async def test_next_daemon_continues_at_the_saved_position(tmp_path: Path) -> None:
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     for episodes in (FIRST, LATER):
@@ -276,6 +278,7 @@ async def test_daemon_does_not_start_without_the_extra(
     assert not (tmp_path / "facts.db").exists()
 
 
+@pytest.mark.slow
 async def test_heartbeat_reports_how_far_the_sink_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +335,7 @@ def _set_behind(home: Home, position: int, since: int) -> None:
         connection.execute("UPDATE slumberd_firings SET at = at - ?", [since])
 
 
+@pytest.mark.slow
 def test_doctor_reports_a_sink_that_is_behind_for_a_long_time(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))

@@ -63,6 +63,7 @@ async def test_slumberd_passes_a_case_about_an_alias() -> None:
     assert [figure.value for figure in figures] == [2, 1.0]
 
 
+@pytest.mark.slow
 async def test_the_first_search_shows_how_fast_the_index_is_built() -> None:
     size = latency.Size(records=40, users=2, questions=4)
 

@@ -13,6 +13,7 @@ from tests.recall.samples import plain
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_texts() -> None:
     assert [*Generator(5).episodes("ann", 30)] == [*Generator(5).episodes("ann", 30)]
     assert [*Generator(5).episodes("ann", 3)] != [*Generator(6).episodes("ann", 3)]

@@ -22,6 +22,7 @@ def product(left: tuple[float, ...], right: tuple[float, ...]) -> float:
     return sum(a * b for a, b in zip(left, right, strict=True))
 
 
+@pytest.mark.slow
 def test_restatements_are_near() -> None:
     statement, restatement, far = WordEmbedder().embed([*NEAR, FAR])
     assert product(statement, restatement) > 0.9

@@ -286,6 +286,7 @@ def weighted(one: IndexedTurn, word: str, turns: Sequence[IndexedTurn]) -> float
     return found
 
 
+@pytest.mark.slow
 @given(TURNS, st.lists(st.sampled_from(WORDS), min_size=1, max_size=4))
 @settings(max_examples=200)
 def test_scores_are_those_of_the_formula(turns: list[IndexedTurn], question: list[str]) -> None:

@@ -70,6 +70,7 @@ async def test_alarm_rings_for_each_instant_even_if_late(bell: Bell) -> None:
     assert bell.rung == 3
 
 
+@pytest.mark.slow
 async def test_alarm_is_set_for_enabled_cron_rules_in_their_time_zones(bell: Bell) -> None:
     rules = [
         rule("utc", cadence=DAILY),

@@ -93,6 +93,7 @@ async def test_unpin_removes_facts_of_several_channels(tmp_path: Path) -> None:
         assert await home.ids() == ["@home/e1", "@work/e1"]
 
 
+@pytest.mark.slow
 async def test_forget_erases_from_every_channel(tmp_path: Path) -> None:
     async with state_directory(tmp_path, RULES) as home:
         canary = put("canary-1", user="canary-user", what="canary-what", content="canary-content")
@@ -127,6 +128,7 @@ async def test_retry_and_drop_cover_the_quarantine_of_every_channel(tmp_path: Pa
         assert dropped == {"dropped": 3}
 
 
+@pytest.mark.slow
 def test_facts_command_shows_one_channel(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.rules.write_text(site.rules.read_text().replace("[facts]", "[facts, notes]"))

@@ -83,6 +83,7 @@ async def leave_traces(home: OpenStores) -> None:
     await home.facts.ledger.undo("all@1", at=at(50), by="me", dry_run=False)
 
 
+@pytest.mark.slow
 async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await leave_traces(home)

@@ -50,6 +50,7 @@ async def fill_indexes(memory: Memory) -> None:
     assert CANARY in (await memory.context(QUESTION)).text
 
 
+@pytest.mark.slow
 async def test_erased_text_leaves_the_memory_of_the_daemon_at_once(daemon: Memory) -> None:
     victim, other = of_user(daemon, "victim"), of_user(daemon, "other")
     await fill_indexes(victim)
@@ -68,6 +69,7 @@ async def test_erased_text_leaves_the_memory_of_the_daemon_at_once(daemon: Memor
     assert await victim.recall(QUESTION) == []
 
 
+@pytest.mark.slow
 async def test_erasure_of_a_session_leaves_its_texts_in_no_index_of_the_user(
     daemon: Memory,
 ) -> None:

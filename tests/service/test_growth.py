@@ -149,6 +149,7 @@ async def steps_of(folder: Path, older: Sequence[Episode], work: Work) -> int:
         return await Steps(home).of(work)
 
 
+@pytest.mark.slow
 async def test_firing_takes_the_same_steps_in_a_large_store(tmp_path: Path) -> None:
     little = await steps_of(tmp_path / "little", episodes_of_alice(LITTLE), put_and_fire)
 

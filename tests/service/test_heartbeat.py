@@ -148,6 +148,7 @@ async def test_beat_reports_the_state_of_the_process(tmp_path: Path) -> None:
     assert (first["loop_lag_seconds"], second["loop_lag_seconds"]) == (0.25, 0.0)
 
 
+@pytest.mark.slow
 async def test_beat_names_the_rules_with_most_pending_episodes(tmp_path: Path) -> None:
     rules = [rule(f"{'r' * 50}{n}") for n in range(40)]
     async with open_monitored(tmp_path, *rules) as monitored:

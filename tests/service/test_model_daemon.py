@@ -110,6 +110,7 @@ def test_daemon_promotes_the_rest_when_the_model_is_back(tmp_path: Path) -> None
     assert promoted["fact_id"] == "e1#1"
 
 
+@pytest.mark.slow
 def test_command_asks_without_a_daemon(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server)
@@ -185,6 +186,7 @@ def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert "chmod 600" in refused.stderr
 
 
+@pytest.mark.slow
 def test_comparisons_ask_nobody_and_say_what_they_leave_out(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server)

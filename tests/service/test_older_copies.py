@@ -14,7 +14,7 @@ import pytest
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MINE = triple("e1", "ann", "drinks", "tea", user="ann", session="s1")
 BOBS = triple("b1", "bob", "drinks", "tea", user="bob")

@@ -124,6 +124,7 @@ def test_pass_without_time_has_no_result(stores: StoreInspections) -> None:
     assert stores.facts.disagreeing_facts(0) is None
 
 
+@pytest.mark.slow
 async def test_erasures_are_counted(settings: Settings) -> None:
     await run(settings, "forget", user="bob")
 

@@ -168,6 +168,7 @@ def test_every_statement_that_a_module_names_exists(path: Path) -> None:
     assert composed == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_statement_of_a_file_is_used(file: str) -> None:
     unused = [name for name in statements(file) if not is_used(file, name)]

@@ -15,6 +15,7 @@ import pytest
 
 from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.file_modes import make_directory
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
@@ -99,6 +100,7 @@ def copy_empty_files(folder: Path) -> None:
 
     This takes a tenth of the time in which the stores make them.
     """
+    make_directory(folder)
     for name, content in empty_files().items():
         file = folder / name
         if not file.exists():

@@ -41,16 +41,20 @@ USAGE = 64
 OPTIONS = ("--user", "--agent", "--state-dir", "--cursors")
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the hook that the command line names, and end the process.
+def main() -> NoReturn:
+    """Run the hook that the command line of the process names, and end the process."""
+    sys.exit(run_on_standard_streams(sys.argv[2:]))
+
+
+def run_on_standard_streams(words: Sequence[str]) -> int:
+    """Run a hook on the streams of the process, and return its exit code.
 
     Args:
-        arguments: The words after ``slumberd hook``; None takes those of the process.
+        words: The words after ``slumberd hook``.
     """
-    words = sys.argv[2:] if arguments is None else arguments
     # Python has no stream where the parent process closed it.
     source = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
-    sys.exit(run_hook(words, source, sys.stdout, sys.stderr))
+    return run_hook(words, source, sys.stdout, sys.stderr)
 
 
 def run_hook(words: Sequence[str], source: BinaryIO, output: TextIO, errors: TextIO | None) -> int:

@@ -1027,6 +1027,7 @@ async def test_history_leaves_out_other_keys_unless_they_removed_the_fact(
     assert told(await home.facts.why("e9")) == [("update", "e9", "Faro", at(70))]
 
 
+@pytest.mark.slow
 async def test_history_of_a_long_key_has_the_last_changes_and_their_number(
     home: ExplainedStores,
 ) -> None:

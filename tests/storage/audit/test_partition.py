@@ -167,6 +167,7 @@ def forged_copy(path: Path, folder: Path, *changes: tuple[int, dict[str, object]
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_rows", [1, 200])
 def test_replay_resolves_a_ledger_whole_when_a_key_has_two_numbers(
     much: Path, tmp_path: Path, part_rows: int
@@ -183,6 +184,7 @@ def test_replay_resolves_a_ledger_whole_when_a_key_has_two_numbers(
     assert rows_of(tmp_path / "again.db", "facts") == rows_of(much, "facts")
 
 
+@pytest.mark.slow
 def test_replay_resolves_a_ledger_whole_when_a_row_is_in_no_part(
     much: Path, tmp_path: Path
 ) -> None:

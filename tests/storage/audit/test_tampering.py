@@ -272,6 +272,7 @@ def test_removed_row_is_found_at_the_next_row(path: Path, rows: list[dict[str, A
         assert seq_of(broken) == row["seq"] + 1
 
 
+@pytest.mark.slow
 def test_a_row_removed_from_its_number_on_is_found_there(
     path: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -301,6 +302,7 @@ def test_any_two_rows_that_change_places_are_found_at_the_first(
             assert seq_of(found(path, tamper)) == row["seq"]
 
 
+@pytest.mark.slow
 def test_a_row_inserted_anywhere_is_found_there(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
 
@@ -392,6 +394,7 @@ def test_an_erasure_covers_what_it_erased(erased: Path) -> None:
     assert verified_with_key(erased, lambda copy: None) is None
 
 
+@pytest.mark.slow
 def test_rows_that_another_program_erased_are_found(erased: Path) -> None:
     nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
     rows = rows_of(erased, "slumberd_ledger")

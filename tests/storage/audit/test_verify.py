@@ -81,6 +81,7 @@ def test_key_pages_can_be_read_again(everything: Path) -> None:
         assert list(pages) == list(pages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page_rows", [1, 2_000])
 def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
     much: Path, page_rows: int

@@ -14,7 +14,7 @@ from tests.support.daemons import Home
 from tests.support.sql_writer import SqlWriter
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 INSERT = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
 

@@ -148,6 +148,7 @@ def test_daemon_doctor_status_and_why_not_report_a_future_episode(home: Home) ->
     assert "episodes.future" not in findings(home, "doctor")
 
 
+@pytest.mark.slow
 def test_why_not_names_a_future_episode_that_replaced_or_retracted_a_fact(home: Home) -> None:
     deletion = {"intent": "delete", "subject": "alice", "predicate": "likes"}
     insert(home.state, triple("e1", "alice", "lives_in", "Porto"))

@@ -125,6 +125,7 @@ def test_said_at_of_a_correction_is_the_instant_of_the_edit(home: Home) -> None:
     assert fact["said_at"] == fact["pinned_at"]
 
 
+@pytest.mark.slow
 def test_facts_are_ordered_and_bounded_by_said_at(home: Home) -> None:
     assert ids(home, "--order", "pinned_at") == ["e2", "e1"]
     assert ids(home, "--order", "said_at") == ["e1", "e2"]
@@ -135,6 +136,7 @@ def test_facts_are_ordered_and_bounded_by_said_at(home: Home) -> None:
     assert ids(home, "--since", at(8).isoformat()) == []
 
 
+@pytest.mark.slow
 def test_pages_in_said_at_order_lose_and_repeat_no_fact(home: Home) -> None:
     by = ("facts", "--json", "--order", "said_at", "--limit", "1")
     first = home.call(*by)
@@ -155,6 +157,7 @@ def test_facts_and_why_show_said_at(home: Home) -> None:
     assert document["fact"]["said_at"] == "2026-01-01T12:00:07.000000Z"
 
 
+@pytest.mark.slow
 def test_ledger_contains_said_at_of_every_fact(home: Home) -> None:
     again = home.folder / "again.db"
 

@@ -170,6 +170,7 @@ async def answers_of(
     return found
 
 
+@pytest.mark.slow
 @QUIET
 @given(BATCHES, st.sampled_from([None, "s1", "s/2"]))
 def test_episodes_are_read_filtered_and_found_alike(

@@ -322,6 +322,7 @@ async def test_connection_keeps_nothing_of_a_failed_call(tmp_path: Path) -> None
         assert not list(found)
 
 
+@pytest.mark.slow
 def test_threads_that_open_the_same_new_file_at_once_all_succeed(tmp_path: Path) -> None:
     # SQLite refuses, at once, some of the connections that switch one new file to a log.
     start = threading.Barrier(8)

@@ -179,6 +179,7 @@ def test_scrub_clears_what_other_programs_leave(
     assert rows == rows_of(path)
 
 
+@pytest.mark.slow
 def test_secure_delete_alone_leaves_copies_of_rows_that_sqlite_has_moved(tmp_path: Path) -> None:
     path = created(tmp_path / "host.db")
     with opened(path, secure=True) as host:

@@ -77,6 +77,7 @@ def test_dry_run_leaves_a_quiet_state_as_it_was(site: Installation, command: str
     assert footprint(site.state) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -126,6 +127,7 @@ def other_user(site: Installation) -> Iterator[Installation]:
                 path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_user_who_may_write_nothing_reads_a_quiet_state(site: Installation) -> None:
     with other_user(site) as there:
         before = footprint(there.state)

@@ -21,7 +21,7 @@ from slumberd.cli.options import Config, DryRun, StateDir
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings as SlumberdSettings
 from slumberd.hooks.agents import AGENTS, CLAUDE_CODE, CODEX, CodingAgent
-from slumberd.hooks.command import main
+from slumberd.hooks.command import run_on_standard_streams
 from slumberd.hooks.installation import Settings, SettingsFile
 from slumberd.observability.line_format import printable
 
@@ -151,7 +151,7 @@ def hook(
         coding_agent.value, "--user", user, "--agent", agent, "--state-dir", str(state_dir),
         "--cursors", str(cursors),
     ]  # fmt: skip
-    main(words)
+    raise typer.Exit(run_on_standard_streams(words))
 
 
 def _program() -> list[str]:
