@@ -180,9 +180,9 @@ def test_line_that_is_half_written_is_left_for_the_next_hook(hook: Hook) -> None
 KILLED = """
 import os, signal, sys
 from slumberd.hooks.cursors import Cursors
-from slumberd.hooks.command import main
+from slumberd.hooks.command import run_on_standard_streams
 Cursors.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(sys.argv[1:])
+sys.exit(run_on_standard_streams(sys.argv[1:]))
 """
 
 
@@ -509,7 +509,7 @@ def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
         "    putting.call_daemon = lambda *_: signal.raise_signal(signal.SIGALRM)\n"
         "    return ask(*args)\n"
         "putting.call_daemon = once\n"
-        "command.main(sys.argv[1:])",
+        "sys.exit(command.run_on_standard_streams(sys.argv[1:]))",
     ]  # fmt: skip
     found = []
     with daemon(hook) as memory:
