@@ -102,7 +102,7 @@ def http_daemon(folder: Path, *, store: str | None = None, **serve: Any) -> Iter
         "tokens_file": str(file),
         **serve,
     }
-    database = {} if store is None else {"store": store, "postgres": {"lease": "3s"}}
+    database = {} if store is None else {"store": store}
     home = Home(folder, {"serve": section, **database})
     home.rule("all", cadence={"every": 1})
     with home.daemon() as daemon:
