@@ -8,17 +8,26 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic.lib.tools import ToolError
-from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from slumberd import Memory, SyncMemory
-from slumberd.adapters.claude_memory import PREDICATE, SlumberdMemoryTool
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    from anthropic.lib import tools
+    from anthropic.lib.tools import _beta_builtin_memory_tool as memory_tool
+
+    from slumberd.adapters import claude_memory
+else:
+    tools = LateModule("anthropic.lib.tools")
+    memory_tool = LateModule("anthropic.lib.tools._beta_builtin_memory_tool")
+    claude_memory = LateModule("slumberd.adapters.claude_memory")
+
 
 pytestmark = pytest.mark.integration
 
@@ -83,26 +92,28 @@ def of_another_user(shared: SyncMemory) -> Memory:
     return Memory(shared._memory._transport, user=next(USERS), agent="claude", session="s")
 
 
-async def answers_of(tool: SlumberdMemoryTool, commands: list[dict[str, Any]]) -> list[str]:
+async def answers_of(
+    tool: claude_memory.SlumberdMemoryTool, commands: list[dict[str, Any]]
+) -> list[str]:
     """Return what a tool answers to each command, errors too."""
     return [await answer_of(tool, command) for command in commands]
 
 
-async def answer_of(tool: SlumberdMemoryTool, command: dict[str, Any]) -> str:
+async def answer_of(tool: claude_memory.SlumberdMemoryTool, command: dict[str, Any]) -> str:
     try:
         return str(await tool.call(command))
-    except ToolError as error:
+    except tools.ToolError as error:
         return f"error: {error}"
 
 
 def expected_answers(root: Path, commands: list[dict[str, Any]]) -> list[str]:
     """Return what the tool for a local directory answers."""
-    reference = BetaLocalFilesystemMemoryTool(str(root))
+    reference = memory_tool.BetaLocalFilesystemMemoryTool(str(root))
     found = []
     for command in commands:
         try:
             found.append(str(reference.call(command)))
-        except ToolError as error:
+        except tools.ToolError as error:
             found.append(f"error: {error}")
         except OSError:
             found.append(OTHER_ERROR)
@@ -128,7 +139,7 @@ def without_sizes_of_directories(answer: str) -> str:
 
 def check_history(shared: SyncMemory, commands: list[dict[str, Any]]) -> None:
     """Check that a tool over facts answers as the tool for a local directory."""
-    tool = SlumberdMemoryTool(of_another_user(shared))
+    tool = claude_memory.SlumberdMemoryTool(of_another_user(shared))
     found = shared._run(partial(answers_of, tool, commands))
     with TemporaryDirectory() as directory:
         expected = expected_answers(Path(directory), commands)
@@ -200,15 +211,15 @@ def test_any_history_has_the_answers_of_the_tool_for_a_local_directory(
     check_history(shared, commands)
 
 
-async def call(tool: SlumberdMemoryTool, command: str, **given: Any) -> str:
+async def call(tool: claude_memory.SlumberdMemoryTool, command: str, **given: Any) -> str:
     return str(await tool.call({"command": command, **given}))
 
 
-async def create(tool: SlumberdMemoryTool, path: str, text: str) -> str:
+async def create(tool: claude_memory.SlumberdMemoryTool, path: str, text: str) -> str:
     return await call(tool, "create", path=path, file_text=text)
 
 
-async def view(tool: SlumberdMemoryTool, path: str = "/memories") -> str:
+async def view(tool: claude_memory.SlumberdMemoryTool, path: str = "/memories") -> str:
     return await call(tool, "view", path=path)
 
 
@@ -222,7 +233,7 @@ async def undo_last(memory: Memory) -> None:
 
 
 async def test_each_change_can_be_undone_through_the_ledger(memory: Memory) -> None:
-    tool, path = SlumberdMemoryTool(memory), "/memories/tea.md"
+    tool, path = claude_memory.SlumberdMemoryTool(memory), "/memories/tea.md"
     await create(tool, path, "green\n")
     created = await view(tool, path)
     await call(tool, "str_replace", path=path, old_str="green", new_str="black")
@@ -245,11 +256,11 @@ async def test_each_change_can_be_undone_through_the_ledger(memory: Memory) -> N
 
 
 async def test_change_is_explained_by_its_reason(memory: Memory) -> None:
-    tool = SlumberdMemoryTool(memory)
+    tool = claude_memory.SlumberdMemoryTool(memory)
     await create(tool, "/memories/tea.md", "green")
     await call(tool, "str_replace", path="/memories/tea.md", old_str="green", new_str="black")
 
-    [fact] = (await memory.facts(predicate=PREDICATE)).facts
+    [fact] = (await memory.facts(predicate=claude_memory.PREDICATE)).facts
 
     assert fact.payload["subject"] == "/memories/tea.md"
     assert fact.payload["object"] == "black"
@@ -258,7 +269,7 @@ async def test_change_is_explained_by_its_reason(memory: Memory) -> None:
 
 
 async def test_files_are_recalled(memory: Memory) -> None:
-    tool = SlumberdMemoryTool(memory)
+    tool = claude_memory.SlumberdMemoryTool(memory)
     await create(tool, "/memories/tea.md", "Ada likes green tea")
 
     [hit] = await memory.recall("What tea does Ada like?", kinds=["fact"])
@@ -271,9 +282,9 @@ async def test_file_of_another_user_or_agent_is_not_seen(shared: SyncMemory) -> 
     agent = Memory(one._transport, user=one._user, agent="other", session="s")
 
     async def answers() -> list[str]:
-        await create(SlumberdMemoryTool(one), "/memories/a", "x")
-        tools = [SlumberdMemoryTool(memory) for memory in (other, agent)]
-        return [await answer_of(tool, {"command": "view", "path": "/memories/a"}) for tool in tools]
+        await create(claude_memory.SlumberdMemoryTool(one), "/memories/a", "x")
+        both = [claude_memory.SlumberdMemoryTool(memory) for memory in (other, agent)]
+        return [await answer_of(tool, {"command": "view", "path": "/memories/a"}) for tool in both]
 
     found = shared._run(answers)
 
@@ -294,17 +305,17 @@ async def test_file_of_another_user_or_agent_is_not_seen(shared: SyncMemory) -> 
 async def test_path_that_no_file_may_have_is_refused(
     memory: Memory, path: str, problem: str
 ) -> None:
-    tool = SlumberdMemoryTool(memory)
+    tool = claude_memory.SlumberdMemoryTool(memory)
 
-    with pytest.raises(ToolError, match=problem):
+    with pytest.raises(tools.ToolError, match=problem):
         await create(tool, path, "x")
 
     assert (await memory.facts()).facts == []
 
 
 async def test_text_with_half_a_character_is_refused(memory: Memory) -> None:
-    with pytest.raises(ToolError, match="half a character"):
-        await create(SlumberdMemoryTool(memory), "/memories/a", "\ud800")
+    with pytest.raises(tools.ToolError, match="half a character"):
+        await create(claude_memory.SlumberdMemoryTool(memory), "/memories/a", "\ud800")
 
 
 class EditingMemory(Memory):
@@ -329,13 +340,13 @@ async def test_edit_of_a_file_that_was_changed_meanwhile_is_refused(
 ) -> None:
     path = "/memories/a"
     more = {"insert_line": 0, "insert_text": "theirs"} if change == "insert" else {}
-    theirs = SlumberdMemoryTool(memory)
+    theirs = claude_memory.SlumberdMemoryTool(memory)
     slow = EditingMemory(memory._transport, user="ann", agent="default", session="s")
-    ours = SlumberdMemoryTool(slow)
+    ours = claude_memory.SlumberdMemoryTool(slow)
     await create(ours, path, "x")
     slow.edit = lambda: call(theirs, change, path=path, **more)
 
-    with pytest.raises(ToolError, match="changed meanwhile"):
+    with pytest.raises(tools.ToolError, match="changed meanwhile"):
         await call(ours, "str_replace", path=path, old_str="x", new_str="y")
 
     left = await answer_of(theirs, {"command": "view", "path": path})
@@ -344,7 +355,7 @@ async def test_edit_of_a_file_that_was_changed_meanwhile_is_refused(
 
 
 async def test_directory_is_moved_and_cleared_whole(memory: Memory) -> None:
-    tool = SlumberdMemoryTool(memory)
+    tool = claude_memory.SlumberdMemoryTool(memory)
     await create(tool, "/memories/a/1", "one")
     await create(tool, "/memories/a/b/2", "two")
     await create(tool, "/memories/ab", "three")
@@ -364,20 +375,20 @@ async def test_directory_is_moved_and_cleared_whole(memory: Memory) -> None:
 
 
 async def test_facts_that_a_rule_made_are_no_files(memory: Memory) -> None:
-    await memory.remember("x", triples=[("/memories/a", PREDICATE, 7)], id="e")
+    await memory.remember("x", triples=[("/memories/a", claude_memory.PREDICATE, 7)], id="e")
     await memory.wait_for("e")
 
-    assert "/memories/a" not in await view(SlumberdMemoryTool(memory))
+    assert "/memories/a" not in await view(claude_memory.SlumberdMemoryTool(memory))
 
 
 async def test_failure_of_the_daemon_is_an_error_of_the_tool(tmp_path: Path) -> None:
     async with Memory.open(f"unix:{tmp_path}", user="ann") as memory:
-        with pytest.raises(ToolError, match="no slumberd runs"):
-            await view(SlumberdMemoryTool(memory))
+        with pytest.raises(tools.ToolError, match="no slumberd runs"):
+            await view(claude_memory.SlumberdMemoryTool(memory))
 
 
 def test_tool_describes_itself_as_the_memory_tool(shared: SyncMemory) -> None:
-    tool = SlumberdMemoryTool(shared._memory, cache_control={"type": "ephemeral"})
+    tool = claude_memory.SlumberdMemoryTool(shared._memory, cache_control={"type": "ephemeral"})
 
     assert tool.to_dict() == {
         "type": "memory_20250818", "name": "memory", "cache_control": {"type": "ephemeral"},

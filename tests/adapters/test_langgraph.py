@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    InvalidNamespaceError,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
-    PutOp,
-    SearchOp,
-)
-from langgraph.store.memory import InMemoryStore
 
 from slumberd import SyncMemory
-from slumberd.adapters.langgraph import PREDICATE, SlumberdStore
 from slumberd.errors import RecordRefusedError, UsageError
 from tests.support.fakes import FakeClock
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    from langgraph.store import base
+    from langgraph.store import memory as in_memory
+
+    from slumberd.adapters import langgraph
+else:
+    base = LateModule("langgraph.store.base")
+    in_memory = LateModule("langgraph.store.memory")
+    langgraph = LateModule("slumberd.adapters.langgraph")
+
 
 pytestmark = pytest.mark.integration
 
@@ -55,42 +54,54 @@ FILTERS = st.none() | st.dictionaries(st.just("n"), NUMBERS | COMPARISONS, max_s
     lambda chosen: VALUES.map(lambda value: {**chosen, **dict([*value.items()][2:3])})
 )
 PATHS = st.lists(LABELS | st.just("*"), min_size=1, max_size=2).map(tuple)
-CONDITIONS = st.builds(MatchCondition, st.sampled_from(["prefix", "suffix"]), PATHS)
 SIZES = {"limit": st.integers(0, 4), "offset": st.integers(0, 2)}
 
-PUTS = st.builds(PutOp, NAMESPACES, KEYS, VALUES | st.none(), index=st.none(), ttl=st.none())
-OPS = st.one_of(
-    PUTS,
-    PUTS,
-    st.builds(GetOp, NAMESPACES, KEYS),
-    st.builds(SearchOp, st.just(()) | NAMESPACES, filter=FILTERS, query=st.none(), **SIZES),
-    st.builds(
-        ListNamespacesOp,
-        st.none() | st.lists(CONDITIONS, max_size=2).map(tuple),
-        st.none() | st.integers(1, 3),
-        **SIZES,
-    ),
-)
-HISTORIES = st.lists(st.lists(OPS, min_size=1, max_size=4), max_size=8)
+
+def operations() -> st.SearchStrategy[base.Op]:
+    """Return the strategy of single calls."""
+    puts = st.builds(
+        base.PutOp, NAMESPACES, KEYS, VALUES | st.none(), index=st.none(), ttl=st.none()
+    )
+    kinds = st.sampled_from(["prefix", "suffix"])
+    conditions = st.lists(st.builds(base.MatchCondition, kinds, PATHS), max_size=2).map(tuple)
+    return st.one_of(
+        puts,
+        puts,
+        st.builds(base.GetOp, NAMESPACES, KEYS),
+        st.builds(
+            base.SearchOp, st.just(()) | NAMESPACES, filter=FILTERS, query=st.none(), **SIZES
+        ),
+        st.builds(
+            base.ListNamespacesOp,
+            st.none() | conditions,
+            st.none() | st.integers(1, 3),
+            **SIZES,
+        ),
+    )
+
+
+HISTORIES = st.lists(st.lists(st.deferred(operations), min_size=1, max_size=4), max_size=8)
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlumberdStore]:
-    with SlumberdStore.open(tmp_path_factory.mktemp("store") / "m", user="host") as store:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[langgraph.SlumberdStore]:
+    with langgraph.SlumberdStore.open(tmp_path_factory.mktemp("store") / "m", user="host") as store:
         yield store
 
 
-def new_store(opened: SlumberdStore, **options: Any) -> SlumberdStore:
+def new_store(opened: langgraph.SlumberdStore, **options: Any) -> langgraph.SlumberdStore:
     """Return an empty store: that of another user."""
-    return SlumberdStore(opened._transport, opened._portal, user=f"u{next(USERS)}", **options)
+    return langgraph.SlumberdStore(
+        opened._transport, opened._portal, user=f"u{next(USERS)}", **options
+    )
 
 
 @pytest.fixture
-def store(opened: SlumberdStore) -> SlumberdStore:
+def store(opened: langgraph.SlumberdStore) -> langgraph.SlumberdStore:
     return new_store(opened)
 
 
-def known_by(item: Item) -> tuple[Any, ...]:
+def known_by(item: base.Item) -> tuple[Any, ...]:
     return item.namespace, item.key, item.value
 
 
@@ -98,45 +109,49 @@ class Reference:
     """LangGraph's store in memory, without its namespaces that hold nothing."""
 
     def __init__(self) -> None:
-        self.store = InMemoryStore()
+        self.store = in_memory.InMemoryStore()
 
-    def answer(self, op: Op) -> Any:
+    def answer(self, op: base.Op) -> Any:
         """Return the answer of one read, in a form that two stores can be compared by."""
         for namespace in [name for name, items in self.store._data.items() if not items]:
             del self.store._data[namespace]  # a read of a missing item makes one
-        whole = op._replace(limit=10**6, offset=0) if isinstance(op, SearchOp) else op
+        whole = op._replace(limit=10**6, offset=0) if isinstance(op, base.SearchOp) else op
         [found] = self.store.batch([whole])
         return found
 
 
-def check_search(op: SearchOp, found: list[Any], whole: list[Any], expected: list[Any]) -> None:
+def check_search(
+    op: base.SearchOp, found: list[Any], whole: list[Any], expected: list[Any]
+) -> None:
     """Check a page of a search: the reference orders by insertion, and slumberd by time."""
     assert sorted(map(repr, map(known_by, whole))) == sorted(map(repr, map(known_by, expected)))
     assert [*map(known_by, found)] == [*map(known_by, whole[op.offset : op.offset + op.limit])]
 
 
-def check_batch(ops: list[Op], results: list[Any], wholes: list[Any], reference: Reference) -> None:
+def check_batch(
+    ops: list[base.Op], results: list[Any], wholes: list[Any], reference: Reference
+) -> None:
     """Check the answers of one batch, and let the reference put what the batch puts."""
     expected: Any
     for op, result, whole in zip(ops, results, wholes, strict=True):
-        expected = reference.answer(op) if not isinstance(op, PutOp) else None
+        expected = reference.answer(op) if not isinstance(op, base.PutOp) else None
         match op:
-            case SearchOp():
+            case base.SearchOp():
                 check_search(op, result, whole, expected)
-            case GetOp():
+            case base.GetOp():
                 assert (result and known_by(result)) == (expected and known_by(expected))
             case _:
                 assert result == expected
-    reference.store.batch([op for op in ops if isinstance(op, PutOp)])
+    reference.store.batch([op for op in ops if isinstance(op, base.PutOp)])
 
 
-def without_bounds(ops: list[Op]) -> list[Op]:
+def without_bounds(ops: list[base.Op]) -> list[base.Op]:
     """Return reads with searches for all that they find; nothing is put."""
     return [
         op._replace(limit=1_000, offset=0)
-        if isinstance(op, SearchOp)
-        else GetOp(op.namespace, op.key)
-        if isinstance(op, PutOp)
+        if isinstance(op, base.SearchOp)
+        else base.GetOp(op.namespace, op.key)
+        if isinstance(op, base.PutOp)
         else op
         for op in ops
     ]
@@ -147,11 +162,11 @@ def without_bounds(ops: list[Op]) -> list[Op]:
 @settings(max_examples=amount(12, full=500), phases=[Phase.explicit, Phase.generate])
 @given(batches=HISTORIES)
 def test_any_history_has_the_answers_of_the_store_in_memory(
-    opened: SlumberdStore, way: str, batches: list[list[Op]]
+    opened: langgraph.SlumberdStore, way: str, batches: list[list[base.Op]]
 ) -> None:
     store, reference = new_store(opened), Reference()
 
-    def run(ops: list[Op]) -> list[Any]:
+    def run(ops: list[base.Op]) -> list[Any]:
         return store.batch(ops) if way == "synchronous" else asyncio.run(store.abatch(ops))
 
     for ops in batches:
@@ -167,7 +182,7 @@ def test_any_history_has_the_answers_of_the_store_in_memory(
 )))  # fmt: skip
 @settings(max_examples=amount(12, full=500), phases=[Phase.explicit, Phase.generate])
 @pytest.mark.sampled
-def test_value_comes_back_whole(opened: SlumberdStore, value: dict[str, Any]) -> None:
+def test_value_comes_back_whole(opened: langgraph.SlumberdStore, value: dict[str, Any]) -> None:
     store = new_store(opened)
 
     store.put(("a",), "k", value)
@@ -190,23 +205,23 @@ def test_value_comes_back_whole(opened: SlumberdStore, value: dict[str, Any]) ->
     ],
 )
 def test_value_that_json_would_change_is_refused_and_nothing_is_put(
-    store: SlumberdStore, value: dict[str, Any], problem: str
+    store: langgraph.SlumberdStore, value: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(RecordRefusedError, match=f"record 1: {problem}"):
-        store.batch([PutOp(("a",), "k", {"a": 1}), PutOp(("a",), "l", value)])
+        store.batch([base.PutOp(("a",), "k", {"a": 1}), base.PutOp(("a",), "l", value)])
 
     assert store.search(()) == []
 
 
 @pytest.mark.parametrize("ttl", [-1, float("nan"), float("inf"), 1e12])
-def test_impossible_time_to_live_is_refused(store: SlumberdStore, ttl: float) -> None:
+def test_impossible_time_to_live_is_refused(store: langgraph.SlumberdStore, ttl: float) -> None:
     with pytest.raises(RecordRefusedError, match=f"ttl is {ttl}; it must be 0 to"):
         store.put(("a",), "k", {}, ttl=ttl)
 
     assert store.search(()) == []
 
 
-def test_update_keeps_the_instant_of_creation(opened: SlumberdStore) -> None:
+def test_update_keeps_the_instant_of_creation(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock)
     store.put(("a",), "k", {"n": 1})
@@ -219,7 +234,9 @@ def test_update_keeps_the_instant_of_creation(opened: SlumberdStore) -> None:
     assert (item.created_at, item.updated_at) == (NOON, NOON + timedelta(hours=1))
 
 
-def test_search_by_a_query_returns_what_answers_it_best_first(store: SlumberdStore) -> None:
+def test_search_by_a_query_returns_what_answers_it_best_first(
+    store: langgraph.SlumberdStore,
+) -> None:
     store.put(("u", "ada"), "1", {"text": "Ada plays the cello and the piano"})
     store.put(("u", "ada"), "2", {"text": "Ada sold her piano"})
     store.put(("u", "ada"), "3", {"text": "The weather is fine"})
@@ -236,7 +253,7 @@ def test_search_by_a_query_returns_what_answers_it_best_first(store: SlumberdSto
     assert store.search(("u",), query="cello", filter={"text": "Bob plays the cello"})[0].key == "4"
 
 
-def test_item_ends_with_its_time_to_live(opened: SlumberdStore) -> None:
+def test_item_ends_with_its_time_to_live(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock)
     store.put(("a",), "k", {"n": 1}, ttl=10)
@@ -252,7 +269,7 @@ def test_item_ends_with_its_time_to_live(opened: SlumberdStore) -> None:
 @pytest.mark.parametrize("read", ["get", "search"])
 @pytest.mark.parametrize("refresh", [True, False])
 def test_read_extends_the_time_to_live_if_it_is_asked_to(
-    opened: SlumberdStore, read: str, *, refresh: bool
+    opened: langgraph.SlumberdStore, read: str, *, refresh: bool
 ) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock, ttl={"default_ttl": 10, "refresh_on_read": refresh})
@@ -268,7 +285,7 @@ def test_read_extends_the_time_to_live_if_it_is_asked_to(
         assert item.updated_at == NOON
 
 
-def test_key_that_is_put_after_its_end_is_a_new_item(opened: SlumberdStore) -> None:
+def test_key_that_is_put_after_its_end_is_a_new_item(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock)
     store.put(("a",), "k", {"n": 1}, ttl=1)
@@ -280,7 +297,7 @@ def test_key_that_is_put_after_its_end_is_a_new_item(opened: SlumberdStore) -> N
     assert item is not None and item.created_at == clock.now()
 
 
-async def test_sweep_retracts_what_has_ended(opened: SlumberdStore) -> None:
+async def test_sweep_retracts_what_has_ended(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock)
     for namespace, ttl in (("a", 1.0), ("b", 1.0), ("c", 2.0), ("d", None)):
@@ -293,7 +310,7 @@ async def test_sweep_retracts_what_has_ended(opened: SlumberdStore) -> None:
     assert store.list_namespaces() == [("c",), ("d",)]
 
 
-def test_label_names_the_user_whose_memory_keeps_the_items(opened: SlumberdStore) -> None:
+def test_label_names_the_user_whose_memory_keeps_the_items(opened: langgraph.SlumberdStore) -> None:
     store = new_store(opened, user_at=2)
     ada, bob = f"ada{next(USERS)}", f"bob{next(USERS)}"
     store.put(("memories", ada), "k", {"n": 1})
@@ -310,35 +327,38 @@ def test_label_names_the_user_whose_memory_keeps_the_items(opened: SlumberdStore
 @pytest.mark.parametrize(
     "op",
     [
-        pytest.param(PutOp(("memories",), "k", {}), id="put"),
-        pytest.param(GetOp(("memories",), "k"), id="get"),
-        pytest.param(SearchOp(()), id="search"),
-        pytest.param(ListNamespacesOp(), id="namespaces"),
+        pytest.param(lambda: base.PutOp(("memories",), "k", {}), id="put"),
+        pytest.param(lambda: base.GetOp(("memories",), "k"), id="get"),
+        pytest.param(lambda: base.SearchOp(()), id="search"),
+        pytest.param(lambda: base.ListNamespacesOp(), id="namespaces"),
         pytest.param(
-            ListNamespacesOp((MatchCondition("prefix", ("memories", "*")),)), id="any namespace"
+            lambda: base.ListNamespacesOp((base.MatchCondition("prefix", ("memories", "*")),)),
+            id="any namespace",
         ),
     ],
 )
 def test_call_that_names_no_user_is_refused_where_a_label_must(
-    opened: SlumberdStore, op: Op
+    opened: langgraph.SlumberdStore, op: Callable[[], base.Op]
 ) -> None:
     store = new_store(opened, user_at=2)
 
     with pytest.raises(UsageError, match="names no user: its label 2 must"):
-        store.batch([PutOp(("memories", "u"), "k", {}), op])
+        store.batch([base.PutOp(("memories", "u"), "k", {}), op()])
 
     assert store.search(("memories", "u")) == []
 
 
 @pytest.mark.parametrize("namespace", [("a.b",), ("",), ("a", "\0")])
-def test_malformed_namespace_is_refused(store: SlumberdStore, namespace: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidNamespaceError):
-        store.batch([PutOp(namespace, "k", {})])
+def test_malformed_namespace_is_refused(
+    store: langgraph.SlumberdStore, namespace: tuple[str, ...]
+) -> None:
+    with pytest.raises(base.InvalidNamespaceError):
+        store.batch([base.PutOp(namespace, "k", {})])
 
 
 @pytest.mark.parametrize("conditions", [{"n": {"$in": [1]}}, {"n": {"$gt": "x"}}])
 def test_filter_that_cannot_be_evaluated_is_refused(
-    store: SlumberdStore, conditions: dict[str, Any]
+    store: langgraph.SlumberdStore, conditions: dict[str, Any]
 ) -> None:
     store.put(("a",), "k", {"n": 1})
 
@@ -359,9 +379,9 @@ def test_filter_that_cannot_be_evaluated_is_refused(
     ],
 )
 def test_filter_selects_as_that_of_the_store_in_memory(
-    store: SlumberdStore, conditions: dict[str, Any], *, found: bool
+    store: langgraph.SlumberdStore, conditions: dict[str, Any], *, found: bool
 ) -> None:
-    reference = InMemoryStore()
+    reference = in_memory.InMemoryStore()
     for one in (store, reference):
         one.put(("a",), "k", {"n": 1, "l": [1, 2], "o": {"p": 1, "q": 2}})
 
@@ -383,9 +403,9 @@ def test_filter_selects_as_that_of_the_store_in_memory(
     ],
 )
 def test_namespaces_are_listed_as_by_the_store_in_memory(
-    store: SlumberdStore, bounds: dict[str, Any]
+    store: langgraph.SlumberdStore, bounds: dict[str, Any]
 ) -> None:
-    reference = InMemoryStore()
+    reference = in_memory.InMemoryStore()
     for one in (store, reference):
         for path in ("a/x/v1", "a/y/v1", "a/y/v2", "b/y", "v1", "b/y/v1/z"):
             one.put(tuple(path.split("/")), "k", {})
@@ -403,7 +423,7 @@ class EditingTransport:
         edit: What the other program does.
     """
 
-    def __init__(self, store: SlumberdStore) -> None:
+    def __init__(self, store: langgraph.SlumberdStore) -> None:
         self._inner = store._transport
         self.edit: Any = None
 
@@ -414,14 +434,14 @@ class EditingTransport:
         return await self._inner.call(operation, request)
 
 
-def test_item_that_is_put_again_during_a_sweep_stays(opened: SlumberdStore) -> None:
+def test_item_that_is_put_again_during_a_sweep_stays(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     theirs = new_store(opened, clock=clock)
     transport = EditingTransport(opened)
-    ours = SlumberdStore(transport, opened._portal, user=theirs._user, clock=clock)
+    ours = langgraph.SlumberdStore(transport, opened._portal, user=theirs._user, clock=clock)
     theirs.put(("a",), "k", {"n": 1}, ttl=1)
     clock.advance(60)
-    transport.edit = theirs._run([PutOp(("a",), "k", {"n": 2})])
+    transport.edit = theirs._run([base.PutOp(("a",), "k", {"n": 2})])
 
     swept = ours.sweep_ttl()
 
@@ -430,30 +450,30 @@ def test_item_that_is_put_again_during_a_sweep_stays(opened: SlumberdStore) -> N
     assert item is not None and item.value == {"n": 2}
 
 
-def test_last_put_of_a_key_in_a_batch_is_the_only_one(opened: SlumberdStore) -> None:
+def test_last_put_of_a_key_in_a_batch_is_the_only_one(opened: langgraph.SlumberdStore) -> None:
     clock = FakeClock(NOON)
     store = new_store(opened, clock=clock)
     store.put(("a",), "k", {"n": 1})
     clock.advance(60)
 
-    store.batch([PutOp(("a",), "k", None), PutOp(("a",), "k", {"n": 2})])
+    store.batch([base.PutOp(("a",), "k", None), base.PutOp(("a",), "k", {"n": 2})])
 
     item = store.get(("a",), "k")
     assert item is not None and item.created_at == NOON
 
 
-def test_value_that_is_no_number_is_not_above_one(store: SlumberdStore) -> None:
+def test_value_that_is_no_number_is_not_above_one(store: langgraph.SlumberdStore) -> None:
     store.put(("a",), "k", {"n": None})
 
     assert store.search((), filter={"n": {"$gt": 0}}) == []
 
 
-def call(store: SlumberdStore, operation: str, **request: Any) -> dict[str, Any]:
+def call(store: langgraph.SlumberdStore, operation: str, **request: Any) -> dict[str, Any]:
     """Call an operation of the daemon beneath a store."""
     return store._portal.call(lambda: store._transport.call(operation, request))
 
 
-def last_firing(store: SlumberdStore) -> str:
+def last_firing(store: langgraph.SlumberdStore) -> str:
     """Return the last firing that changed a fact of a store's user."""
     page: dict[str, Any] = {"last": 0, "more": True}
     found: list[str] = []
@@ -463,7 +483,7 @@ def last_firing(store: SlumberdStore) -> str:
     return found[-1]
 
 
-def test_items_are_facts_whose_changes_can_be_undone(store: SlumberdStore) -> None:
+def test_items_are_facts_whose_changes_can_be_undone(store: langgraph.SlumberdStore) -> None:
     store.put(("u", "ada"), "tea", {"likes": "green"})
     store.put(("u", "ada"), "tea", {"likes": "black"})
 
@@ -473,12 +493,14 @@ def test_items_are_facts_whose_changes_can_be_undone(store: SlumberdStore) -> No
     assert item is not None and item.value == {"likes": "green"}
 
 
-def test_facts_that_a_rule_made_are_no_items(store: SlumberdStore) -> None:
+def test_facts_that_a_rule_made_are_no_items(store: langgraph.SlumberdStore) -> None:
     memory = store._memory(())
 
     async def plant() -> None:
         for number, planted in enumerate([1, {"value": 1}, {"value": {}, "created_at": 1}]):
-            await memory.remember("x", triples=[("/a/k", PREDICATE, planted)], id=f"{number}x")
+            await memory.remember(
+                "x", triples=[("/a/k", langgraph.PREDICATE, planted)], id=f"{number}x"
+            )
             await memory.wait_for(f"{number}x")
 
     store._portal.call(plant)
@@ -489,11 +511,11 @@ def test_facts_that_a_rule_made_are_no_items(store: SlumberdStore) -> None:
 
 
 def test_store_outlives_its_program_and_works_through_a_daemon(tmp_path: Path) -> None:
-    with SlumberdStore.open(tmp_path / "m", user="ann") as store:
+    with langgraph.SlumberdStore.open(tmp_path / "m", user="ann") as store:
         store.put(("a",), "k", {"n": 1})
     with SyncMemory.open(tmp_path / "m", user="ann") as memory:
         [fact] = memory.facts().facts
-        with SlumberdStore.open(f"unix:{tmp_path / 'm'}", user="ann") as store:
+        with langgraph.SlumberdStore.open(f"unix:{tmp_path / 'm'}", user="ann") as store:
             item = store.get(("a",), "k")
             store.delete(("a",), "k")
             left = memory.facts().facts
@@ -503,21 +525,23 @@ def test_store_outlives_its_program_and_works_through_a_daemon(tmp_path: Path) -
     assert left == []
 
 
-def test_reads_of_a_batch_see_what_was_there_before_it(store: SlumberdStore) -> None:
+def test_reads_of_a_batch_see_what_was_there_before_it(store: langgraph.SlumberdStore) -> None:
     store.put(("a",), "k", {"n": 1})
 
     _, found, _, whole = store.batch([
-        PutOp(("a",), "k", {"n": 2}), GetOp(("a",), "k"),
-        PutOp(("a",), "k", {"n": 3}), SearchOp(("a",)),
+        base.PutOp(("a",), "k", {"n": 2}), base.GetOp(("a",), "k"),
+        base.PutOp(("a",), "k", {"n": 3}), base.SearchOp(("a",)),
     ])  # fmt: skip
 
-    assert isinstance(found, Item) and found.value == {"n": 1}
+    assert isinstance(found, base.Item) and found.value == {"n": 1}
     assert isinstance(whole, list) and len(whole) == 1
     item = store.get(("a",), "k")
     assert item is not None and item.value == {"n": 3}
 
 
-async def test_store_is_used_from_threads_and_from_an_event_loop(store: SlumberdStore) -> None:
+async def test_store_is_used_from_threads_and_from_an_event_loop(
+    store: langgraph.SlumberdStore,
+) -> None:
     def put(number: int) -> None:
         store.put(("a", str(number % 3)), str(number), {"n": number})
 
@@ -532,6 +556,6 @@ async def test_store_is_used_from_threads_and_from_an_event_loop(store: Slumberd
     assert len(store.search((), limit=20)) == 14
 
 
-def test_store_is_a_base_store_that_supports_a_time_to_live(store: SlumberdStore) -> None:
-    assert isinstance(store, BaseStore)
+def test_store_is_a_base_store_that_supports_a_time_to_live(store: langgraph.SlumberdStore) -> None:
+    assert isinstance(store, base.BaseStore)
     assert store.supports_ttl

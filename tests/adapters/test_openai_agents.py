@@ -7,34 +7,27 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import (
-    Agent,
-    Model,
-    ModelResponse,
-    RunConfig,
-    Runner,
-    Session,
-    SessionSettings,
-    SQLiteSession,
-    Usage,
-    function_tool,
-)
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from openai.types.responses import (
-    ResponseFunctionToolCall,
-    ResponseOutputItem,
-    ResponseOutputMessage,
-    ResponseOutputText,
-)
 
 from slumberd import Memory, SyncMemory
-from slumberd.adapters.openai_agents import SlumberdSession, text_of
 from tests.support.fakes import FakeClock
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    import agents
+    from openai.types import responses
+
+    from slumberd.adapters import openai_agents
+else:
+    agents = LateModule("agents")
+    responses = LateModule("openai.types.responses")
+    openai_agents = LateModule("slumberd.adapters.openai_agents")
+
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +63,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         yield memory
 
 
-async def answers_of(session: Session, steps: list[tuple[str, Any]]) -> list[Any]:
+async def answers_of(session: agents.Session, steps: list[tuple[str, Any]]) -> list[Any]:
     """Return what a session answers to each call, and at last to two reads."""
     reads: list[tuple[Any, ...]] = [("get_items",), ("get_items", 2)]
     return [await getattr(session, name)(*given) for name, *given in [*steps, *reads]]
@@ -83,12 +76,12 @@ def test_any_history_has_the_answers_of_the_sqlite_session(
     shared: SyncMemory, steps: list[tuple[str, Any]], limit: int | None
 ) -> None:
     name, ours = next(NAMES), shared._memory
-    most = SessionSettings(limit=limit)
-    reference = SQLiteSession(name, session_settings=most)
+    most = agents.SessionSettings(limit=limit)
+    reference = agents.SQLiteSession(name, session_settings=most)
 
     found, expected = (
         shared._run(partial(answers_of, session, steps))
-        for session in (SlumberdSession(name, ours, session_settings=most), reference)
+        for session in (openai_agents.SlumberdSession(name, ours, session_settings=most), reference)
     )
 
     reference.close()
@@ -97,7 +90,7 @@ def test_any_history_has_the_answers_of_the_sqlite_session(
 
 async def test_items_keep_their_order_when_the_clock_stands_or_goes_back(memory: Memory) -> None:
     clock = FakeClock(NOON)
-    session = SlumberdSession("s", memory, clock=clock)
+    session = openai_agents.SlumberdSession("s", memory, clock=clock)
     await session.add_items([{"role": "user", "content": f"{n}"} for n in range(3)])
     clock.advance(-3_600)
     await session.add_items([{"role": "user", "content": f"{n}"} for n in range(3, 5)])
@@ -109,7 +102,7 @@ async def test_items_keep_their_order_when_the_clock_stands_or_goes_back(memory:
 
 @pytest.mark.slow
 async def test_session_is_longer_than_a_page(memory: Memory) -> None:
-    session = SlumberdSession("s", memory)
+    session = openai_agents.SlumberdSession("s", memory)
     await session.add_items([{"role": "user", "content": f"{n}"} for n in range(130)])
     for _ in range(5):
         await session.pop_item()
@@ -123,9 +116,9 @@ async def test_session_is_longer_than_a_page(memory: Memory) -> None:
 async def test_other_episodes_and_other_sessions_are_no_items(memory: Memory) -> None:
     await memory.remember("no item", session="s")
     await memory.remember("no item", session="s", metadata={"openai_agents": {"item": 1}})
-    other = SlumberdSession("other", memory)
+    other = openai_agents.SlumberdSession("other", memory)
     await other.add_items([{"role": "user", "content": "elsewhere"}])
-    session = SlumberdSession("s", memory)
+    session = openai_agents.SlumberdSession("s", memory)
     await session.add_items([{"role": "user", "content": "here"}])
 
     await session.clear_session()
@@ -137,7 +130,7 @@ async def test_other_episodes_and_other_sessions_are_no_items(memory: Memory) ->
 
 async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memory) -> None:
     clock = FakeClock(NOON)
-    session = SlumberdSession("s", memory, clock=clock)
+    session = openai_agents.SlumberdSession("s", memory, clock=clock)
     await session.add_items([{"role": "user", "content": "I live in Lisbon"}])
     [episode] = await memory.episodes(session="s")
     # A rule without a model reads triples; a host adds them to the episode of the item.
@@ -166,7 +159,7 @@ async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memo
 
 
 async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> None:
-    session = SlumberdSession("s", memory)
+    session = openai_agents.SlumberdSession("s", memory)
 
     with pytest.raises(TypeError):
         await session.add_items([{"role": "user", "content": "a"}, {"role": object()}])  # type: ignore[list-item] # what is refused
@@ -206,57 +199,60 @@ async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> No
     ],
 )
 def test_text_of_an_item_is_what_it_says(item: Any, text: str) -> None:
-    assert text_of(item) == text
+    assert openai_agents.text_of(item) == text
 
 
-def message(text: str) -> ResponseOutputMessage:
-    part = ResponseOutputText(text=text, type="output_text", annotations=[])
-    return ResponseOutputMessage(
+def message(text: str) -> responses.ResponseOutputMessage:
+    part = responses.ResponseOutputText(text=text, type="output_text", annotations=[])
+    return responses.ResponseOutputMessage(
         id="m", content=[part], role="assistant", status="completed", type="message"
     )
 
 
-class ScriptedModel(Model):
-    """A model that gives prepared answers, and keeps what it was asked."""
+def scripted_model(*answers: responses.ResponseOutputItem) -> tuple[agents.Model, list[Any]]:
+    """Return a model that gives prepared answers, and the list of what it is asked."""
+    left, inputs = [*answers], list[Any]()
 
-    def __init__(self, *answers: ResponseOutputItem) -> None:
-        self.answers = [*answers]
-        self.inputs: list[Any] = []
+    class ScriptedModel(agents.Model):
+        async def get_response(self, _: Any, input: Any, *__: Any, **___: Any) -> Any:
+            inputs.append(input)
+            return agents.ModelResponse([left.pop(0)], agents.Usage(), response_id=None)
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> Any:
-        self.inputs.append(input)
-        return ModelResponse(output=[self.answers.pop(0)], usage=Usage(), response_id=None)
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
 
-    def stream_response(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError
+    return ScriptedModel(), inputs
 
 
 @pytest.mark.slow
 async def test_runner_goes_on_with_a_conversation_in_another_program(tmp_path: Path) -> None:
-    @function_tool
+    @agents.function_tool
     def weather(city: str) -> str:
         """Return the weather of a city."""
         return f"rain in {city}"
 
-    call = ResponseFunctionToolCall(
+    call = responses.ResponseFunctionToolCall(
         arguments='{"city": "Oslo"}', call_id="c1", name="weather", type="function_call"
     )
-    model = ScriptedModel(call, message("It rains."), message("I said: it rains."))
-    agent = Agent(name="clerk", model=model, tools=[weather])
-    quiet = RunConfig(tracing_disabled=True)
+    model, inputs = scripted_model(call, message("It rains."), message("I said: it rains."))
+    agent = agents.Agent(name="clerk", model=model, tools=[weather])
+    quiet = agents.RunConfig(tracing_disabled=True)
 
     async with Memory.open(tmp_path / "m", user="ann") as memory:
-        await Runner.run(
-            agent, "Weather in Oslo?", session=SlumberdSession("talk", memory), run_config=quiet
+        await agents.Runner.run(
+            agent,
+            "Weather in Oslo?",
+            session=openai_agents.SlumberdSession("talk", memory),
+            run_config=quiet,
         )
     async with Memory.open(tmp_path / "m", user="ann") as memory:
-        session = SlumberdSession("talk", memory)
-        result = await Runner.run(agent, "Again?", session=session, run_config=quiet)
+        session = openai_agents.SlumberdSession("talk", memory)
+        result = await agents.Runner.run(agent, "Again?", session=session, run_config=quiet)
         hits = await memory.recall("rain Oslo")
         items = await session.get_items()
 
     assert result.final_output == "I said: it rains."
-    asked = model.inputs[-1]
+    asked = inputs[-1]
     assert [item.get("type", item.get("role")) for item in asked] == [
         "user", "function_call", "function_call_output", "message", "user",
     ]  # fmt: skip
@@ -265,4 +261,4 @@ async def test_runner_goes_on_with_a_conversation_in_another_program(tmp_path: P
 
 
 def test_session_is_a_session(shared: SyncMemory) -> None:
-    assert isinstance(SlumberdSession("s", shared._memory), Session)
+    assert isinstance(openai_agents.SlumberdSession("s", shared._memory), agents.Session)

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 from jsonschema import Draft202012Validator
-from mcp import Client
-from mcp.shared.exceptions import MCPError
 
+from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import (
     WAYS,
     Open,
@@ -26,7 +25,13 @@ from tests.support.mcp_clients import (
     text_of,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+if TYPE_CHECKING:
+    import mcp
+else:
+    mcp = LateModule("mcp")
+
+
+pytestmark = pytest.mark.integration
 
 Daemon = Callable[[], AbstractAsyncContextManager[Open]]
 
@@ -39,12 +44,12 @@ def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Daemon:
     return partial(opened, tmp_path / "memory", request.param)
 
 
-async def remember_move(client: Client) -> None:
+async def remember_move(client: mcp.Client) -> None:
     """Remember a move, and wait until it is a fact."""
     await remember_fact(client, "I moved to Lisbon", MOVE)
 
 
-async def remember_fact(client: Client, text: str, triple: dict[str, str]) -> None:
+async def remember_fact(client: mcp.Client, text: str, triple: dict[str, str]) -> None:
     """Remember an episode, and wait until its triple is a fact."""
     await answer(client, "remember", text=text, id="e1", triples=[triple])
     explained: dict[str, Any] = {"kind": ""}
@@ -188,7 +193,7 @@ async def test_resources_are_of_the_scope_only(daemon: Daemon) -> None:
         other_report = orjson.loads(await resource(bob, "slumberd://report/latest"))
         other_profile = await resource(bob, "slumberd://profile")
         for uri in ("slumberd://facts/e1", "slumberd://episodes/e1", "slumberd://x", "file:///x"):
-            with pytest.raises(MCPError, match="no resource of that address"):
+            with pytest.raises(mcp.MCPError, match="no resource of that address"):
                 await bob.read_resource(uri)
 
     assert listed == ["slumberd://profile", "slumberd://report/latest"]
@@ -223,7 +228,7 @@ async def test_prompts_say_what_is_known_and_what_to_do(daemon: Daemon) -> None:
         listed = (await client.list_prompts()).prompts
         start = await client.get_prompt("start_of_session", {"question": "Where does Ann live?"})
         end = await client.get_prompt("end_of_session")
-        with pytest.raises(MCPError, match="no prompt 'x'"):
+        with pytest.raises(mcp.MCPError, match="no prompt 'x'"):
             await client.get_prompt("x")
 
     assert names(listed) == ["start_of_session", "end_of_session"]
@@ -238,7 +243,7 @@ async def test_prompts_say_what_is_known_and_what_to_do(daemon: Daemon) -> None:
 async def test_unknown_tool_is_an_error_of_the_protocol(daemon: Daemon) -> None:
     async with daemon() as open_client, open_client("ann") as client:
         for name in ("undo", "nothing"):
-            with pytest.raises(MCPError, match=f"no tool '{name}'; there are remember"):
+            with pytest.raises(mcp.MCPError, match=f"no tool '{name}'; there are remember"):
                 await client.call_tool(name, {})
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from slumberd.errors import SlumberdError
 from slumberd.operations.handlers import Dispatcher
 from tests.api.test_mcp import SIX
+from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import (
     SCOPED,
     answer,
@@ -24,6 +24,12 @@ from tests.support.mcp_clients import (
     serving,
 )
 from tests.support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import mcp
+else:
+    mcp = LateModule("mcp")
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -49,7 +55,7 @@ async def daemon(directory: Path) -> AsyncIterator[Path]:
 async def test_token_that_may_only_read_gets_only_tools_that_read(tmp_path: Path) -> None:
     async with daemon(tmp_path) as socket, http_client(socket, "reader") as client:
         tools = (await client.list_tools()).tools
-        with pytest.raises(MCPError, match="no tool 'remember'"):
+        with pytest.raises(mcp.MCPError, match="no tool 'remember'"):
             await client.call_tool("remember", {"text": "x"})
 
     assert names(tools) == ["recall", "context", "explain"]
@@ -113,7 +119,7 @@ async def test_address_beyond_the_scope_of_the_token_is_refused(
     tmp_path: Path, query: str, message: str
 ) -> None:
     async with daemon(tmp_path) as socket, http_client(socket, "ann", query) as client:
-        with pytest.raises(MCPError, match=message):
+        with pytest.raises(mcp.MCPError, match=message):
             await client.list_tools()
 
 
@@ -201,7 +207,7 @@ async def test_bug_is_a_result_without_a_traceback(
 
         monkeypatch.setattr(Dispatcher, "call", stumble)
         message = await refusal(client, "recall", query="x")
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(mcp.MCPError) as caught:
             await client.read_resource("slumberd://profile")
 
     assert message == caught.value.message == "slumberd failed, which is a bug; see its log"
@@ -218,7 +224,7 @@ async def test_failure_of_the_store_is_told(
 
         monkeypatch.setattr(Dispatcher, "call", fail)
         message = await refusal(client, "remember", text="x")
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(mcp.MCPError) as caught:
             await client.read_resource("slumberd://profile")
 
     assert message == caught.value.message

@@ -7,18 +7,23 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from mcp import Client
-from mcp.shared.exceptions import MCPError
 
 from slumberd.client.memory import Memory
 from slumberd.operations.caller import Caller
 from slumberd.operations.memory_forms import KnownEpisode
+from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import configure, http_client, served_by, serving_memory, text_of
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    import mcp
+else:
+    mcp = LateModule("mcp")
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.sampled, pytest.mark.slow]
 
@@ -67,7 +72,7 @@ def hostile_steps(chance: random.Random, taken: set[str]) -> list[Step]:
 class World:
     """A daemon, the client of the user whose view is compared, and that of another user."""
 
-    def __init__(self, ann: Client, bob: Client, memory: Memory) -> None:
+    def __init__(self, ann: mcp.Client, bob: mcp.Client, memory: Memory) -> None:
         self._ann, self._bob = ann, bob
         self._memory = memory
         self._taken: set[str] = set()
@@ -83,7 +88,9 @@ class World:
                 await self._call(self._bob, "bob", *tried)
         return seen + [await self._read(uri) for uri in RESOURCES]
 
-    async def _call(self, client: Client, user: str, tool: str, arguments: dict[str, Any]) -> Any:
+    async def _call(
+        self, client: mcp.Client, user: str, tool: str, arguments: dict[str, Any]
+    ) -> Any:
         result = await client.call_tool(tool, arguments)
         if tool == "remember" and not result.is_error:
             await self._settle(user, arguments["id"])
@@ -110,7 +117,7 @@ class World:
     async def _read(self, uri: str) -> Any:
         try:
             [content] = (await self._ann.read_resource(uri)).contents
-        except MCPError as error:
+        except mcp.MCPError as error:
             return str(error)
         return normalised(content.text)  # type: ignore[union-attr] # all are texts
 

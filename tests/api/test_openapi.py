@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from slumberd.api.openapi import openapi_document
 from slumberd.api.routes import ROUTES
 from slumberd.operations.table import OPERATIONS
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
 from tests.support.waiting import PATIENCE_SECONDS
 
+if TYPE_CHECKING:
+    import schemathesis
+    from schemathesis.specs.openapi import checks
+else:
+    schemathesis = LateModule("schemathesis")
+    checks = LateModule("schemathesis.specs.openapi.checks")
+
 WAITS = "seconds"
 """The field with which a request waits; a sample does not."""
-
-# The document cannot say that a correction needs a value or `retract`, and the like.
-LEFT_OUT: list[Any] = [positive_data_acceptance]
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +34,36 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
         yield running
 
 
-SCHEMA = schemathesis.openapi.from_dict(openapi_document()).exclude(path="/v1/events")
-FOUND: list[Any] = [*SCHEMA.get_all_operations()]
-DESCRIBED = {found.ok().label: found.ok() for found in FOUND}
+ENDLESS = "/v1/events"
+"""The path whose answer does not end."""
+
+LABELS = [f"{route.method} {route.public_path}" for route in ROUTES if route.public_path != ENDLESS]
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    """Return what schemathesis reads of each operation in the document."""
+    schema = schemathesis.openapi.from_dict(openapi_document()).exclude(path=ENDLESS)
+    found: list[Any] = [*schema.get_all_operations()]
+    return {each.ok().label: each.ok() for each in found}
+
+
+@pytest.mark.unit
+def test_every_operation_of_the_document_is_called(described: dict[str, Any]) -> None:
+    assert sorted(described) == sorted(LABELS)
 
 
 @pytest.mark.acceptance
 @pytest.mark.sampled
-@pytest.mark.parametrize("label", DESCRIBED)
-def test_daemon_answers_as_its_document_says(label: str, daemon: HttpDaemon) -> None:
+@pytest.mark.parametrize("label", LABELS)
+def test_daemon_answers_as_its_document_says(
+    label: str, daemon: HttpDaemon, described: dict[str, Any]
+) -> None:
+    # The document cannot say that a correction needs a value or `retract`, and the like.
+    left_out: list[Any] = [checks.positive_data_acceptance]
     headers = {"Authorization": f"Bearer {daemon.tokens['operator']}"}
 
-    @given(case=DESCRIBED[label].as_strategy())
+    @given(case=described[label].as_strategy())
     @settings(
         max_examples=amount(5, full=100), deadline=None, suppress_health_check=list(HealthCheck)
     )
@@ -50,7 +71,7 @@ def test_daemon_answers_as_its_document_says(label: str, daemon: HttpDaemon) -> 
         if isinstance(case.query, dict):
             case.query.pop(WAITS, None)
         case.call_and_validate(
-            base_url=daemon.url, headers=headers, excluded_checks=LEFT_OUT, timeout=PATIENCE_SECONDS
+            base_url=daemon.url, headers=headers, excluded_checks=left_out, timeout=PATIENCE_SECONDS
         )
 
     check()

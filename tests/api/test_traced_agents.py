@@ -8,27 +8,33 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import (
-    BatchSpanProcessor,
-    SimpleSpanProcessor,
-    SpanExportResult,
-)
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Tracer
 
 from slumberd.api.traces import PATH
 from slumberd.config.serve_settings import ServeSettings
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.late_imports import LateModule
 from tests.support.model_server import completion, server_in_a_thread
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
 from tests.support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from opentelemetry import trace as api
+    from opentelemetry.exporter.otlp.proto import http as otlp
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+    from opentelemetry.sdk import resources
+    from opentelemetry.sdk import trace as sdk
+    from opentelemetry.sdk.trace import export
+    from opentelemetry.sdk.trace.export import in_memory_span_exporter as in_memory
+else:
+    otlp = LateModule("opentelemetry.exporter.otlp.proto.http")
+    trace_exporter = LateModule("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    resources = LateModule("opentelemetry.sdk.resources")
+    sdk = LateModule("opentelemetry.sdk.trace")
+    export = LateModule("opentelemetry.sdk.trace.export")
+    in_memory = LateModule("opentelemetry.sdk.trace.export.in_memory_span_exporter")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -42,9 +48,13 @@ def receiver(tmp_path: Path) -> Iterator[HttpDaemon]:
         yield found
 
 
-def exporter_of(receiver: HttpDaemon, token: str, compression: Compression) -> OTLPSpanExporter:
+def exporter_of(
+    receiver: HttpDaemon, token: str, compression: otlp.Compression
+) -> trace_exporter.OTLPSpanExporter:
     headers = {"authorization": f"Bearer {token}"}
-    return OTLPSpanExporter(receiver.url + PATH, headers=headers, compression=compression)
+    return trace_exporter.OTLPSpanExporter(
+        receiver.url + PATH, headers=headers, compression=compression
+    )
 
 
 def said(receiver: HttpDaemon, user: str) -> list[tuple[str, str]]:
@@ -55,7 +65,7 @@ def said(receiver: HttpDaemon, user: str) -> list[tuple[str, str]]:
     return [(each["metadata"]["role"], each["content"]) for each in episodes]
 
 
-def run_agent(tracer: Tracer) -> None:
+def run_agent(tracer: api.Tracer) -> None:
     """Trace two turns; the calls of the model have the whole history, the agent its last part."""
     history: list[dict[str, Any]] = [text("system", "Be brief.")]
     for asked_for, answer in [("Tea for me.", "Noted."), ("Yes.", "Noted."), ("Yes.", "Goodbye.")]:
@@ -86,16 +96,16 @@ TURNS = [
 @pytest.mark.parametrize(
     ("compression", "batch"),
     [
-        pytest.param(Compression.Gzip, 1, id="compressed, one at a time"),
-        pytest.param(Compression.NoCompression, 4, id="a few at a time"),
+        pytest.param("Gzip", 1, id="compressed, one at a time"),
+        pytest.param("NoCompression", 4, id="a few at a time"),
     ],
 )
 def test_agent_with_the_exporter_of_opentelemetry_is_remembered(
-    receiver: HttpDaemon, batch: int, compression: Compression
+    receiver: HttpDaemon, batch: int, compression: str
 ) -> None:
-    provider = TracerProvider()
-    exporter = exporter_of(receiver, receiver.tokens["ana"], compression)
-    provider.add_span_processor(BatchSpanProcessor(exporter, max_export_batch_size=batch))
+    provider = sdk.TracerProvider()
+    exporter = exporter_of(receiver, receiver.tokens["ana"], otlp.Compression[compression])
+    provider.add_span_processor(export.BatchSpanProcessor(exporter, max_export_batch_size=batch))
 
     run_agent(provider.get_tracer("agent"))
     provider.shutdown()
@@ -105,29 +115,29 @@ def test_agent_with_the_exporter_of_opentelemetry_is_remembered(
 
 
 def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: HttpDaemon) -> None:
-    exporter = exporter_of(receiver, receiver.tokens["ana"], Compression.Gzip)
-    kept = InMemorySpanExporter()
-    provider = TracerProvider(resource=Resource({"user.id": "bob"}))
-    provider.add_span_processor(SimpleSpanProcessor(kept))
+    exporter = exporter_of(receiver, receiver.tokens["ana"], otlp.Compression.Gzip)
+    kept = in_memory.InMemorySpanExporter()
+    provider = sdk.TracerProvider(resource=resources.Resource({"user.id": "bob"}))
+    provider.add_span_processor(export.SimpleSpanProcessor(kept))
 
     run_agent(provider.get_tracer("agent"))
     result = exporter.export(kept.get_finished_spans())
 
-    assert result is SpanExportResult.SUCCESS
+    assert result is export.SpanExportResult.SUCCESS
     assert receiver.daemon.wait_for("traces.taken")["rejected"] == 9
     assert said(receiver, "ana") == said(receiver, "bob") == []
 
 
 def test_exporter_with_a_wrong_token_fails(receiver: HttpDaemon) -> None:
-    kept = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(kept))
+    kept = in_memory.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(kept))
 
     run_agent(provider.get_tracer("agent"))
 
-    exporter = exporter_of(receiver, "slumberd_wrong", Compression.Gzip)
+    exporter = exporter_of(receiver, "slumberd_wrong", otlp.Compression.Gzip)
     result = exporter.export(kept.get_finished_spans())
-    assert result is SpanExportResult.FAILURE
+    assert result is export.SpanExportResult.FAILURE
 
 
 def test_operator_sends_json_for_the_users_that_the_spans_name(receiver: HttpDaemon) -> None:

@@ -11,18 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTracePartialSuccess,
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,6 +32,7 @@ from slumberd.operations.caller import Caller, Right
 from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.interfaces import Served
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
 from tests.support.traces import (
     Traced,
@@ -47,6 +43,11 @@ from tests.support.traces import (
     text,
     traced_conversations,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as protobuf
+else:
+    protobuf = LateModule("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
 pytestmark = pytest.mark.integration
 
@@ -271,7 +272,7 @@ async def test_compressed_request_is_read(receiver: Receiver) -> None:
 
 def protobuf_of(*spans: Span) -> bytes:
     """Return spans as protobuf, from their JSON."""
-    request = ExportTraceServiceRequest()
+    request = protobuf.ExportTraceServiceRequest()
     for one in document_of(spans)["resourceSpans"]:
         resource = request.resource_spans.add()
         _fill(resource.resource.attributes, one["resource"]["attributes"])
@@ -320,7 +321,10 @@ async def test_protobuf_says_the_same_as_json(receiver: Receiver) -> None:
 
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/x-protobuf"
-    assert ExportTraceServiceResponse.FromString(answer.content) == ExportTraceServiceResponse()
+    assert (
+        protobuf.ExportTraceServiceResponse.FromString(answer.content)
+        == protobuf.ExportTraceServiceResponse()
+    )
     assert again == {}
     assert len(first) == 4
     assert await receiver.episodes() == first
@@ -332,12 +336,12 @@ async def test_answer_to_protobuf_is_protobuf(receiver: Receiver) -> None:
     partial = await receiver.post(bad, form="application/x-protobuf")
     malformed = await receiver.post(b"\xff\xff", form="application/x-protobuf")
 
-    found = ExportTraceServiceResponse.FromString(partial.content).partial_success
+    found = protobuf.ExportTraceServiceResponse.FromString(partial.content).partial_success
     assert found.rejected_spans == 1
     assert "holds no JSON" in found.error_message
     assert malformed.status_code == 400
     # A status of gRPC has its text under the number 2, as the message of a partial success.
-    status = ExportTracePartialSuccess.FromString(malformed.content)
+    status = protobuf.ExportTracePartialSuccess.FromString(malformed.content)
     assert "no protobuf of OTLP" in status.error_message
 
 

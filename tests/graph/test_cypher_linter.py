@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
-from graphglot.dialect.neo4j import Neo4j
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +14,12 @@ from slumberd.errors import UnportableCypherError
 from slumberd.graph import cypher_parser
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.cypher_parser import MAX_CHARACTERS, MAX_NESTING, parse, scan
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    from graphglot.dialect import neo4j
+else:
+    neo4j = LateModule("graphglot.dialect.neo4j")
 
 pytestmark = pytest.mark.unit
 
@@ -224,7 +230,7 @@ def test_hostile_query_takes_few_parser_steps(cypher: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("cypher", [*READING[:16], *WRITING])
 def test_bounded_parser_reads_the_same_tree_as_the_plain_parser(cypher: str) -> None:
-    (plain,) = Neo4j().parse(cypher)
+    (plain,) = neo4j.Neo4j().parse(cypher)
 
     assert str(parse(scan(cypher))) == str(plain)
 

@@ -9,20 +9,26 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from time import process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene.duplicates import Pair, duplicates_of_pairs, find_duplicates, same_roles
 from slumberd.hygiene.entries import Duplicate, Entry
 from slumberd.hygiene.words import wording_of
 from tests.support.embedders import WordSums
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = LateModule("numpy")
+
 
 pytestmark = pytest.mark.unit
 
@@ -62,7 +68,7 @@ def letters(number: int) -> str:
 by_words = WordSums().rows
 
 
-def same_for_all(texts: Sequence[str]) -> NDArray[np.float32]:
+def same_for_all(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """Return one vector for all texts, so only what is never merged can keep them apart."""
     return np.ones((len(texts), 1), np.float32)
 

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
 from time import process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene import near_vectors
@@ -26,7 +24,15 @@ from slumberd.hygiene.words import wording_of
 from slumberd.retrieval.embeddings import WordEmbedder
 from tests.hygiene.test_duplicates import entries_of, similarities, some_entries
 from tests.support.embedders import WordSums
+from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = LateModule("numpy")
+
 
 pytestmark = pytest.mark.unit
 
@@ -117,9 +123,9 @@ def test_decision_about_two_entries_does_not_depend_on_others(
         assert find_duplicates(pair, "vectors", similarity=least, embed=EMBED) == []
 
 
-def directions(count: int, seed: int) -> NDArray[np.float32]:
+def directions(count: int, seed: int) -> npt.NDArray[np.float32]:
     rows = np.random.default_rng(seed).normal(size=(count, 6))
-    found: NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    found: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return found.astype(np.float32)
 
 
@@ -244,7 +250,7 @@ def test_entry_is_compared_by_meaning_with_the_nearest_entries_only() -> None:
     """Else many similar texts that are not duplicates would take the square of their number."""
     rests: list[int] = []
 
-    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
         rests.append(len(texts))
         return np.array([[1.0, 0.0] if " " in text else [0.0, 0.0] for text in texts], np.float32)
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from langgraph.store.memory import InMemoryStore
 
 from slumberd.interchange.langgraph import read_langgraph
 from slumberd.interchange.records import Defaults, GivenScope, Record
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    from langgraph.store import memory as in_memory
+else:
+    in_memory = LateModule("langgraph.store.memory")
+
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +35,7 @@ def read(document: Any, defaults: Defaults = SECOND_LABEL) -> list[Record]:
 
 
 def items() -> list[dict[str, Any]]:
-    store = InMemoryStore()
+    store = in_memory.InMemoryStore()
     store.put(("memories", "mira"), "k1", {"text": "likes tea"})
     store.put(("memories", "jonas"), "k1", {"kind": "Memory", "content": {"content": "runs"}})
     return [item.dict() for item in store.search(("memories",))]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from slumberd.errors import NoInputError, UsageError
@@ -16,6 +13,16 @@ from slumberd.observability.memory_spans import CONVENTIONS, MemorySpans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
 from slumberd.operations.observed_calls import observe_calls
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk import trace as sdk
+    from opentelemetry.sdk.trace import export
+    from opentelemetry.sdk.trace.export import in_memory_span_exporter as in_memory
+else:
+    sdk = LateModule("opentelemetry.sdk.trace")
+    export = LateModule("opentelemetry.sdk.trace.export")
+    in_memory = LateModule("opentelemetry.sdk.trace.export.in_memory_span_exporter")
 
 pytestmark = pytest.mark.unit
 
@@ -26,9 +33,9 @@ class Traced:
     """A dispatcher with one operation, whose answer or error is given."""
 
     def __init__(self, name: str, outcome: Answer | Exception) -> None:
-        self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self._exporter = in_memory.InMemorySpanExporter()
+        self.provider = sdk.TracerProvider()
+        self.provider.add_span_processor(export.SimpleSpanProcessor(self._exporter))
         self._name = name
 
         async def handle(_: dict[str, Any], __: Caller) -> Answer:
@@ -43,7 +50,7 @@ class Traced:
         return await self._dispatcher.call(self._name, dict(request), Caller.here())
 
     @property
-    def spans(self) -> tuple[ReadableSpan, ...]:
+    def spans(self) -> tuple[sdk.ReadableSpan, ...]:
         return tuple(self._exporter.get_finished_spans())
 
 

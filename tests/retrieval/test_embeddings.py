@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 from math import isclose
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.retrieval.embeddings import LONGEST, WordEmbedder, _model, _Words, _words
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LateModule("numpy")
+
 
 pytestmark = pytest.mark.unit
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from slumberd.retrieval.embeddings import word_table
 from slumberd.retrieval.neighbours import Neighbours
 from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
 from slumberd.retrieval.scope_vectors import ScopeVectors
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = LateModule("numpy")
+
 
 SENTENCES = [
     "I adopted a small dog from the shelter",
@@ -77,7 +84,7 @@ def defined_cosines(some: list[IndexedTurn], query: str) -> dict[str, _Near]:
     rounded = 2.0 ** np.round(np.log2(np.maximum(counts, 0.5)))
     weights = np.log(1 + (total - np.minimum(rounded, total) + 0.5) / (rounded + 0.5))
 
-    def unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.asarray(vector / np.linalg.norm(vector), np.float64)
 
     own = [unit((table.vectors[tokens] * weights[tokens][:, None]).sum(0)) for tokens in texts]

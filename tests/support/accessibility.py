@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
-
-import playwright.sync_api as playwright
+from typing import TYPE_CHECKING, Any
 
 from tests.support.browser import skip_without
+from tests.support.late_imports import LateModule
 from tests.support.supply_chain import ROOT
+
+if TYPE_CHECKING:
+    import playwright.sync_api as playwright
+else:
+    playwright = LateModule("playwright.sync_api")
+
 
 VARIABLE = "SLUMBERD_TEST_AXE"
 """The variable with the path of ``axe.min.js``; else it is in the checkout's ``node_modules``."""

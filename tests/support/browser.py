@@ -16,13 +16,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urljoin, urlsplit
 
-import playwright.sync_api as playwright
 import pytest
 
+from tests.support.late_imports import LateModule
 from tests.support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import playwright.sync_api as playwright
+else:
+    playwright = LateModule("playwright.sync_api")
+
 
 REQUIRED_VARIABLE = "SLUMBERD_REQUIRE_BROWSER"
 """The variable that turns a missing browser into a failure."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = LateModule("numpy")
 
 
 class FakeEmbedder(ABC):
@@ -17,7 +23,7 @@ class FakeEmbedder(ABC):
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
         """Return a vector for each text."""
 
-    def rows(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def rows(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the same vectors as the rows of an array."""
         return np.array(self.embed(texts), np.float32, ndmin=2)
 
@@ -29,7 +35,7 @@ class WordSums(FakeEmbedder):
         return [tuple(map(float, _direction(text))) for text in texts]
 
 
-def _direction(text: str) -> NDArray[np.float64]:
+def _direction(text: str) -> npt.NDArray[np.float64]:
     total = np.zeros(4)
     for word in text.split():
         total += [byte % 5 - 2 for byte in hashlib.sha256(word.encode()).digest()[:4]]

@@ -7,25 +7,35 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import orjson
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent, TextResourceContents
 
 from slumberd import Memory
 from slumberd.api.access import hash_of
-from slumberd.api.mcp_server import open_mcp
-from slumberd.api.server import serve_http
 from slumberd.client.transports import ServedTransport
 from slumberd.operations.caller import Right
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from tests.support.late_imports import LateModule
 from tests.support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import httpx2
+    import mcp
+    import mcp_types
+    from mcp.client import streamable_http
+
+    from slumberd.api import mcp_server, server
+else:
+    httpx2 = LateModule("httpx2")
+    mcp = LateModule("mcp")
+    mcp_types = LateModule("mcp_types")
+    streamable_http = LateModule("mcp.client.streamable_http")
+    mcp_server = LateModule("slumberd.api.mcp_server")
+    server = LateModule("slumberd.api.server")
+
 
 SCOPED = ("read", "write", "erase")
 """The rights of an agent's token."""
@@ -50,7 +60,7 @@ WAYS = [
     pytest.param(Ways("stdio", "legacy"), marks=pytest.mark.slow),
 ]
 
-Open = Callable[[str], AbstractAsyncContextManager[Client]]
+Open = Callable[[str], "AbstractAsyncContextManager[mcp.Client]"]
 """Opens a client of a user."""
 
 
@@ -101,7 +111,7 @@ async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
     """Run a daemon as `serving` does; yield its memory, too."""
     async with (
         Memory.open(directory, user="host") as memory,
-        serve_http(served_by(memory), extensions=[open_mcp]),
+        server.serve_http(served_by(memory), extensions=[mcp_server.open_mcp]),
     ):
         yield memory, directory / "http.sock"
 
@@ -109,26 +119,29 @@ async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
 @asynccontextmanager
 async def http_client(
     where: Path | str, token: str | None, query: str = "", mode: str = "auto"
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[mcp.Client]:
     """Open a client over HTTP, by a unix socket or by an address."""
     transport = httpx2.AsyncHTTPTransport(uds=str(where)) if isinstance(where, Path) else None
     base = "http://localhost" if isinstance(where, Path) else where
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(transport=transport, headers=headers, timeout=PATIENCE_SECONDS) as http,
-        Client(streamable_http_client(f"{base}/mcp{query}", http_client=http), mode=mode) as client,
+        mcp.Client(
+            streamable_http.streamable_http_client(f"{base}/mcp{query}", http_client=http),
+            mode=mode,
+        ) as client,
     ):
         yield client
 
 
-def stdio_client(state: Path, user: str, *options: str, mode: str = "auto") -> Client:
+def stdio_client(state: Path, user: str, *options: str, mode: str = "auto") -> mcp.Client:
     """Return a client that starts ``slumberd mcp`` as an agent's host does."""
     words = ["-m", "slumberd", "mcp", "--user", user, "--agent", "desk", *options]
     config = state / "slumberd.yaml"
-    parameters = StdioServerParameters(
+    parameters = mcp.StdioServerParameters(
         command=sys.executable, args=[*words, "--config", str(config)]
     )
-    return Client(parameters, mode=mode)
+    return mcp.Client(parameters, mode=mode)
 
 
 @asynccontextmanager
@@ -143,14 +156,14 @@ async def opened(directory: Path, way: Ways) -> AsyncIterator[Open]:
         yield lambda user: http_client(socket, user, mode=way.mode)
 
 
-def text_of(result: CallToolResult) -> str:
+def text_of(result: mcp_types.CallToolResult) -> str:
     """Return the text of a result."""
     [content] = result.content
-    assert isinstance(content, TextContent)
+    assert isinstance(content, mcp_types.TextContent)
     return content.text
 
 
-async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+async def answer(client: mcp.Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Return the structured result of a tool that succeeds."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, text_of(result)
@@ -158,17 +171,17 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return document
 
 
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+async def refusal(client: mcp.Client, tool: str, **arguments: Any) -> str:
     """Return the message of a tool that fails."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, text_of(result)
     return text_of(result)
 
 
-async def resource(client: Client, uri: str) -> str:
+async def resource(client: mcp.Client, uri: str) -> str:
     """Return the text of a resource."""
     [content] = (await client.read_resource(uri)).contents
-    assert isinstance(content, TextResourceContents)
+    assert isinstance(content, mcp_types.TextResourceContents)
     return content.text
 
 

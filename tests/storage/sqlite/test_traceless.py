@@ -65,7 +65,17 @@ def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(
     assert footprint(site.state) == before
 
 
-DRY = [command for command in WRITING if "--dry-run" in called(*command.split(), "--help").stdout]
+DRY = [
+    "approve", "backfill", "fire", "forget", "hooks uninstall", "pin", "quarantine drop",
+    "quarantine retry", "reject", "undo", "unpin",
+]  # fmt: skip
+"""The commands with ``--dry-run``."""
+
+
+def test_every_command_with_a_dry_run_is_listed() -> None:
+    having = [word for word in WRITING if "--dry-run" in called(*word.split(), "--help").stdout]
+
+    assert sorted(having) == sorted(DRY)
 
 
 @pytest.mark.parametrize("command", DRY)
