@@ -71,8 +71,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Return the first tier that has a test."""
+    """Return the first tier that has a test.
+
+    Raises:
+        pytest.UsageError: It is marked as a path, and for a later tier, too.
+    """
     marks = {mark.name for mark in item.iter_markers()}
+    if "path" in marks and marks & LATER_MARKS["default"]:
+        raise pytest.UsageError(f"{item.nodeid} is a path, which runs by default, but is slow, too")
     if marks & LATER_MARKS["all"]:
         return "nightly"
     if marks & LATER_MARKS["default"]:

@@ -161,6 +161,7 @@ def moved(old: str, new: str) -> dict[str, Any]:
 NEW = of_file("create", file_text="1\n2\n3 aaa\n4\n5\n6\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "commands",
     [

@@ -79,6 +79,7 @@ def test_next_shows_a_disabled_rule_that_is_named(run_next: Next) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_next_shows_who_paused_a_rule_and_how_to_resume_it(run_next: Next, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     PausedFile(tmp_path / "state").write({"nightly": "uid 7"})

@@ -12,7 +12,7 @@ from tests.support.accessibility import check_accessible
 from tests.support.browser import Browser, expect, skip_without
 from tests.support.served_pages import FRAME, serve_pages
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 OTHER_ORIGIN = "http://other.example/picture.png"
 

@@ -19,7 +19,7 @@ from tests.support.hostile_content import (
 from tests.support.http_daemon import http_daemon
 from tests.support.served_pages import FRAME, STRICT_POLICY, serve_pages
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @contextmanager

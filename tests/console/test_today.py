@@ -36,7 +36,7 @@ from tests.support.console_homes import (
 from tests.support.console_people import PageParser, Person, signed_in
 from tests.support.http_daemon import HttpDaemon
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = pytest.mark.acceptance
 
 
 REMOVAL = {"intent": "delete", "replaces": "ana-2"}

@@ -240,6 +240,7 @@ async def test_invalid_triple_is_refused(graph: LadybugGraphStore, bad: dict[str
         await graph.add_triple(*values, **parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

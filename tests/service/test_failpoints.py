@@ -32,7 +32,7 @@ from tests.support.sample_sizes import amount
 from tests.support.scripted_histories import FIRST
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = pytest.mark.acceptance
 
 LONG = bool(os.environ.get("TEST_LONG"))
 SEED = 20_261_122

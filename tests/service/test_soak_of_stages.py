@@ -27,7 +27,7 @@ from tests.soak.stage_checks import (
 from tests.soak.writers import episode_of
 from tests.support.daemons import Home
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = pytest.mark.acceptance
 
 SAID = [chat for chat in islice(chats("dot", random.Random(7)), 260) if chat["user"] != UNPINNED]
 NEWEST = {chat["id"]: chat for chat in SAID}

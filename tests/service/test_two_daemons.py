@@ -27,7 +27,7 @@ from tests.support.broken_disks import (
 from tests.support.daemons import Daemon, Home
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = pytest.mark.acceptance
 
 STOPS = """
 import os, signal, threading

@@ -14,7 +14,7 @@ from tests.support.daemons import Home
 from tests.support.sql_writer import SqlWriter
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = pytest.mark.acceptance
 
 INSERT = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
 

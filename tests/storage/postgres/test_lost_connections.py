@@ -15,7 +15,7 @@ from tests.support.builders import rule, triple
 from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
 from tests.support.postgres_server import OwnServer, PostgresServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 EVERY = rule()
 
