@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.catalogue_check import problems_of_log_files, watched
 from tests.support.sample_sizes import use_samples_of
@@ -21,10 +21,11 @@ pytest_plugins = [
 ]
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
-settings.register_profile("slumberd-default", deadline=None, max_examples=30)
-settings.register_profile("slumberd-all", deadline=None)
-settings.register_profile("slumberd-nightly", deadline=None, max_examples=500)
-settings.register_profile("long", deadline=None, max_examples=5_000)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("slumberd-default", PATIENT, max_examples=30)
+settings.register_profile("slumberd-all", PATIENT)
+settings.register_profile("slumberd-nightly", PATIENT, max_examples=500)
+settings.register_profile("long", PATIENT, max_examples=5_000)
 
 TIERS = ("default", "all", "nightly")
 """The tiers of the tests. Each contains the ones before it; an option chooses it."""
