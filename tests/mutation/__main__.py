@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -80,19 +81,13 @@ class Campaign:
         copy = self._copies.get()
         try:
             words = ["--all"] if self._tier == _ALL else []
-            trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)], words)
+            trial = try_fault(
+                copy, fault, [*self._also, *within_limit(tests, self._most_seconds)], words
+            )
         finally:
             self._copies.put(copy)
         if not self._ended.is_set():
             self._write(fault, trial, len(tests))
-
-    def _within_limit(self, tests: list[RecordedTest]) -> list[RecordedTest]:
-        left, chosen = self._most_seconds, []
-        for test in tests:
-            if test.seconds <= left:
-                left -= test.seconds
-                chosen.append(test)
-        return chosen
 
     def _write(self, fault: Fault, trial: Trial, tests: int) -> None:
         tried = {"tier": self._tier, "tests": tests, **asdict(trial)}
@@ -102,9 +97,19 @@ class Campaign:
         print(f"{self._tier}: {trial.outcome} {place} {trial.by}", flush=True)
 
 
+def within_limit(tests: Sequence[RecordedTest], seconds: float) -> list[RecordedTest]:
+    """Return the tests that fit into a time, in their order; others are left out."""
+    chosen: list[RecordedTest] = []
+    for test in tests:
+        if test.seconds <= seconds:
+            seconds -= test.seconds
+            chosen.append(test)
+    return chosen
+
+
 def main() -> None:
     """Measure as the command line says."""
-    options = _options()
+    options = options_from(sys.argv[1:])
     results = Results(options.resume)
     if options.equivalent:
         for judgement in options.equivalent:
@@ -115,7 +120,8 @@ def main() -> None:
     print(Results(options.resume).report())
 
 
-def _options() -> argparse.Namespace:
+def options_from(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words of a command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutation",
         description=__doc__,
@@ -135,7 +141,7 @@ def _options() -> argparse.Namespace:
     add("--record", action="store_true", help="record the tests again, as after a new test")
     add("--workers", type=int, default=2, help="how many copies at a time")
     add("--most-seconds", type=float, default=240, help="of tests for one fault")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _measure(results: Results, options: argparse.Namespace) -> None:
@@ -147,21 +153,21 @@ def _measure(results: Results, options: argparse.Namespace) -> None:
     folder.chmod(0o755)  # some tests import modules of the copy as another user
     try:
         for tier in (_DEFAULT, _ALL) if options.all else (_DEFAULT,):
-            if chosen := _chosen(results, tier, options):
+            if chosen := faults_to_try(results, tier, options):
                 recorded = _recording(tier, folder, options)
                 Campaign(results, tier, recorded, options).run(chosen, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _chosen(results: Results, tier: str, options: argparse.Namespace) -> list[Fault]:
+def faults_to_try(results: Results, tier: str, options: argparse.Namespace) -> list[Fault]:
     """Return the faults to try with the tests of a tier, and note those whose place is gone."""
     if tier == _ALL:
         stored = list(results.survivors(_DEFAULT).values())
     elif options.retry:
         stored = list(results.survivors().values())
     else:
-        stored = [fault for fault in _sample(options) if fault["id"] not in results.tried()]
+        stored = [fault for fault in sampled(options) if fault["id"] not in results.tried()]
     chosen: list[Fault] = []
     for one in stored:
         if fault := placed(ROOT, one):
@@ -171,7 +177,7 @@ def _chosen(results: Results, tier: str, options: argparse.Namespace) -> list[Fa
     return chosen
 
 
-def _sample(options: argparse.Namespace) -> list[dict[str, Any]]:
+def sampled(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the faults of a file, or a sample; the file gets the sample if it does not exist."""
     file: Path | None = options.faults
     if file and file.exists():

@@ -85,10 +85,12 @@ class Results:
         lines += [f"gone {fault['id']} {fault['path']}:{fault['line']}" for fault in gone]
         lines += [f"default tests catch {_share(default, counted)}"]
         if waiting := len(self.survivors("default")):
-            lines += [f"{waiting} survivors are not tried with the tests that --all adds"]
+            lines += [f"not tried with the tests that --all adds: {_counted(waiting, 'survivor')}"]
         lines += [f"all tests catch {_share(len(caught), counted)}"]
         lines += [f"of those, default tests catch {_share(default, len(caught))}"]
-        lines += [f"{judged} more change no behaviour; the places of {len(gone)} are gone"]
+        lines += [
+            f"not counted: {judged} without effect on behaviour, {len(gone)} with no place left"
+        ]
         return "\n".join(lines)
 
 
@@ -109,10 +111,15 @@ def _share(hits: int, count: int) -> str:
         return "0 of 0 faults"
     low, high = interval(hits, count)
     figures = f"{hits / count:.1%}, 95 % interval {low:.1%} to {high:.1%}"
-    return f"{hits} of {count} faults, {figures}"
+    return f"{hits} of {_counted(count, 'fault')}, {figures}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _shown(fault: dict[str, Any]) -> str:
-    reached = f"{fault['ran']} of {fault['tests']} tests" if fault["tests"] else "no test runs it"
+    tests = fault["tests"]
+    reached = f"{fault['ran']} of {_counted(tests, 'test')}" if tests else "no test runs it"
     heading = f"survived {fault['id']} {fault['path']}:{fault['line']} ({fault['kind']}, {reached})"
     return f"{heading}\n{fault['diff']}\n"

@@ -12,6 +12,7 @@ import pytest
 from coverage import CoverageData
 
 from tests.mutation import python_faults, sql_faults
+from tests.mutation.__main__ import faults_to_try, options_from, sampled, within_limit
 from tests.mutation.changes import Change
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
 from tests.mutation.faults import Fault, faults_of, placed, sample
@@ -443,6 +444,95 @@ def test_fault_that_never_ends_is_caught_and_leaves_no_process(root: Path, tmp_p
     assert (trial.outcome, trial.by, trial.why) == ("caught", test.id, "time limit")
 
 
+@pytest.mark.slow
+def test_fault_survives_when_none_of_its_tests_exists_any_more(root: Path, tmp_path: Path) -> None:
+    copy = TreeCopy(root, tmp_path / "copy")
+    test = RecordedTest("tests/test_adult.py::test_adult[18]", 0.1)
+
+    trial = try_fault(copy, fault(root, ">=", ">"), [test])
+
+    assert (trial.outcome, trial.by, trial.ran) == ("survived", "", 0)
+
+
+# what is tried
+
+OF_CLOCK = ("--count", "4", "--only", f"{SOURCE}/clock.py")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Return an empty file of results."""
+    return Results(tmp_path / "results.jsonl")
+
+
+def ids(faults: Iterable[Fault]) -> list[str]:
+    """Return the names of faults."""
+    return [fault.id for fault in faults]
+
+
+def test_sample_is_written_to_its_file_and_read_from_there_later(tmp_path: Path) -> None:
+    named = (*OF_CLOCK, "--faults", str(tmp_path / "faults"))
+
+    first = sampled(options_from([*named, "--seed", "1"]))
+    later = sampled(options_from([*named, "--seed", "2"]))
+
+    assert len(first) == 4
+    assert first == later != sampled(options_from([*OF_CLOCK, "--seed", "2"]))
+
+
+def test_default_tests_try_only_faults_without_a_result(results: Results) -> None:
+    options = options_from(OF_CLOCK)
+    first, second, *others = sampled(options)
+    results.add({**first, "outcome": "caught"})
+    results.add({**second, "outcome": "survived"})
+
+    chosen = faults_to_try(results, "default", options)
+
+    assert ids(chosen) == [fault["id"] for fault in others]
+
+
+@pytest.mark.parametrize(
+    ("tier", "words", "tried"),
+    [
+        pytest.param("all", (), ["default"], id="survivors of default tests by more tests"),
+        pytest.param("default", ("--retry",), ["default", "all"], id="all survivors again"),
+    ],
+)
+def test_survivors_that_nobody_has_judged_are_tried(
+    results: Results, tier: str, words: tuple[str, ...], tried: list[str]
+) -> None:
+    options = options_from([*OF_CLOCK, *words])
+    faults = dict(zip(("default", "caught", "judged", "all"), sampled(options), strict=True))
+    for name, stored in faults.items():
+        outcome = "caught" if name == "caught" else "survived"
+        results.add({**stored, "outcome": outcome, "tier": "all" if name == "all" else "default"})
+    results.judge(faults["judged"]["id"], "both are zero")
+
+    chosen = faults_to_try(results, tier, options)
+
+    assert ids(chosen) == [faults[name]["id"] for name in tried]
+
+
+def test_fault_whose_place_is_gone_is_noted_and_not_tried(results: Results, tmp_path: Path) -> None:
+    options = options_from([*OF_CLOCK, "--faults", str(tmp_path / "faults")])
+    here, gone = sampled(options)[:2]
+    gone["path"] = f"{SOURCE}/gone.py"
+    (tmp_path / "faults").write_text(f"{json.dumps(here)}\n{json.dumps(gone)}\n")
+
+    chosen = faults_to_try(results, "default", options)
+
+    assert ids(chosen) == [here["id"]]
+    assert f"gone {gone['id']} {gone['path']}:{gone['line']}" in results.report()
+    assert results.tried() == {gone["id"]}
+
+
+def test_tests_that_fit_into_the_time_run_in_their_order() -> None:
+    tests = [RecordedTest(f"{seconds} s", seconds) for seconds in (7.0, 3.0, 4.0, 2.0, 1.0)]
+
+    assert [test.id for test in within_limit(tests, 5.0)] == ["3.0 s", "2.0 s"]
+    assert within_limit(tests, 17.0) == tests
+
+
 # results
 
 
@@ -468,11 +558,32 @@ def test_results_go_on_where_they_ended_and_report_survivors(tmp_path: Path) -> 
     assert again.report() == (
         "survived b a.py:1 (boundary, 2 of 2 tests)\n-<\n+<=\n\n"
         "default tests catch 1 of 2 faults, 50.0%, 95 % interval 9.5% to 90.5%\n"
-        "1 survivors are not tried with the tests that --all adds\n"
+        "not tried with the tests that --all adds: 1 survivor\n"
         "all tests catch 1 of 2 faults, 50.0%, 95 % interval 9.5% to 90.5%\n"
-        "of those, default tests catch 1 of 1 faults, 100.0%, 95 % interval 20.7% to 100.0%\n"
-        "1 more change no behaviour; the places of 0 are gone"
+        "of those, default tests catch 1 of 1 fault, 100.0%, 95 % interval 20.7% to 100.0%\n"
+        "not counted: 1 without effect on behaviour, 0 with no place left"
     )
+
+
+@pytest.mark.parametrize(
+    ("tests", "words"),
+    [(1, "1 of 1 test)"), (2, "1 of 2 tests)"), (0, "no test runs it)")],
+)
+def test_report_says_how_many_tests_of_a_survivor_ran(
+    tmp_path: Path, tests: int, words: str
+) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    results.add({**line_of("a", "survived"), "tests": tests, "ran": 1})
+
+    assert words in results.report().splitlines()[0]
+
+
+def test_report_counts_all_survivors_that_only_default_tests_have_met(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    for id, tier in {"a": "default", "b": "default", "c": "all"}.items():
+        results.add({**line_of(id, "survived"), "tier": tier})
+
+    assert "not tried with the tests that --all adds: 2 survivors\n" in results.report()
 
 
 def test_results_of_another_source_are_refused(tmp_path: Path) -> None:
