@@ -14,7 +14,7 @@ def find_python(version: str) -> str | None:
         version: As ``3.12``.
     """
     home = Path.home()
-    found = [shutil.which(f"python{version}")]
+    found: list[str | Path | None] = [shutil.which(f"python{version}")]
     found += [*home.glob(f".pyenv/versions/{version}.*/bin/python")]
     found += [*home.glob(f".local/share/uv/python/cpython-{version}.*/bin/python{version}")]
     # A version manager may put a script on PATH that does not run, so each candidate is run.
