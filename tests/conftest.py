@@ -75,11 +75,12 @@ def tier_of(item: pytest.Item) -> str:
     """Return the first tier that has a test.
 
     Raises:
-        pytest.UsageError: It is marked as a path, and for a later tier, too.
+        pytest.UsageError: A path is in a file that is slow, so that it would not run by default.
     """
     marks = {mark.name for mark in item.iter_markers()}
-    if "path" in marks and marks & LATER_MARKS["default"]:
-        raise pytest.UsageError(f"{item.nodeid} is a path, which runs by default, but is slow, too")
+    module = item.getparent(pytest.Module)
+    if "path" in marks and module and any(mark.name == "slow" for mark in module.own_markers):
+        raise pytest.UsageError(f"{item.nodeid} is a path, but its file is slow")
     if marks & LATER_MARKS["all"]:
         return "nightly"
     if marks & LATER_MARKS["default"]:

@@ -26,6 +26,7 @@ OUTPUT = "SLUMBERD_TEST_TIERS"
 """The variable with the file for the plugin."""
 
 TIERS = ("default", "all", "nightly")
+PLUGIN = "tests.support.guarantees"  # when this module runs as a command, its name is another
 _TABLE = re.compile(r"(<!-- tiers -->\n).*?(<!-- end of tiers -->)", re.DOTALL)
 _ROW = re.compile(r"^\| (?P<guarantee>[^|]+) \| (?P<tests>[^|]*`[^|]*) \|$", re.MULTILINE)
 _FILES = re.compile(r"`(tests/[\w/{},]+\.py)`")
@@ -49,7 +50,7 @@ def tiers_of_files() -> dict[str, set[str]]:
     with TemporaryDirectory() as folder:
         output = Path(folder, "tiers.json")
         done = subprocess.run(
-            (sys.executable, "-m", "pytest", "--collect-only", "-qq", "--nightly", "-p", __name__),
+            (sys.executable, "-m", "pytest", "--collect-only", "-qq", "--nightly", "-p", PLUGIN),
             cwd=ROOT, env={**os.environ, OUTPUT: str(output)}, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
