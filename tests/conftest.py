@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -44,6 +45,21 @@ def pytest_report_header(config: pytest.Config) -> str:
     if config.getoption("--all"):
         return "all tests run, slow ones too"
     return f"tests marked {' or '.join(LEFT_OUT)} are left out; --all runs them"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage; later searches leave out what was collected.
+
+    Modules and tests live as long as the process. To look through them again and again took a
+    quarter of the processor time of a collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left
