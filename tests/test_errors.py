@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from difflib import unified_diff
+from operator import attrgetter
 
 import pytest
+from pydantic import ValidationError
 
 from slumberd.errors import (
     ConsolidationRuleError,
@@ -17,6 +19,7 @@ from slumberd.errors import (
     UnportableCypherError,
 )
 from tests.support.error_messages import TABLE, VALUES, all_messages, classes, construct
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -28,8 +31,8 @@ def test_messages_and_fields_equal_the_table() -> None:
     assert not changes, "\n".join(changes)
 
 
-@pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
-def test_error_has_its_message_and_its_fields(kind: type[SlumberdError]) -> None:
+@of_each(classes, attrgetter("__name__"))
+def test_every_error_has_its_message_and_its_fields(kind: type[SlumberdError]) -> None:
     error, given = construct(kind)
 
     assert error.message == str(error) != ""
@@ -40,16 +43,23 @@ def test_error_has_its_message_and_its_fields(kind: type[SlumberdError]) -> None
     assert error.see is None
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind for kind in classes() if "where" in inspect.signature(kind.__init__).parameters],
-    ids=lambda kind: kind.__name__,
-)
-def test_error_of_a_store_names_a_store_without_a_file(kind: type[SlumberdError]) -> None:
+def classes_of_stores() -> list[type[SlumberdError]]:
+    return [kind for kind in classes() if "where" in inspect.signature(kind.__init__).parameters]
+
+
+@of_each(classes_of_stores, attrgetter("__name__"))
+def test_every_error_of_a_store_names_a_store_without_a_file(kind: type[SlumberdError]) -> None:
     error, given = construct(kind)
 
-    assert error.context["where"] == given["where"] == VALUES["where"]
-    assert repr(VALUES["where"]) in error.message
+    assert error.context["where"] == given["where"]
+    assert repr(given["where"]) in error.message
+
+
+def test_sample_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VALUES, "episode_ids", "<episode_ids>")
+
+    with pytest.raises(ValidationError, match="episode_ids"):
+        construct(NotQuarantinedError)
 
 
 def test_context_of_an_error_is_a_copy() -> None:

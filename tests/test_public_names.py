@@ -9,6 +9,7 @@ import pytest
 
 import slumberd
 from slumberd import errors
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -46,8 +47,8 @@ def test_public_names_are_the_specified_ones_and_every_error() -> None:
     assert set(slumberd.__all__) == SPECIFIED | FORMS | OURS | ERRORS
 
 
-@pytest.mark.parametrize("name", slumberd.__all__)
-def test_public_name_can_be_imported(name: str) -> None:
+@of_each(lambda: slumberd.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(slumberd, name) is not None
 
 

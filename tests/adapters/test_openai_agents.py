@@ -214,7 +214,9 @@ def scripted_model(*answers: responses.ResponseOutputItem) -> tuple[agents.Model
     left, inputs = [*answers], list[Any]()
 
     class ScriptedModel(agents.Model):
-        async def get_response(self, _: Any, input: Any, *__: Any, **___: Any) -> Any:
+        async def get_response(
+            self, system_instructions: Any, input: Any, *_: Any, **__: Any
+        ) -> Any:
             inputs.append(input)
             return agents.ModelResponse([left.pop(0)], agents.Usage(), response_id=None)
 

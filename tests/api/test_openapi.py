@@ -37,7 +37,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 ENDLESS = "/v1/events"
 """The path whose answer does not end."""
 
-LABELS = [f"{route.method} {route.public_path}" for route in ROUTES if route.public_path != ENDLESS]
+LABELS = ["GET /healthz", "GET /metrics"] + [
+    f"{route.method} {route.public_path}" for route in ROUTES if route.public_path != ENDLESS
+]
+"""The operations of the document, as schemathesis names them, and the pages beside them."""
 
 
 @pytest.fixture(scope="module")

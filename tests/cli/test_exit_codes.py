@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 
 import pytest
 
@@ -18,6 +19,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -151,7 +153,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: str(entry.name))
+@of_each(lambda: registry.ENTRIES, attrgetter("name"))
 def test_every_command_has_help_with_an_example(
     entry: registry.Entry, capsys: pytest.CaptureFixture[str]
 ) -> None:

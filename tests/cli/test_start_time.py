@@ -21,6 +21,7 @@ from slumberd.service.state_lock import StateLock
 from tests.support.cli_runner import called
 from tests.support.command_arguments import every_command, installation_with_data, moved, words_of
 from tests.support.installation import Installation, environment
+from tests.support.lists import of_each
 from tests.support.terminals import output_on_terminal
 
 pytestmark = pytest.mark.integration
@@ -152,7 +153,7 @@ def parse(words: list[str]) -> None:
             return
 
 
-@pytest.mark.parametrize("command", ALL)
+@of_each(lambda: ALL)
 def test_examples_in_help_are_valid_commands(command: str) -> None:
     lines = called(*command.split(), "--help").stdout.split("Example")[1].splitlines()[1:]
 

@@ -15,6 +15,7 @@ from tests.support.builders import at, triple
 from tests.support.cli_runner import called
 from tests.support.command_arguments import every_command, installation_with_data, moved
 from tests.support.installation import Installation
+from tests.support.lists import of_each
 from tests.support.terminals import lines_on_terminal, output_on_terminal
 
 pytestmark = pytest.mark.integration
@@ -174,7 +175,7 @@ def test_empty_directory_prints_the_next_step(tmp_path: Path) -> None:
     assert "`slumberd init DIR` makes a first one" in rules
 
 
-@pytest.mark.parametrize("command", ["", *ALL, "audit", "quarantine"])
+@of_each(lambda: ["", *ALL, "audit", "quarantine"])
 def test_every_command_has_short_help_and_the_version(command: str) -> None:
     short = called(*command.split(), "-h")
     whole = called(*command.split(), "--help")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.documentation import (
     check_page,
     environment,
 )
+from tests.support.lists import of_each
 from tests.support.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -93,13 +95,12 @@ def test_most_pages_with_commands_have_runnable_blocks() -> None:
     assert len(RUNNABLE_PAGES) > 12
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_runnable_block_runs_or_gives_a_reason(page: Path) -> None:
-    for block in blocks_of(page):
-        assert block.mark in MARKS | {""}, f"{block.place}: unknown mark {block.mark!r}"
-        if block.language in RUNNABLE:
-            assert block.mark in {"run", "file", "not run", "ci"}, f"{block.place}: no mark"
-        assert block.mark != "not run" or block.argument, f"{block.place}: no reason"
+@of_each(lambda: [block for page in PAGES for block in blocks_of(page)], attrgetter("place"))
+def test_every_runnable_block_runs_or_gives_a_reason(block: Block) -> None:
+    assert block.mark in MARKS | {""}, f"unknown mark {block.mark!r}"
+    if block.language in RUNNABLE:
+        assert block.mark in {"run", "file", "not run", "ci"}, "no mark"
+    assert block.mark != "not run" or block.argument, "no reason"
 
 
 @pytest.mark.parametrize("program", ["sh", "bash"])
@@ -160,7 +161,7 @@ def test_check_of_a_page_fails_on_different_output_or_exit_code(
         check_page(README, tmp_path, text=PAGE.replace(right, wrong))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if beginning_of(page)], ids=name_of)
+@of_each(lambda: filter(beginning_of, PAGES), name_of)
 def test_page_that_continues_another_page_names_it(page: Path) -> None:
     text = page.read_text()
 

@@ -36,6 +36,7 @@ from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
 from tests.support.documentation import DOCS, PAGES, README, ROOT, Block, blocks_of
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -90,16 +91,17 @@ def links_of(page: Path) -> list[str]:
     return [a or b for a, b in LINK.findall(prose_of(page))]
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def has_target(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    if link.startswith("https://"):
+        return True
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or anchor in anchors_of(target))
+
+
+@of_each(lambda: [*PAGES, *OTHERS], name_of)
 def test_every_link_has_a_target(page: Path) -> None:
-    for link in links_of(page):
-        path, _, anchor = link.partition("#")
-        if link.startswith("https://"):
-            continue
-        target = (page.parent / path).resolve() if path else page
-        assert target.exists(), link
-        if anchor:
-            assert anchor in anchors_of(target), link
+    assert [link for link in links_of(page) if not has_target(page, link)] == []
 
 
 def test_navigation_lists_every_page() -> None:
@@ -118,7 +120,7 @@ def test_navigation_lists_every_page() -> None:
     assert settings["theme"]["font"] is False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@of_each(lambda: PAGES, name_of)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = re.findall(
         r"`((?:tests|config|rules|systemd|docs|requirements)/[\w./-]*)`", page.read_text()
@@ -127,9 +129,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if "stargraph" not in page.name], ids=name_of
-)
+@of_each(lambda: [page for page in PAGES if "stargraph" not in page.name], name_of)
 def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> None:
     known = {*CATALOGUE, *KINDS, *keys_of(Settings), *keys_of(RuleForm), *OF_FACTS}
     families = "|".join({name.partition(".")[0] for name in known} - {"rules", "state"})
@@ -161,16 +161,15 @@ def commands_of(page: Path) -> list[str]:
     return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
 
 
-@pytest.mark.parametrize(
-    ("page", "command"),
-    [
-        pytest.param(page, command, id=f"{page.stem}: {command}")
-        for page in [*PAGES, *OTHERS]
-        for command in commands_of(page)
-    ],
-)
-def test_command_that_a_page_shows_exists_with_its_options(page: Path, command: str) -> None:
-    words = shlex.split(command)[1:]
+def all_commands() -> list[tuple[str, str]]:
+    """Return each page with each command that it shows."""
+    pages = [*PAGES, *OTHERS]
+    return [(name_of(page), command) for page in pages for command in commands_of(page)]
+
+
+@of_each(all_commands)
+def test_every_command_that_a_page_shows_exists_with_its_options(shown: tuple[str, str]) -> None:
+    words = shlex.split(shown[1])[1:]
     context: Any = program().make_context("slumberd", words, resilient_parsing=True)
     name, found, rest = context.command.resolve_command(context, words)
     real = found.make_context(name, [], resilient_parsing=True).command
@@ -182,15 +181,11 @@ def test_command_that_a_page_shows_exists_with_its_options(page: Path, command: 
     assert {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)} <= options
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        pytest.param(block, id=block.place)
-        for page in PAGES
-        for block in blocks_of(page)
-        if block.language == "yaml"
-    ],
-)
+def blocks_of_yaml() -> list[Block]:
+    return [block for page in PAGES for block in blocks_of(page) if block.language == "yaml"]
+
+
+@of_each(blocks_of_yaml, attrgetter("place"))
 def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
     value = yaml.safe_load(block.text)
     forms: dict[str, type[BaseModel]] = {
@@ -228,7 +223,7 @@ def test_architecture_shows_the_packages_of_the_import_contract() -> None:
     ]
 
 
-@pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.svg")), ids=name_of)
+@of_each(lambda: sorted(DOCS.rglob("*.svg")), name_of)
 def test_page_shows_each_picture_and_the_picture_loads_nothing(picture: Path) -> None:
     tree = ElementTree.parse(picture)  # noqa: S314 # a file of the repository
     tags = [element.tag.rpartition("}")[2] for element in tree.iter()]
@@ -245,15 +240,9 @@ def hops_of(path: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("function", "module"),
-    [
-        pytest.param(function, module, id=f"{path}: {function}")
-        for path in ("episode", "rule file")
-        for function, module in hops_of(path)
-    ],
-)
-def test_every_hop_that_the_architecture_lists_exists(function: str, module: str) -> None:
+@of_each(lambda: [*hops_of("episode"), *hops_of("rule file")])
+def test_every_hop_that_the_architecture_lists_exists(hop: tuple[str, str]) -> None:
+    function, module = hop
     found = attrgetter(function)(import_module(module))
 
     assert callable(found)
@@ -282,7 +271,7 @@ def test_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= 150
 
 
-@pytest.mark.parametrize("name", ["demo", "test"])
+@of_each(lambda: ["demo", "test"])
 def test_readme_marks_the_block_that_ci_runs(name: str) -> None:
     marked = rf"^<!-- ci: {name} -->\n```sh\npython3 -m venv "
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -18,11 +18,17 @@ from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.http import HttpTarget
-from tests.fuzz.mcp import SECRET, McpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
 from tests.fuzz.targets import Finding, check_finds_nothing
-from tests.fuzz.traces import TraceTarget
+from tests.support.late_imports import LateModule
+
+if TYPE_CHECKING:
+    from tests.fuzz import mcp as mcp_target
+    from tests.fuzz import traces as trace_target
+else:
+    mcp_target = LateModule("tests.fuzz.mcp")
+    trace_target = LateModule("tests.fuzz.traces")
 
 pytestmark = pytest.mark.unit
 
@@ -202,13 +208,13 @@ def test_the_oracle_finds_an_answer_that_is_not_one_line(
 
 
 @pytest.fixture(scope="module")
-def mcp() -> Iterator[McpTarget]:
-    with closing(McpTarget()) as target:
+def mcp() -> Iterator[mcp_target.McpTarget]:
+    with closing(mcp_target.McpTarget()) as target:
         yield target
 
 
 @pytest.mark.slow
-def test_saved_messages_find_nothing(mcp: McpTarget) -> None:
+def test_saved_messages_find_nothing(mcp: mcp_target.McpTarget) -> None:
     check_finds_nothing(mcp, "mcp")
 
 
@@ -218,17 +224,17 @@ def message(tool: str, arguments: dict[str, Any]) -> bytes:
 
 
 def test_the_oracle_finds_the_memory_of_another_user(
-    mcp: McpTarget, monkeypatch: pytest.MonkeyPatch
+    mcp: mcp_target.McpTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Connection, "_scope_for", lambda *_: {"user": "bob"})
     monkeypatch.setattr(Caller, "_own", lambda _, __, ___, named: named)
 
     with pytest.raises(Finding, match="the memory of another user"):
-        mcp.run_once(message("recall", {"query": SECRET}))
+        mcp.run_once(message("recall", {"query": mcp_target.SECRET}))
 
 
 def test_the_oracle_finds_a_tool_that_stumbles(
-    mcp: McpTarget, monkeypatch: pytest.MonkeyPatch
+    mcp: mcp_target.McpTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Dispatcher, "call", stumble)
 
@@ -240,7 +246,7 @@ def test_the_oracle_finds_a_tool_that_stumbles(
 
 
 def test_saved_traces_find_nothing() -> None:
-    check_finds_nothing(TraceTarget(), "traces")
+    check_finds_nothing(trace_target.TraceTarget(), "traces")
 
 
 def test_the_oracle_finds_recalled_text_that_is_learned_again(
@@ -249,11 +255,11 @@ def test_the_oracle_finds_recalled_text_that_is_learned_again(
     monkeypatch.setattr(genai_spans, "strip_recalled", str.strip)
 
     with pytest.raises(Finding, match="recalled"):
-        check_finds_nothing(TraceTarget(), "traces")
+        check_finds_nothing(trace_target.TraceTarget(), "traces")
 
 
 def test_the_oracle_finds_a_reader_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "_object", lambda value, _: value)
 
     with pytest.raises((AttributeError, TypeError)):
-        check_finds_nothing(TraceTarget(), "traces")
+        check_finds_nothing(trace_target.TraceTarget(), "traces")

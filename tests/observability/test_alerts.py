@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.builders import at
 from tests.support.catalogue_check import problems_of_line
+from tests.support.lists import of_each
 from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, event_entry
 
@@ -226,7 +227,7 @@ def test_alert_stays_quiet_on_a_similar_log(name: str) -> None:
     assert firing_labels(name, CASES[name].quiet, CASES[name].minutes) == []
 
 
-@pytest.mark.parametrize("name", CASES)
+@of_each(lambda: CASES)
 def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
     case = CASES[name]
 
@@ -235,7 +236,7 @@ def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", CASES)
+@of_each(lambda: CASES)
 def test_annotations_of_an_alert_use_its_own_labels(name: str) -> None:
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(alerts()[name].annotations.values())))
 

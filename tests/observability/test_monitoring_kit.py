@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import yaml
 
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.service.heartbeat import EVERY_SECONDS
+from tests.support.lists import of_each
 from tests.support.logql import Aggregate, Expr, Json, Log, Range
 from tests.support.logql_parser import lines, metric
 from tests.support.monitoring import (
@@ -34,16 +37,24 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.unit
 
 LABELS = {"service_name", "host", "level", "event"}
-NAMED = [
-    *((name, alert.expr) for name, alert in alerts().items()),
-    *((title, metric(query)) for title, query in queries() if not query.startswith("{")),
-]
-EXPRS = [pytest.param(expr, id=name) for name, expr in NAMED]
-PARTS = [part for _, expr in NAMED for part in expr.parts()]
-LOGS = [
-    *(pytest.param(log, id=name) for name, expr in NAMED for log in expr.logs()),
-    *(pytest.param(lines(q), id=title) for title, q in queries() if q.startswith("{")),
-]
+
+
+@cache
+def exprs() -> list[tuple[str, Expr]]:
+    """Return the metric queries of alerts and panels, with their names."""
+    return [
+        *((name, alert.expr) for name, alert in alerts().items()),
+        *((title, metric(query)) for title, query in queries() if not query.startswith("{")),
+    ]
+
+
+@cache
+def logs() -> list[tuple[str, Log]]:
+    """Return the log queries of alerts and panels, with their names."""
+    return [
+        *((name, log) for name, expr in exprs() for log in expr.logs()),
+        *((title, lines(query)) for title, query in queries() if query.startswith("{")),
+    ]
 
 
 def fields_of(log: Log) -> dict[str, str]:
@@ -105,14 +116,17 @@ def test_collectors_read_the_existing_units() -> None:
     assert (KIT / "systemd" / "slumberd-verify.service").exists()
 
 
-@pytest.mark.parametrize("log", LOGS)
-def test_query_selects_by_labels_that_collectors_set(log: Log) -> None:
+@of_each(logs, itemgetter(0))
+def test_every_query_selects_by_labels_that_collectors_set(named: tuple[str, Log]) -> None:
+    log = named[1]
+
     assert {matcher.name for matcher in log.stream} <= LABELS
     assert ("service_name", "=", "slumberd") in [(m.name, m.op, m.value) for m in log.stream]
 
 
-@pytest.mark.parametrize("log", LOGS)
-def test_query_names_events_and_fields_of_the_catalogue(log: Log) -> None:
+@of_each(logs, itemgetter(0))
+def test_every_query_names_events_and_fields_of_the_catalogue(named: tuple[str, Log]) -> None:
+    log = named[1]
     levels = [level for m in log.stream if m.name == "level" for level in m.values]
     for event in events_in(log.stream):
         kind = CATALOGUE[event]
@@ -123,9 +137,9 @@ def test_query_names_events_and_fields_of_the_catalogue(log: Log) -> None:
         }
 
 
-@pytest.mark.parametrize("query", EXPRS)
-def test_query_groups_and_counts_by_existing_labels(query: Expr) -> None:
-    for expr in query.parts():
+@of_each(exprs, itemgetter(0))
+def test_every_query_groups_and_counts_by_existing_labels(named: tuple[str, Expr]) -> None:
+    for expr in named[1].parts():
         there = LABELS.union(*map(fields_of, expr.logs()))
         if isinstance(expr, Aggregate):
             assert {*expr.by} <= there
@@ -134,9 +148,11 @@ def test_query_groups_and_counts_by_existing_labels(query: Expr) -> None:
             assert expr.seconds > 2 * EVERY_SECONDS
 
 
-@pytest.mark.parametrize("log", LOGS)
-def test_number_in_a_query_is_a_number_in_the_catalogue(log: Log) -> None:
-    numbers = [part.unwrapped for part in PARTS if isinstance(part, Range) and part.log is log]
+@of_each(logs, itemgetter(0))
+def test_every_number_in_a_query_is_a_number_in_the_catalogue(named: tuple[str, Log]) -> None:
+    log = named[1]
+    parts = [part for _, expr in exprs() for part in expr.parts()]
+    numbers = [part.unwrapped for part in parts if isinstance(part, Range) and part.log is log]
     for path in [fields_of(log)[name] for name in numbers if name]:
         for event in events_in(log.stream):
             kind = schema_at(CATALOGUE[event].schema["else"], path)["type"]
@@ -169,8 +185,9 @@ def test_panels_of_the_dashboard_use_its_variables() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("title", "query"), [*queries()])
-def test_panel_shows_data_of_a_sample_log(title: str, query: str) -> None:
+@of_each(queries, itemgetter(0))
+def test_every_panel_shows_data_of_a_sample_log(named: tuple[str, str]) -> None:
+    title, query = named
     behind = [{"rule_id": f"r{n}", "pending": n, "oldest_seconds": 1.0} for n in range(5)]
     database = {
         "daemons": 2,

@@ -16,6 +16,7 @@ from slumberd.cli.registry import program
 from slumberd.observability.event_catalogue import CATALOGUE
 from tests.support.builders import at, triple
 from tests.support.installation import Installation, environment
+from tests.support.lists import of_each
 from tests.support.monitoring import KIT, PAGE, alerts, event_entry
 
 pytestmark = pytest.mark.unit
@@ -29,8 +30,8 @@ def section(heading: str) -> str:
     return PAGE.read_text().split(f"\n### {heading}\n")[1].split("\n### ")[0]
 
 
-@pytest.mark.parametrize("name", alerts())
-def test_alert_has_a_section_with_meaning_and_remedy(name: str) -> None:
+@of_each(alerts)
+def test_every_alert_has_a_section_with_meaning_and_remedy(name: str) -> None:
     annotations = alerts()[name].annotations
 
     assert annotations["runbook"] == f"README.md#{name.lower()}"
@@ -58,8 +59,8 @@ def commands() -> list[str]:
     return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
 
 
-@pytest.mark.parametrize("command", commands())
-def test_command_of_the_page_parses(command: str) -> None:
+@of_each(commands)
+def test_every_command_of_the_page_parses(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])
     path = ["slumberd"]
     while hasattr(context.command, "resolve_command"):

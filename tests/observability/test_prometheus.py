@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from slumberd.observability.prometheus import (
 )
 from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -136,7 +138,7 @@ def test_every_metric_has_help_and_type() -> None:
     assert all(family.documentation and family.type in ("gauge", "counter") for family in found)
 
 
-@pytest.mark.parametrize("family", [*OF_DAEMON, *OF_RULE], ids=lambda family: family.name)
+@of_each(lambda: [*OF_DAEMON, *OF_RULE], attrgetter("name"))
 def test_names_of_metrics_follow_the_prometheus_convention(family: object) -> None:
     name, kind = getattr(family, "name", ""), getattr(family, "kind", "")
 

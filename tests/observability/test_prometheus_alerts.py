@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from slumberd.observability.prometheus import OF_DAEMON, OF_RULE
+from tests.support.lists import of_each
 from tests.support.monitoring import KIT, alerts
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -126,7 +128,7 @@ def test_every_prometheus_alert_links_to_the_runbook() -> None:
         assert annotations["runbook"] == alerts()[name].annotations["runbook"]
 
 
-@pytest.mark.parametrize("document", documents(), ids=lambda document: document["alert"])
+@of_each(documents, itemgetter("alert"))
 def test_alert_uses_metrics_of_the_textfile(document: dict[str, Any]) -> None:
     families: list[Any] = [*OF_DAEMON, *OF_RULE]
     known = {f"slumberd_{family.name}": family.kind for family in families}

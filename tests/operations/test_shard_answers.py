@@ -20,10 +20,11 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.shards.answers import MERGES, combine_plans, merge_answers
 from slumberd.operations.shards.firings import NAMES, name_firings
 from slumberd.operations.table import OPERATIONS
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
-EVERY = pytest.mark.parametrize("name", OPERATIONS)
+EVERY = of_each(lambda: OPERATIONS)
 SHARDS = 3
 AT = "2026-03-01T12:00:{:02}Z"
 

@@ -14,10 +14,11 @@ from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.operations.memory_forms import ScopedForm
 from slumberd.operations.table import OPERATIONS
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.integration
 
-EVERY = pytest.mark.parametrize("name", OPERATIONS)
+EVERY = of_each(lambda: OPERATIONS)
 
 
 @EVERY

@@ -14,6 +14,7 @@ from slumberd.errors import UsageError
 from slumberd.retrieval import scope_index
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import LANGUAGES
+from tests.support.lists import of_each
 from tests.support.reachable_texts import reachable_texts
 
 MINUTE = 60_000_000
@@ -172,7 +173,7 @@ def test_unknown_language_is_refused() -> None:
         ScopeIndex(language="klingon")
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@of_each(lambda: LANGUAGES)
 def test_each_listed_language_can_be_stemmed(language: str) -> None:
     index = index_of(turn("a", "telephone", ""), language=language)
 

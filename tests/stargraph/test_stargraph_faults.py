@@ -27,6 +27,7 @@ from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
 from slumberd.scheduling.cron import missed_instants
 from slumberd.scheduling.due import due_cron, why_skipped
 from tests.support.builders import START, at, episode, rule, triple
+from tests.support.lists import of_each
 from tests.support.open_stores import OpenStores, open_stores, stream
 
 pytestmark = pytest.mark.acceptance
@@ -382,10 +383,8 @@ def id_of(number: str) -> str:
     return f"{'s1' if number in numbers(S1) else 's2'}_{number}".lower()
 
 
-@pytest.mark.parametrize(
-    "shown", [pytest.param(test, id=id_of(number)) for number, test in SHOWN_BY.items()]
-)
-def test_listed_test_of_a_fault_exists(shown: str) -> None:
+@of_each(SHOWN_BY.values)
+def test_every_listed_test_of_a_fault_exists(shown: str) -> None:
     file, name = shown.split("::")
 
     module = (Path(__file__).parents[1] / file).read_text()

@@ -13,6 +13,7 @@ import pytest
 import slumberd
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.sql_statements import statements
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
@@ -149,12 +150,12 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(STORAGE))
 
 
-@pytest.mark.parametrize("path", neutral_modules(), ids=name_of)
+@of_each(neutral_modules, name_of)
 def test_module_of_a_neutral_package_contains_no_sql(path: Path) -> None:
     assert texts_of(path).sql() == set()
 
 
-@pytest.mark.parametrize("path", neutral_modules(), ids=name_of)
+@of_each(neutral_modules, name_of)
 def test_every_statement_that_a_module_names_exists(path: Path) -> None:
     texts = texts_of(path)
     named = texts.names() | texts.arguments()
@@ -168,8 +169,7 @@ def test_every_statement_that_a_module_names_exists(path: Path) -> None:
     assert composed == set()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
+@of_each(lambda: FILES)
 def test_every_statement_of_a_file_is_used(file: str) -> None:
     unused = [name for name in statements(file) if not is_used(file, name)]
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from slumberd.model.episode import Episode
 from tests.support.builders import at, triple
 from tests.support.daemons import Daemon, Home
@@ -91,6 +93,13 @@ def no_disks() -> str:
         return f"not here: {', '.join(missing)}"
     attempt = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
     return attempt.stderr.decode().strip() if attempt.returncode else ""
+
+
+@pytest.fixture(scope="session")
+def small_disks() -> None:
+    """Skip a test on a machine where `Disk` does not work."""
+    if reason := no_disks():
+        pytest.skip(reason)
 
 
 def episodes(first: int, count: int) -> list[Episode]:

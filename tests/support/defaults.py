@@ -30,6 +30,8 @@ _NONE = (inspect.Parameter.empty, MISSING, PydanticUndefined)
 _PINNED = (int, float, timedelta, Path)
 _MOST = 10
 """Parts of a value that a person can check."""
+_LONG = 10**20
+"""A number whose digits nobody counts."""
 
 
 def all_defaults() -> list[str]:
@@ -64,7 +66,18 @@ def _constants_in(module: ModuleType) -> Iterator[str]:
         for name in _assigned(statement):
             value, is_pinned = vars(module)[name], name.isupper() and "FLAGS" not in name
             if is_pinned and (isinstance(value, _PINNED) or _is_of_words(value)):
-                yield f"{module.__name__.removeprefix('slumberd.')}.{name} = {value!a}"
+                yield f"{module.__name__.removeprefix('slumberd.')}.{name} = {_written(value)}"
+
+
+def _written(value: object) -> str:
+    """Return a value as a person would write it, instead of hundreds of equal characters."""
+    match value:
+        case int() if value > _LONG and value == 10 ** (len(str(value)) - 1):
+            return f"10**{len(str(value)) - 1}"
+        case str() if len(value) > _MOST and value == value[0] * len(value):
+            return f"{value[0]!a} * {len(value)}"
+        case _:
+            return f"{value!a}"
 
 
 def _is_of_words(value: object) -> bool:

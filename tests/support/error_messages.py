@@ -11,7 +11,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter
 
 from slumberd import errors
 from slumberd.errors import Mistake, SlumberdError
@@ -19,26 +21,105 @@ from slumberd.errors import Mistake, SlumberdError
 TABLE = Path(__file__).parents[1] / "errors.txt"
 
 VALUES: dict[str, Any] = {
+    "action": "read",
+    "after": 7,
+    "agent": "desk",
     "answered": [0, 2],
-    "problems": {1: "no slumberd runs"},
-    "at": 3,
-    "cause": OSError("no"),
-    "ours": 1,
-    "current": 2,
+    "caller": "token laptop",
+    "cause": OSError("no such file"),
+    "consequence": "Cypher cannot be read",
     "count": 3,
-    "rows": ["'e1'", "'e2'"],
-    "versions": 3,
-    "seconds": 1.5,
-    "waited_seconds": 1.5,
-    "scope": ("alice", None, None),
-    "where": "postgresql://db.example.org:5432/slumberd",
+    "current": 2,
+    "cypher": "MATCH (n) RETURN apoc.id(n)",
+    "delta_type": "update",
+    "detail": "its metadata is no JSON",
+    "episode_id": "e1",
+    "episode_ids": ["e1", "e2"],
+    "exit_code": 69,
+    "expected": 4,
+    "extra": "graph",
+    "fact_id": "f1",
+    "fault": "encoding",
+    "folder": "/srv/backups/2026-03-01",
+    "format": "mem0",
+    "further": (),
+    "holder": "pid 412 on ada",
+    "kind": "tokens",
     "limit": 2.5,
-    "most_bytes": 1024,
-    "spent": 3.0,
+    "match": "apoc.id(n)",
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
+    "most": 64,
+    "most_bytes": 1024,
+    "newest": 5,
+    "operation": "put",
+    "ours": 1,
+    "path": "/srv/slumberd/slumberd.yaml",
+    "place": "export.json:12",
+    "position": 4,
+    "problem": "cannot be read",
+    "problems": {1: "no slumberd runs"},
+    "reason": "the address is in use",
+    "remedy": "create it",
+    "retry_seconds": 2.0,
+    "row": 5,
+    "rows": ["'e1'", "'e2'"],
+    "rule": "unknown-function",
+    "rule_id": "tea",
+    "rules_dir": "/srv/slumberd/rules.d",
+    "scope": ("alice", None, None),
+    "seconds": 1.5,
+    "seq": 12,
+    "session": "s1",
+    "slot": "subject",
+    "spent": 3.0,
+    "status": 404,
+    "store": "sqlite_fact",
+    "table": "facts",
+    "text": "a*b",
+    "user": "alice",
+    "versions": 3,
+    "violation": "is held by another user",
+    "waited_seconds": 1.5,
+    "what": "fact 'f1'",
+    "where": "postgresql://db.example.org:5432/slumberd",
+    "whose": "token laptop",
 }
-_FURTHER = {"position": 4, "exit_code": 69, "row": 5, "retry_seconds": 2.0, "further": ()}
-"""Sample values of arguments that have a default."""
+"""A sample value for each name of an argument; its type is that of the argument."""
+
+_OF_CLASS: dict[str, dict[str, Any]] = {
+    "BackupBusyError": {"problem": "is being erased; back it up later"},
+    "BrokenLedgerError": {"problem": "has another chain hash"},
+    "ConsolidationRuleError": {"violation": "source_episode_ids must be non-empty"},
+    "DatabaseUnreachableError": {"problem": "connection refused"},
+    "FilterError": {"violation": "no such column: usr"},
+    "GraphStoreError": {"where": "/srv/slumberd/graph.lbug"},
+    "InvalidAnswerError": {"problem": "it is no JSON"},
+    "LedgerKeyError": {"problem": "the key belongs to another ledger"},
+    "ListenError": {"where": "127.0.0.1:8080"},
+    "MemoryScopeError": {"violation": "user is empty", "scope": ("", "desk", "s1")},
+    "MigrationNotSupportedError": {"operation": "drop_column", "reason": "v1-add-column-only"},
+    "ModelRequestError": {"where": "http://127.0.0.1:11434/v1", "problem": "no such model"},
+    "ModelUnavailableError": {"where": "http://127.0.0.1:11434/v1", "problem": "HTTP 503"},
+    "NotAllowedError": {"problem": "has no right to 'fire'"},
+    "NotAuthenticatedError": {"problem": "the token is unknown"},
+    "OutputExistsError": {"path": "facts.jsonl", "remedy": "move it away"},
+    "PatternError": {"problem": "only the end may have a star"},
+    "PromotionError": {"problem": "the object is missing"},
+    "ProvenanceError": {"slot": "confidence", "reason": "has no exact form"},
+    "RecordRefusedError": {"problem": "value.a is no plain value"},
+    "RequestTimeoutError": {"operation": "recall"},
+    "SchemaError": {"problem": "the schema is too new", "remedy": "install a newer slumberd"},
+    "StateDirectoryLockedError": {"path": "/srv/slumberd"},
+    "StoreClosedError": {"remedy": "open the memory again"},
+    "StoreReplacedError": {"problem": "is another database now"},
+    "UnportableCypherError": {"problem": "'apoc.id' is not known", "position": 17},
+    "UnreadableEpisodeError": {"reason": "metadata_unreadable"},
+    "UnreadableTracesError": {"problem": "the body is no JSON", "fault": "form"},
+    "UnsupportedByStoreError": {"problem": "it has no shards", "remedy": "leave out --shard"},
+    "VersionConflictError": {"remedy": "read the fact again"},
+    "WrongFormatError": {"problem": "the line is no JSON"},
+}
+"""Values for classes that use a name in a sense of their own."""
 
 
 def classes() -> list[type[SlumberdError]]:
@@ -56,13 +137,21 @@ def construct(
     if kind.__init__ in (Exception.__init__, SlumberdError.__init__):
         return kind("it failed"), {}
     parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
-    samples = VALUES | _FURTHER
+    samples = VALUES | _OF_CLASS.get(kind.__name__, {})
+    types = get_type_hints(kind.__init__)
     given = {
-        parameter.name: samples.get(parameter.name, f"<{parameter.name}>")
+        parameter.name: _checked(samples[parameter.name], types[parameter.name])
         for parameter in parameters
         if with_all or parameter.default is parameter.empty
     }
     return kind(**given), given
+
+
+def _checked(value: object, kind: Any) -> object:
+    """Return a value of a type; another one, such as a text for a list of texts, is an error."""
+    settings = None if kind is Any else ConfigDict(arbitrary_types_allowed=True)
+    TypeAdapter[object](kind, config=settings).validate_python(value, strict=True)
+    return value
 
 
 def all_messages() -> list[str]:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -76,6 +78,13 @@ def missing_requirement() -> str | None:
     words = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--fork", "true"]
     probe = subprocess.run(words, capture_output=True)
     return None if probe.returncode == 0 else f"no namespaces: {probe.stderr.decode().strip()}"
+
+
+@pytest.fixture(scope="session")
+def bootable() -> None:
+    """Skip a test on a machine that cannot boot a box."""
+    if lacks := missing_requirement():
+        pytest.skip(f"NO systemd was booted: {lacks}")
 
 
 def _cgroups() -> Path | None:

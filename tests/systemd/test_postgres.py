@@ -12,13 +12,13 @@ from tests.support.builders import triple
 from tests.support.installation import jsonl
 from tests.support.postgres_server import OwnServer, programs, running_server, skip_without_server
 from tests.support.waiting import wait_until
-from tests.systemd.box import PEOPLE, SHIPPED, Box, installation_commands, missing_requirement
+from tests.systemd.box import PEOPLE, SHIPPED, Box, installation_commands
+from tests.systemd.box import bootable as bootable
 
-LACKS = missing_requirement()
 pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.slow,
-    pytest.mark.skipif(LACKS is not None, reason=f"NO systemd was booted: {LACKS}"),
+    pytest.mark.usefixtures("bootable"),
 ]
 
 RULE = """\

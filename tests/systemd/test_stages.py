@@ -11,13 +11,13 @@ import pytest
 from tests.support.builders import episode
 from tests.support.installation import jsonl
 from tests.support.waiting import wait_until
-from tests.systemd.box import PEOPLE, Box, installation_commands, missing_requirement
+from tests.systemd.box import PEOPLE, Box, installation_commands
+from tests.systemd.box import bootable as bootable
 
-LACKS = missing_requirement()
 pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.slow,
-    pytest.mark.skipif(LACKS is not None, reason=f"NO systemd was booted: {LACKS}"),
+    pytest.mark.usefixtures("bootable"),
 ]
 
 CHAT = """\

@@ -23,11 +23,11 @@ from tests.support.broken_disks import (
     check_consolidated_once,
     checkpoint,
     episodes,
-    no_disks,
     put,
     stopped,
     stopped_at_rest,
 )
+from tests.support.broken_disks import small_disks as small_disks
 from tests.support.daemons import Daemon, Home
 from tests.support.scripted_histories import unlogged
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -168,7 +168,7 @@ def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> N
         check_consolidated_once(home, ids(202))
 
 
-needs_disks = pytest.mark.skipif(bool(no_disks()), reason=no_disks() or "-")
+needs_disks = pytest.mark.usefixtures("small_disks")
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.integration
 
@@ -271,9 +272,9 @@ def test_every_statement_is_in_one_of_the_lists() -> None:
     assert sorted(listed) == sorted(every)
 
 
-@pytest.mark.parametrize("name", names(FLAT))
+@of_each(lambda: names(FLAT))
 def test_statement_of_constant_cost_reads_no_whole_table_and_sorts_none(
-    databases: dict[str, sqlite3.Connection], name: str
+    name: str, databases: dict[str, sqlite3.Connection]
 ) -> None:
     steps = plan(databases, name)
 
@@ -281,17 +282,17 @@ def test_statement_of_constant_cost_reads_no_whole_table_and_sorts_none(
     assert sorts(steps) == []
 
 
-@pytest.mark.parametrize("name", names(FIRST))
+@of_each(lambda: names(FIRST))
 def test_statement_that_needs_only_the_first_rows_sorts_none(
-    databases: dict[str, sqlite3.Connection], name: str
+    name: str, databases: dict[str, sqlite3.Connection]
 ) -> None:
     assert sorts(plan(databases, name)) == []
     assert re.search(r"\bLIMIT\b|\bEXISTS\b|max\((seq|version)\)", sql_of(name), re.IGNORECASE)
 
 
-@pytest.mark.parametrize("name", names(FOUND))
+@of_each(lambda: names(FOUND))
 def test_a_statement_sorts_only_what_an_index_finds(
-    databases: dict[str, sqlite3.Connection], name: str
+    name: str, databases: dict[str, sqlite3.Connection]
 ) -> None:
     assert read_whole(plan(databases, name)) == []
 

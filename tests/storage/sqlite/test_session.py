@@ -17,6 +17,7 @@ from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine, SQLiteFactEngine
 from slumberd.storage.sqlite.session import _PAGE_ROWS
 from tests.storage.test_statement_names import FILES
+from tests.support.lists import of_each
 from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
@@ -143,7 +144,7 @@ async def test_invalid_text_is_an_error_of_a_statement_without_a_decoding(
     await facts.close()
 
 
-@pytest.mark.parametrize("file", FILES)
+@of_each(lambda: FILES)
 def test_every_statement_names_a_decoding_that_exists(file: str) -> None:
     named = {decoding(file, name) for name in statements(file)}
 

@@ -13,6 +13,7 @@ import pytest
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.lists import of_each
 
 pytestmark = pytest.mark.integration
 
@@ -62,8 +63,8 @@ def creates(sql: str) -> bool:
     return re.search(r"^CREATE ", sql, re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_statements_of_a_file_compile(databases: list[Path], file: str) -> None:
+@of_each(lambda: FILES)
+def test_statements_of_a_file_compile(file: str, databases: list[Path]) -> None:
     problems = {
         name: found
         for name in statements(file)
@@ -73,7 +74,7 @@ def test_statements_of_a_file_compile(databases: list[Path], file: str) -> None:
     assert problems == {}
 
 
-@pytest.mark.parametrize("file", FILES)
+@of_each(lambda: FILES)
 def test_statements_contain_the_text_of_each_part_that_they_include(file: str) -> None:
     unresolved = [name for name, sql in statements(file).items() if "-- include" in sql]
 
