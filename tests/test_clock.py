@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 import pytest
-from freezegun import freeze_time
 
 from slumberd.clock import Clock, SystemClock
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
+from tests.support.frozen_time import freeze_time
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 5.0
+SECONDS = 10.0
 """The processor time that the collection of the default tests may take in one process."""
 
 LARGE = [
@@ -108,7 +108,7 @@ def test_collection_starts_no_process_and_reads_no_syntax_tree(collected: Collec
 
 @pytest.mark.slow
 @pytest.mark.timing
-def test_collection_takes_five_seconds_of_processor_time(collected: Collected) -> None:
+def test_collection_takes_little_processor_time(collected: Collected) -> None:
     # The first collection has compiled what was new.
     assert min(collected.seconds, collect(ROOT).seconds) <= SECONDS
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freezegun import freeze_time
 
 from slumberd.cli import call
 from slumberd.model.rule import ConsolidationRule
@@ -21,6 +20,7 @@ from slumberd.operations.responses import list_cadences
 from slumberd.service.control_socket import listen
 from slumberd.service.pause import PausedFile
 from tests.support.cli_runner import called
+from tests.support.frozen_time import freeze_time
 
 pytestmark = pytest.mark.unit
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import structlog
-from freezegun import freeze_time
 
 from slumberd.scheduling.scheduler import Alarm, CronTrigger
 from tests.support.builders import START, at, rule
 from tests.support.fakes import FakeClock
+from tests.support.frozen_time import freeze_time
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import structlog
-from freezegun import freeze_time
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.errors import (
@@ -29,6 +28,7 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLedger
+from tests.support.frozen_time import freeze_time
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit

@@ -379,10 +379,6 @@ def test_every_fault_has_a_test_or_a_reason() -> None:
     assert not numbers_here & listed and not SHOWN_BY.keys() & NOT_OURS.keys()
 
 
-def id_of(number: str) -> str:
-    return f"{'s1' if number in numbers(S1) else 's2'}_{number}".lower()
-
-
 @of_each(SHOWN_BY.values)
 def test_every_listed_test_of_a_fault_exists(shown: str) -> None:
     file, name = shown.split("::")
