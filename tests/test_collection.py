@@ -113,6 +113,7 @@ def test_collection_takes_little_processor_time(collected: Collected) -> None:
     assert min(collected.seconds, collect(ROOT).seconds) <= SECONDS
 
 
+@pytest.mark.slow
 def test_check_of_the_collection_finds_each_fault(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]")
     (tmp_path / "anthropic.py").write_text("")

@@ -38,6 +38,7 @@ def test_defaults_equal_the_table() -> None:
     assert not changes, "\n".join(changes)
 
 
+@pytest.mark.slow
 def test_every_model_refuses_unknown_keys() -> None:
     assert [kind for kind in models() if kind.model_config.get("extra") != "forbid"] == []
 

@@ -203,6 +203,7 @@ def test_history_has_the_answers_of_the_tool_for_a_local_directory(
     check_history(shared, commands)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(30, full=1_000), phases=[Phase.explicit, Phase.generate])
 @given(commands=HISTORIES)

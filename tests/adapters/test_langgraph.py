@@ -157,6 +157,7 @@ def without_bounds(ops: list[base.Op]) -> list[base.Op]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("way", ["synchronous", "asynchronous"])
 @settings(max_examples=amount(12, full=500), phases=[Phase.explicit, Phase.generate])
@@ -174,6 +175,7 @@ def test_any_history_has_the_answers_of_the_store_in_memory(
         check_batch(ops, run(ops), wholes, reference)
 
 
+@pytest.mark.slow
 @given(value=st.dictionaries(st.text(), st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text()
     | st.floats(allow_nan=False, allow_infinity=False),

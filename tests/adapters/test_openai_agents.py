@@ -69,6 +69,7 @@ async def answers_of(session: agents.Session, steps: list[tuple[str, Any]]) -> l
     return [await getattr(session, name)(*given) for name, *given in [*steps, *reads]]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(20, full=500), phases=[Phase.explicit, Phase.generate])
 @given(steps=st.lists(STEPS, max_size=8), limit=LIMITS)
@@ -158,6 +159,7 @@ async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memo
     assert (await memory.context("Lisbon")).text == ""
 
 
+@pytest.mark.slow
 async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> None:
     session = openai_agents.SlumberdSession("s", memory)
 

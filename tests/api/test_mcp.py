@@ -31,7 +31,7 @@ else:
     mcp = LateModule("mcp")
 
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Daemon = Callable[[], AbstractAsyncContextManager[Open]]
 

@@ -51,6 +51,7 @@ def described() -> dict[str, Any]:
     return {each.ok().label: each.ok() for each in found}
 
 
+@pytest.mark.slow
 @pytest.mark.unit
 def test_every_operation_of_the_document_is_called(described: dict[str, Any]) -> None:
     assert sorted(described) == sorted(LABELS)
@@ -85,6 +86,7 @@ def test_every_operation_has_a_path() -> None:
     assert {route.operation.name for route in ROUTES} == set(OPERATIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.unit
 def test_operations_of_the_document_have_names_of_their_own() -> None:
     paths = openapi_document()["paths"]
@@ -93,6 +95,7 @@ def test_operations_of_the_document_have_names_of_their_own() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 @pytest.mark.unit
 def test_answers_and_requests_of_the_table_fit_the_document() -> None:
     document = openapi_document()

@@ -58,6 +58,7 @@ def change(site: Installation, *statements: str) -> None:
             connection.execute(statement)
 
 
+@pytest.mark.slow
 def test_each_command_that_writes_ends_with_a_checkpoint(fired_site: Installation) -> None:
     (verified,) = fired_site.lines("audit", "verify")
 
@@ -130,6 +131,7 @@ def test_verify_against_the_log_finds_an_older_copy(site: Installation, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_verify_against_the_log_of_another_ledger_names_the_row(
     fired_site: Installation, tmp_path: Path
 ) -> None:
@@ -299,6 +301,7 @@ def test_replay_names_a_fact_that_differs_and_exits_with_1(
     assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
 
 
+@pytest.mark.slow
 def test_replay_of_a_broken_chain_creates_no_file(site: Installation, tmp_path: Path) -> None:
     change(site, "UPDATE slumberd_ledger SET version = 9 WHERE seq = 3")
 
@@ -385,6 +388,7 @@ def test_exported_file_replaces_an_older_file_and_only_its_group_can_read_it(
     assert b"older" not in file.read_bytes()
 
 
+@pytest.mark.slow
 def test_failed_export_leaves_the_older_file(site: Installation, tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
@@ -461,6 +465,7 @@ def test_verify_of_the_chain_only_prints_that_nothing_else_was_verified(
     )
 
 
+@pytest.mark.slow
 def test_verify_of_the_chain_only_finds_a_missing_row(site: Installation) -> None:
     change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
 
@@ -470,6 +475,7 @@ def test_verify_of_the_chain_only_finds_a_missing_row(site: Installation) -> Non
     assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
 
 
+@pytest.mark.slow
 def test_verify_of_the_chain_only_refuses_the_option_log(site: Installation) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 

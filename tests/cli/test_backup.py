@@ -167,6 +167,7 @@ def test_restore_of_a_changed_backup_is_refused_and_changes_nothing(
     assert fact_ids(site) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -200,6 +201,7 @@ def test_restore_of_an_incomplete_backup_is_refused(
     assert problem in done.stderr
 
 
+@pytest.mark.slow
 def test_backup_is_on_the_disk_before_its_directory_gets_its_name(
     site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_backup_is_on_the_disk_before_its_directory_gets_its_name(
     assert synced.index(tmp_path) > max(map(synced.index, inside))
 
 
+@pytest.mark.slow
 def test_backup_does_not_overwrite_an_older_backup(site: Installation, tmp_path: Path) -> None:
     manifest = (backup_of(site) / "backup.json").read_bytes()
     (tmp_path / "empty").mkdir()
@@ -227,6 +230,7 @@ def test_backup_does_not_overwrite_an_older_backup(site: Installation, tmp_path:
     assert site.call("backup", str(tmp_path / "empty")).returncode == 0
 
 
+@pytest.mark.slow
 def test_second_backup_to_a_directory_in_use_is_refused(site: Installation, tmp_path: Path) -> None:
     place = tmp_path / "another.incomplete"
     place.mkdir()
@@ -251,6 +255,7 @@ def test_backup_without_episodes_exits_with_66(tmp_path: Path) -> None:
     assert [*tmp_path.glob("backup*")] == []
 
 
+@pytest.mark.slow
 def test_backup_of_a_damaged_database_is_refused(site: Installation, tmp_path: Path) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
@@ -272,6 +277,7 @@ def test_restore_reports_erasures_after_the_backup(site: Installation) -> None:
     assert "erasure is newer than the backup: run `slumberd forget` again" in done.stderr
 
 
+@pytest.mark.slow
 def test_backup_contains_the_key_only_with_the_option_with_key(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
@@ -293,6 +299,7 @@ def test_backup_contains_the_key_only_with_the_option_with_key(tmp_path: Path) -
     assert site.call("restore", str(tmp_path / "without")).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_backup_and_restore_preserve_owners_and_modes(site: Installation, tmp_path: Path) -> None:
     owner = pwd.getpwnam("nobody")
@@ -314,6 +321,7 @@ def test_backup_and_restore_preserve_owners_and_modes(site: Installation, tmp_pa
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_backup_refuses_a_pipe_in_place_of_a_file(site: Installation, tmp_path: Path) -> None:
     (site.state / "paused.json").unlink()
     os.mkfifo(site.state / "paused.json")
@@ -324,6 +332,7 @@ def test_backup_refuses_a_pipe_in_place_of_a_file(site: Installation, tmp_path: 
     assert "is no regular file" in done.stderr
 
 
+@pytest.mark.slow
 def test_restore_does_not_replace_a_database_that_is_a_link(site: Installation) -> None:
     (site.state / "memory.db").rename(site.state / "real.db")
     (site.state / "memory.db").symlink_to("real.db")
@@ -346,6 +355,7 @@ def test_doctor_finds_an_unfinished_restore(site: Installation) -> None:
     assert "run `slumberd restore DIR` again" in check.stdout
 
 
+@pytest.mark.slow
 def test_backup_is_refused_when_a_restore_replaces_a_database_meanwhile(
     site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +392,7 @@ def test_backup_is_refused_while_a_restore_is_unfinished(
     assert f"{str(site.state)!r} holds a restore that is not finished" in refused.stderr
 
 
+@pytest.mark.slow
 def test_doctor_suggests_a_restore_of_a_damaged_database(site: Installation) -> None:
     with (site.state / "facts.db").open("r+b") as file:
         file.seek(4096)
@@ -394,6 +405,7 @@ def test_doctor_suggests_a_restore_of_a_damaged_database(site: Installation) -> 
     assert site.call("restore", str(backup_of(site))).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -425,6 +437,7 @@ def test_restore_journal_that_names_an_unknown_file_is_not_finished(tmp_path: Pa
         finish(tmp_path, {})
 
 
+@pytest.mark.slow
 def test_backup_in_json_lists_its_files(site: Installation, tmp_path: Path) -> None:
     (backed_up,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")

@@ -50,6 +50,7 @@ def test_check_against_data_shows_how_many_episodes_each_rule_selects(
     assert {row["channel"]: row["added"] for row in rows} == {"facts": "1", "notes": "1"}
 
 
+@pytest.mark.slow
 def test_audit_shows_fifty_rows_unless_it_is_told_otherwise(trial: TrialInstallation) -> None:
     trial.put(*(triple(f"n{n}", f"s{n}", "likes", n, timestamp=at(n)) for n in range(30)))
     trial.fire()
@@ -132,6 +133,7 @@ def test_status_shows_a_dash_where_no_batch_is_held(trial: TrialInstallation) ->
     assert (row["rule"], row["held"]) == ("likes", "-")
 
 
+@pytest.mark.slow
 def test_status_shows_why_a_batch_is_held(trial: TrialInstallation) -> None:
     hold(trial)
 
@@ -140,6 +142,7 @@ def test_status_shows_why_a_batch_is_held(trial: TrialInstallation) -> None:
     assert {row["rule"]: row["held"] != "-" for row in rows} == {"cautious": True, "likes": False}
 
 
+@pytest.mark.slow
 def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(
     trial: TrialInstallation,
 ) -> None:
@@ -156,6 +159,7 @@ def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(
     assert json.loads(shown["lineage"]) == fact["lineage"][0]
 
 
+@pytest.mark.slow
 def test_why_has_a_heading_above_each_of_its_tables(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(triple("e3", "ada", "likes", "rum", timestamp=at(3)))
@@ -197,6 +201,7 @@ def test_demo_shows_an_example_of_each_delta_and_the_fact_it_replaces(demo: str)
     }
 
 
+@pytest.mark.slow
 def test_demo_has_a_heading_above_each_of_its_parts(demo: str) -> None:
     above = [line for line in demo.splitlines() if line in HEADINGS]
 

@@ -34,6 +34,7 @@ def trial(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
+@pytest.mark.slow
 def test_check_counts_the_episodes_a_rule_selects_and_the_deltas_of_its_firing(
     trial: TrialInstallation,
 ) -> None:
@@ -50,6 +51,7 @@ def test_check_counts_the_episodes_a_rule_selects_and_the_deltas_of_its_firing(
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_check_prints_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(ODD, LATE)
@@ -60,6 +62,7 @@ def test_check_prints_the_reasons_beside_the_counts(trial: TrialInstallation) ->
     assert "1 (intent_unknown 1)" in shown
 
 
+@pytest.mark.slow
 def test_check_counts_matches_as_episodes_and_pending_as_versions(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(TEA.model_copy(update={"content": "Tea again."}))
@@ -109,6 +112,7 @@ def test_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> N
     assert (report["matches"], report["pending"]) == (2, 0)
 
 
+@pytest.mark.slow
 def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(GONE)
@@ -226,6 +230,7 @@ def test_check_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
         assert trial.files() == before
 
 
+@pytest.mark.slow
 def test_check_against_data_of_a_keyed_ledger_needs_its_key(
     trial: TrialInstallation, tmp_path: Path
 ) -> None:
@@ -253,6 +258,7 @@ def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_check_names_a_predicate_whose_objects_keep_replacing_each_other(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))

@@ -232,6 +232,7 @@ def test_check_in_json_prints_file_line_column_path_and_problem(site: Installati
     assert (mistake["line"], mistake["column"], mistake["path"]) == (4, 1, "fact")
 
 
+@pytest.mark.slow
 def test_fire_without_a_daemon_consolidates_and_counts_the_episodes_it_read(
     site: Installation,
 ) -> None:
@@ -275,6 +276,7 @@ def test_dry_run_prints_deltas_and_writes_nothing(site: Installation) -> None:
     assert site.lines("rules")[0]["pending"] == 2
 
 
+@pytest.mark.slow
 def test_facts_in_json_are_printed_line_by_line_with_keys_in_order(
     fired_site: Installation,
 ) -> None:
@@ -351,6 +353,7 @@ def test_audit_verify_prints_rows_and_head(fired_site: Installation) -> None:
     assert fired_site.look("audit", "verify").stdout == expected
 
 
+@pytest.mark.slow
 def test_rules_and_status_show_how_far_each_rule_has_read(fired_site: Installation) -> None:
     profile, quiet = fired_site.lines("rules")
     (status,) = fired_site.lines("status")
@@ -366,6 +369,7 @@ def test_rules_and_status_show_how_far_each_rule_has_read(fired_site: Installati
     assert "every 1" in fired_site.look("status").stdout
 
 
+@pytest.mark.slow
 def test_audit_verify_names_the_changed_row(site: Installation) -> None:
     site.put(PORTO, TEA)
     site.call("fire", "profile")
@@ -385,6 +389,7 @@ def test_audit_verify_names_the_changed_row(site: Installation) -> None:
     assert done.stdout.startswith(f"broken at row {seq}: ")
 
 
+@pytest.mark.slow
 def test_audit_verify_finds_an_edited_fact(site: Installation) -> None:
     site.put(PORTO)
     site.call("fire", "profile")

@@ -64,6 +64,7 @@ def test_diff_backfills_a_rule_with_a_changed_filter(trial: TrialInstallation) -
     assert only_rule(summary)["backfilled"]
 
 
+@pytest.mark.slow
 def test_diff_of_an_added_rule_shows_new_facts_and_new_support(
     trial: TrialInstallation,
 ) -> None:
@@ -75,6 +76,7 @@ def test_diff_of_an_added_rule_shows_new_facts_and_new_support(
     assert totals(summary) == (1, 0, 0, 2, 1)
 
 
+@pytest.mark.slow
 def test_diff_consolidates_pending_episodes_on_both_sides(trial: TrialInstallation) -> None:
     trial.put(triple("e9", "ada", "likes", "milk", timestamp=at(9)))
     trial.candidate.write_text(rules(LIKES, LIVES))
@@ -84,6 +86,7 @@ def test_diff_consolidates_pending_episodes_on_both_sides(trial: TrialInstallati
     assert changes == [("appears", None, "e3")]
 
 
+@pytest.mark.slow
 def test_facts_of_a_removed_rule_stay_and_are_counted(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
     trial.candidate.write_text(rules(LIKES))
@@ -97,6 +100,7 @@ def test_facts_of_a_removed_rule_stay_and_are_counted(trial: TrialInstallation) 
     assert "1 fact comes from it alone, and stays" in shown
 
 
+@pytest.mark.slow
 def test_facts_in_a_channel_that_a_rule_no_longer_uses_stay(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", "facts", "notes")))
 
@@ -106,6 +110,7 @@ def test_facts_in_a_channel_that_a_rule_no_longer_uses_stay(trial: TrialInstalla
     assert "into notes stays" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "field"),
     [
@@ -132,6 +137,7 @@ def test_changed_rule_that_is_disabled_changes_no_fact(trial: TrialInstallation)
     assert trial.diff()[0] == []
 
 
+@pytest.mark.slow
 def test_diff_fires_a_rule_that_the_candidate_enables(trial: TrialInstallation) -> None:
     off = rule("lives", "predicate = 'lives_in'", enabled="false")
     trial.rules.write_text(rules(LIKES, off))
@@ -140,6 +146,7 @@ def test_diff_fires_a_rule_that_the_candidate_enables(trial: TrialInstallation) 
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
+@pytest.mark.slow
 def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
     trial: TrialInstallation,
 ) -> None:
@@ -153,6 +160,7 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
     assert "channel facts: multi_valued none -> likes" in shown
 
 
+@pytest.mark.slow
 def test_fact_that_a_person_retracted_or_replaced_does_not_appear(trial: TrialInstallation) -> None:
     trial.do("unpin", facts=["e4"], reason="he never said that")
     triple_of_fact = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
@@ -179,6 +187,7 @@ def test_undone_facts_appear_only_when_their_rule_is_backfilled(
     assert trial.diff()[0] == [("appears", None, "e2"), ("appears", None, "e4")]
 
 
+@pytest.mark.slow
 def test_unreadable_episode_does_not_appear_as_a_fact(trial: TrialInstallation) -> None:
     trial.put(ODD)
     trial.candidate.write_text(rules(LIKES, LIVES))
@@ -201,6 +210,7 @@ def test_rows_of_another_program_are_evaluated_on_both_sides(trial: TrialInstall
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
+@pytest.mark.slow
 def test_diff_compares_unreadable_values(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
@@ -221,6 +231,7 @@ def test_fact_with_another_object_under_the_same_id_changes(trial: TrialInstalla
     assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
+@pytest.mark.slow
 def test_fact_does_not_replace_a_fact_of_another_user(trial: TrialInstallation) -> None:
     eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
     trial.put(eve)
@@ -286,6 +297,7 @@ def test_diff_backfills_an_added_rule_that_has_fired_before(
     assert trial.diff()[0] == [("changes", "e2", "e1")]
 
 
+@pytest.mark.slow
 def test_several_facts_replaced_by_another_appear_and_disappear(trial: TrialInstallation) -> None:
     trial.put(triple("e6", "ada", "likes", "milk", timestamp=at(6)))
     trial.rules.write_text(
@@ -324,6 +336,7 @@ GRAPH = """\
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["in force", "candidate", "both"])
 def test_diff_refuses_the_option_rule_with_a_graph_rule_of_either_side(
     trial: TrialInstallation, side: str
@@ -339,6 +352,7 @@ def test_diff_refuses_the_option_rule_with_a_graph_rule_of_either_side(
     assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
 
 
+@pytest.mark.slow
 def test_diff_with_the_option_user_compares_only_the_facts_of_that_user(
     trial: TrialInstallation,
 ) -> None:

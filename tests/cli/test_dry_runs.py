@@ -62,6 +62,7 @@ def test_dry_run_in_json_reports_that_it_cut_the_deltas_and_their_total(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_dry_run_lists_the_requested_number_of_deltas(site: Installation) -> None:
     put_many(site, 60)
 
@@ -192,6 +193,7 @@ def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
     assert json.loads(out)["rows"]["episodes"]["episodes"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
 def test_erasure_of_an_unknown_user_exits_with_66(site: Installation, option: str) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
@@ -236,6 +238,7 @@ def ids_in_quarantine(site: Installation) -> list[str]:
     return [entry["episode_id"] for entry in site.lines("quarantine", "ls")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["e1", "--all"], ["--rule", "profile"]], ids=" ".join)
 def test_drop_requires_ids_or_all(site: Installation, words: list[str]) -> None:
     put_unreadable(site, "e1", "e2")
@@ -247,6 +250,7 @@ def test_drop_requires_ids_or_all(site: Installation, words: list[str]) -> None:
     assert ids_in_quarantine(site) == ["e1", "e2"]
 
 
+@pytest.mark.slow
 def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installation) -> None:
     put_unreadable(site, "e1", "e2")
 
@@ -269,6 +273,7 @@ def test_drop_removes_the_named_episodes_or_all(site: Installation) -> None:
     assert (others.stdout, ids_in_quarantine(site)) == ("2 entries dropped\n", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])
 def test_retry_prints_the_episodes_that_are_still_unreadable(
     site: Installation, option: list[str]
@@ -300,6 +305,7 @@ def hold_batch(site: Installation) -> Installation:
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
 def test_fire_of_a_batch_that_waits_for_approval_fails_and_names_the_remedies(
     site: Installation, options: list[str]

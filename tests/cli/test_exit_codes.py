@@ -153,6 +153,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.slow
 @of_each(lambda: registry.ENTRIES, attrgetter("name"))
 def test_every_command_has_help_with_an_example(
     entry: registry.Entry, capsys: pytest.CaptureFixture[str]

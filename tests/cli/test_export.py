@@ -57,6 +57,7 @@ def test_new_file_is_for_owner_and_group_only(site: Installation, tmp_path: Path
     assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.slow
 def test_facts_have_their_channel_sources_and_firings(site: Installation) -> None:
     site.call("fire", "--all")
 

@@ -40,6 +40,7 @@ def site(tmp_path: Path) -> TrialInstallation:
 PROBLEM = f"extraction_failed: {FUNCTION} raised ValueError: nobody drinks lava"
 
 
+@pytest.mark.slow
 def test_failure_is_shown_and_ends_with_a_retry_after_the_repair(
     site: TrialInstallation, modules: Path
 ) -> None:

@@ -103,6 +103,7 @@ STATES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rules_shows_how_far_each_rule_has_read(trial: TrialInstallation) -> None:
     assert differences(documents_of(trial, "rules"), STATES) == []
 

@@ -110,6 +110,7 @@ def test_sample_names_its_schema_and_fits_it(sample: Path) -> None:
     assert _accepted_by_schema(_name_of(sample), sample)
 
 
+@pytest.mark.slow
 def test_files_of_the_demo_name_schemas_that_exist(tmp_path: Path) -> None:
     config = demo_data.write_files(tmp_path / "demo")
 

@@ -125,6 +125,7 @@ KEYS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(KEYS, VALUES),
     EVENTS,

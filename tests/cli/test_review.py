@@ -32,6 +32,7 @@ def site_without_facts(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -54,6 +55,7 @@ def test_backfill_consolidates_the_episodes_of_its_range(
     assert ids(site_without_facts) == expected
 
 
+@pytest.mark.slow
 def test_backfill_consolidates_only_the_named_rule(site_without_facts: TrialInstallation) -> None:
     done = site_without_facts.call("backfill", "other", "--json")
 
@@ -78,6 +80,7 @@ def entries_in_quarantine(trial: TrialInstallation, *words: str) -> list[tuple[s
 EVERY = [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]
 
 
+@pytest.mark.slow
 def test_quarantine_is_listed_by_rule(quarantine_site: TrialInstallation) -> None:
     assert entries_in_quarantine(quarantine_site) == EVERY
     assert entries_in_quarantine(quarantine_site, "--rule", "one") == EVERY[:2]
@@ -113,12 +116,14 @@ def test_drop_in_json_reports_the_number_of_entries_and_whether_it_was_a_dry_run
     assert (wet["dropped"], wet["dry_run"]) == (2, False)
 
 
+@pytest.mark.slow
 def test_retry_keeps_unreadable_episodes_in_quarantine(quarantine_site: TrialInstallation) -> None:
     quarantine_site.call("quarantine", "retry", "a")
 
     assert entries_in_quarantine(quarantine_site) == EVERY
 
 
+@pytest.mark.slow
 def test_retry_reads_only_the_named_episodes_and_rules(quarantine_site: TrialInstallation) -> None:
     named = answer(quarantine_site, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
     every = answer(quarantine_site, "quarantine", "retry", "--dry-run")
@@ -159,6 +164,7 @@ def answer(trial: TrialInstallation, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_held_batch_changes_nothing_until_a_person_decides(held_site: TrialInstallation) -> None:
     assert ids(held_site) == ["e0", "e1", "e2", "e3"]
     assert batch(held_site).startswith("all@")
@@ -192,6 +198,7 @@ def test_dry_run_of_a_decision_decides_nothing(held_site: TrialInstallation, wor
     assert batch(held_site) == waiting
 
 
+@pytest.mark.slow
 def test_approve_of_a_batch_that_is_not_held_is_refused(held_site: TrialInstallation) -> None:
     refused = held_site.call("approve", "all@1")
 

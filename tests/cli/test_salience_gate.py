@@ -79,6 +79,7 @@ def test_read_episode_becomes_a_fact_and_why_not_explains_the_others(
     assert site.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -128,6 +129,7 @@ def test_diff_shows_the_facts_that_a_lower_gate_would_add(site: Installation) ->
     assert (summary["appear"], summary["disappear"]) == (3, 0)
 
 
+@pytest.mark.slow
 def test_diff_shows_that_a_gate_removes_no_fact(site: Installation) -> None:
     site.rules.write_text(UNGATED)
     assert site.call("fire", "--all").returncode == 0

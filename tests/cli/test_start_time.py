@@ -35,6 +35,7 @@ def run_process(*words: str, **environ: str) -> bytes:
     return subprocess.run(words, capture_output=True, check=True, env=environment(environ)).stdout
 
 
+@pytest.mark.slow
 def test_help_does_not_import_slow_modules() -> None:
     code = (
         "import json, sys\nbefore = {*sys.modules}\nfrom slumberd.cli import call\n"
@@ -111,6 +112,7 @@ def test_terminal_without_no_color_gets_colours(
     assert ESCAPE in output_on_terminal([*words, "--config", str(site.config)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_output_without_a_terminal_has_no_escape_codes(
     site: Installation, command: str, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +155,7 @@ def parse(words: list[str]) -> None:
             return
 
 
+@pytest.mark.slow
 @of_each(lambda: ALL)
 def test_examples_in_help_are_valid_commands(command: str) -> None:
     lines = called(*command.split(), "--help").stdout.split("Example")[1].splitlines()[1:]

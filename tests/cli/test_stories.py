@@ -42,6 +42,7 @@ def why(trial: TrialInstallation, fact_id: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_why_lists_the_rows_that_replaced_a_fact(site_of_ada: TrialInstallation) -> None:
     (row,) = table(why(site_of_ada, "e1"), "row", "firing", "did", "how")
 
@@ -50,6 +51,7 @@ def test_why_lists_the_rows_that_replaced_a_fact(site_of_ada: TrialInstallation)
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_why_shows_the_fact_it_replaced_and_the_claim_that_removed_it(
     site_of_ada: TrialInstallation,
 ) -> None:
@@ -70,6 +72,7 @@ def test_why_of_a_current_fact_lists_nothing_that_replaced_it(tmp_path: Path) ->
     assert "replaced" not in why(trial, "e1")
 
 
+@pytest.mark.slow
 def test_why_of_a_late_statement_points_to_why_not(site_of_ada: TrialInstallation) -> None:
     assert "why-not late" in why(site_of_ada, "late")
 

@@ -97,6 +97,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=5),
     st.sampled_from([20, 40, 80, 100]),
@@ -115,6 +116,7 @@ def test_every_id_is_on_one_line_and_no_text_is_lost(
         assert set(what) <= set(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100])
 def test_thousands_of_rows_fit_the_width(width: int) -> None:
     rows = [[f"e{n}", "ada", "so be it " * (n % 20), f"{n:,}"] for n in range(5_000)]

@@ -153,6 +153,7 @@ def test_command_that_finds_nothing_shows_what_exists(
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_list_of_users_has_a_limit(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", "it", "is", n, user=f"user{n:03}") for n in range(40)))
@@ -175,6 +176,7 @@ def test_empty_directory_prints_the_next_step(tmp_path: Path) -> None:
     assert "`slumberd init DIR` makes a first one" in rules
 
 
+@pytest.mark.slow
 @of_each(lambda: ["", *ALL, "audit", "quarantine"])
 def test_every_command_has_short_help_and_the_version(command: str) -> None:
     short = called(*command.split(), "-h")
@@ -203,6 +205,7 @@ def on_colourful_terminal(
     return output_on_terminal([*words, "--config", str(site.config)])
 
 
+@pytest.mark.slow
 def test_fire_on_a_terminal_shows_a_bar_and_no_log_lines(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +218,7 @@ def test_fire_on_a_terminal_shows_a_bar_and_no_log_lines(
     assert b"1 firing, profile@" in shown or b"firings, " in shown
 
 
+@pytest.mark.slow
 def test_fire_on_a_terminal_with_verbose_shows_a_line_for_each_delta(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +228,7 @@ def test_fire_on_a_terminal_with_verbose_shows_a_line_for_each_delta(
     assert b"\x1b[?25l" not in shown
 
 
+@pytest.mark.slow
 def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Installation) -> None:
     done = logging_site.call("fire", "--all")
 

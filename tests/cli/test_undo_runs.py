@@ -62,6 +62,7 @@ def ledger_is_whole(site: Installation) -> bool:
     return site.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
     put(site, 0, 12)
 
@@ -125,6 +126,7 @@ def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
 
 
+@pytest.mark.slow
 def test_undo_prints_which_firings_it_undoes_and_how_to_reverse_it(site: Installation) -> None:
     put(site, 0, 1)
     fired = answer_of(site, "fire", "kept")
@@ -139,6 +141,7 @@ def test_undo_prints_which_firings_it_undoes_and_how_to_reverse_it(site: Install
     assert undone[-1].endswith("` reverses this undo")
 
 
+@pytest.mark.slow
 def test_undo_of_a_run_skips_a_firing_that_is_already_undone(site: Installation) -> None:
     put(site, 0, 12)
     fired = answer_of(site, "fire", "kept")

@@ -38,6 +38,7 @@ def test_ledger_of_a_state_with_copied_users_verifies_and_replays(tmp_path: Path
     home.call("audit", "replay", tmp_path / "replayed.db")
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_rule_has_read_every_episode_of_a_state_with_copied_users(tmp_path: Path) -> None:
     home = written(tmp_path, Size(users=4, facts=20, days=3))
@@ -48,6 +49,7 @@ def test_rule_has_read_every_episode_of_a_state_with_copied_users(tmp_path: Path
     assert rows_of_ledger(home) == before
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_last_user_has_facts_of_the_last_day(tmp_path: Path) -> None:
     size = Size(users=4, facts=20, days=3)

@@ -47,6 +47,7 @@ def report_of(site: Installation, tmp_path: Path, *options: str) -> str:
     return file.read_text()
 
 
+@pytest.mark.slow
 def test_file_says_what_changed_and_what_waits(site: Installation, tmp_path: Path) -> None:
     text = PageParser(report_of(site, tmp_path)).text
 
@@ -57,6 +58,7 @@ def test_file_says_what_changed_and_what_waits(site: Installation, tmp_path: Pat
         assert words in text
 
 
+@pytest.mark.slow
 def test_file_has_a_picture_of_each_subject(site: Installation, tmp_path: Path) -> None:
     html = report_of(site, tmp_path)
 
@@ -72,6 +74,7 @@ def test_file_has_a_picture_of_each_subject(site: Installation, tmp_path: Path) 
     assert html.count('role="img"') == len(titles)
 
 
+@pytest.mark.slow
 def test_file_asks_for_nothing_and_runs_nothing(site: Installation, tmp_path: Path) -> None:
     html = report_of(site, tmp_path)
 
@@ -87,6 +90,7 @@ def test_file_asks_for_nothing_and_runs_nothing(site: Installation, tmp_path: Pa
     assert "default-src 'none'" in html
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(site: Installation, tmp_path: Path) -> None:
     html = report_of(site, tmp_path)
 
@@ -105,12 +109,14 @@ def test_existing_file_is_kept(site: Installation, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_file_is_for_the_owner_and_the_group(site: Installation, tmp_path: Path) -> None:
     report_of(site, tmp_path)
 
     assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) & 0o007 == 0
 
 
+@pytest.mark.slow
 def test_hyphen_writes_to_standard_output(site: Installation) -> None:
     printed = site.call("report", "--html", "-").stdout
 
@@ -118,6 +124,7 @@ def test_hyphen_writes_to_standard_output(site: Installation) -> None:
     assert printed.rstrip().endswith("</html>")
 
 
+@pytest.mark.slow
 def test_limit_holds_for_the_file(site: Installation, tmp_path: Path) -> None:
     assert "1 other user had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
 
@@ -129,6 +136,7 @@ def test_json_and_html_together_are_refused(site: Installation, tmp_path: Path) 
     assert "--html and --json: choose one of them" in refused.stderr
 
 
+@pytest.mark.slow
 def test_report_before_any_firing_is_a_file(tmp_path: Path) -> None:
     text = PageParser(report_of(Installation(tmp_path), tmp_path)).text
 

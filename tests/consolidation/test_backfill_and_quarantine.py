@@ -389,6 +389,7 @@ def test_added_facts_count_against_deleted_ones() -> None:
     assert Limits(None, 0.5).describe_excess(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
+@pytest.mark.slow
 async def test_batch_that_replaces_facts_by_others_is_not_held(provider: Provider) -> None:
     async with open_stores(provider, limits=Limits(max_delete_fraction=0.5)) as home:
         await home.put(*stream(200))

@@ -71,6 +71,7 @@ async def test_lineage_names_all_replaced_facts_below_its_depth(provider: Provid
     assert (fact.id, links(fact)) == ("e1", ["e0"])
 
 
+@pytest.mark.slow
 async def test_lineage_does_not_depend_on_the_order_of_arrival(new_stores: NewStores) -> None:
     same = [statement("a", "tea", 1), statement("b", "tea", 1), statement("c", "tea", 1)]
     found = []

@@ -66,6 +66,7 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
+@pytest.mark.slow
 async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(provider: Provider) -> None:
     bought, purchased = "He bought a new car in Oslo", "He purchased a new car in Oslo"
     car = {"subject": "he", "predicate": "bought", "object": "car"}

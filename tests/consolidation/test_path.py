@@ -129,6 +129,7 @@ def random_steps(seed: int) -> list[list[Episode]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", CHANNELS)
 async def test_loop_of_a_library_equals_the_daemon_on_random_histories(
     tmp_path: Path, channels: list[str]

@@ -525,6 +525,7 @@ async def take_steps(steps: Iterable[tuple[Any, ...]], provider: Provider, folde
         assert replayed.differing == 0, replayed
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(20, full=50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)

@@ -50,6 +50,7 @@ async def test_recorded_answers_become_facts(provider: Provider) -> None:
         assert asked.server.asked() == [["I like tea", "I like ale"]]
 
 
+@pytest.mark.slow
 async def test_firing_stops_before_the_first_episode_without_an_answer(provider: Provider) -> None:
     async with asked_stores(provider, asking(turns_per_call=1)) as asked:
         fired = asking(turns_per_call=1)
@@ -73,6 +74,7 @@ async def test_firing_stops_before_the_first_episode_without_an_answer(provider:
         assert position == await asked.home.memory.newest()
 
 
+@pytest.mark.slow
 async def test_firings_in_small_batches_give_the_same_facts(provider: Provider) -> None:
     async with asked_stores(provider, RULE, batch=2) as asked:
         await asked.home.put(*(said(f"e{n}", f"I like w{n}", n) for n in range(7)))
@@ -84,6 +86,7 @@ async def test_firings_in_small_batches_give_the_same_facts(provider: Provider) 
         assert await asked.likes() == {f"e{n}#1": f"w{n}" for n in range(7)}
 
 
+@pytest.mark.slow
 async def test_replay_and_undo_ask_nobody(provider: Provider, tmp_path: Path) -> None:
     async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1))
@@ -220,6 +223,7 @@ async def test_repaired_answer_counts(provider: Provider) -> None:
         assert second["messages"][2] == {"role": "assistant", "content": "tea!"}
 
 
+@pytest.mark.slow
 async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(provider: Provider) -> None:
     def answer(request: dict[str, object]) -> Reply:
         poisoned = "poison" in str(request["messages"])

@@ -599,6 +599,7 @@ async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarant
     assert (await read_rows(home))[-1] == ("quarantine", "", "id_taken")
 
 
+@pytest.mark.slow
 async def test_a_scrubbed_memory_still_distinguishes_reads_from_versions(
     home: OpenStores,
 ) -> None:
@@ -819,6 +820,7 @@ def rows_of_facts(folder: Path) -> list[tuple[Any, ...]]:
     return [row for row in facts_in(folder) if not row[0].startswith("@")]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(steps)
@@ -836,6 +838,7 @@ async def test_reads_and_gates_change_no_facts_of_other_rules(
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(steps)

@@ -143,6 +143,7 @@ def test_two_processes_write_the_same_ids(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_next_search_sees_what_another_store_wrote(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with EpisodeMemoryStore(path) as ours, EpisodeMemoryStore(path) as theirs:

@@ -17,7 +17,7 @@ from tests.support.fakes import FakeClock
 from tests.support.record_stores import ask, record
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.integration, pytest.mark.sampled]
+pytestmark = [pytest.mark.integration, pytest.mark.sampled, pytest.mark.slow]
 
 WORDS = ("tea", "milk", "zebra", "café", "東京", "")
 MARKS = (None, True, 1, "x")

@@ -86,6 +86,7 @@ def _meanings(store: EpisodeMemoryStore) -> dict[str, float | None]:
     return {one.item_id: one.vector_score for one in store.search(ask("cat"))}
 
 
+@pytest.mark.slow
 def test_all_scores_are_on_one_scale(by_meaning: EpisodeMemoryStore) -> None:
     by_meaning.write([record("the cat sleeps", "a"), record("a kitten naps", "b")])
     by_meaning.write([record("12345", "c"), record("", "d")])

@@ -129,6 +129,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.slow
 @of_each(lambda: [page for page in PAGES if "stargraph" not in page.name], name_of)
 def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> None:
     known = {*CATALOGUE, *KINDS, *keys_of(Settings), *keys_of(RuleForm), *OF_FACTS}
@@ -167,6 +168,7 @@ def all_commands() -> list[tuple[str, str]]:
     return [(name_of(page), command) for page in pages for command in commands_of(page)]
 
 
+@pytest.mark.slow
 @of_each(all_commands)
 def test_every_command_that_a_page_shows_exists_with_its_options(shown: tuple[str, str]) -> None:
     words = shlex.split(shown[1])[1:]
@@ -185,6 +187,7 @@ def blocks_of_yaml() -> list[Block]:
     return [block for page in PAGES for block in blocks_of(page) if block.language == "yaml"]
 
 
+@pytest.mark.slow
 @of_each(blocks_of_yaml, attrgetter("place"))
 def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
     value = yaml.safe_load(block.text)

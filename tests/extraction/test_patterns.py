@@ -80,6 +80,7 @@ def test_shipped_tests_fail_without_any_one_pattern(broken: Pattern) -> None:
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates, too
 
 
+@pytest.mark.slow
 @given(ANY_TEXT, st.none() | ANY_TEXT, ANY_TEXT)
 def test_no_text_raises_and_spans_lie_in_the_text(
     text: str, previous: str | None, speaker: str
@@ -102,6 +103,7 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("ab"), TEXTS)), st.randoms())
 def test_turns_of_other_sessions_and_the_division_into_calls_do_not_matter(
     said: list[tuple[str, str, str]], chance: random.Random

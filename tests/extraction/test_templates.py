@@ -48,6 +48,7 @@ def test_words_are_inserted_longest_first() -> None:
     assert insert_words("{drink}", {}) == "{drink}"
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1).filter(lambda word: bool(word.split())), min_size=1))
 def test_list_matches_exactly_its_words(words: list[str]) -> None:
     one = compile_expression("list", insert_words("{any}", {"any": words}))

@@ -339,6 +339,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, max_size=12).map(" ".join))
 def test_random_words_pass_or_raise_a_filter_error(
     fragment: str,

@@ -252,6 +252,7 @@ MUTATING = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(PIECES, max_size=14).map(" ".join))
 @example("MATCH (n) RETURN n LIMIT")
@@ -259,6 +260,7 @@ def test_pieces_of_cypher_raise_no_error_but_the_linters_own(cypher: str) -> Non
     _lint(cypher)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.text(max_size=60))
 def test_arbitrary_text_raises_no_error_but_the_linters_own(cypher: str) -> None:

@@ -118,6 +118,7 @@ async def test_concurrent_queries_do_not_disturb_each_other(provider: GraphStore
     assert [len(answer.rows) for answer in found] == [5] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "ids"),
     [
@@ -381,6 +382,7 @@ ENDLESS = (
 )
 
 
+@pytest.mark.slow
 async def test_cancelled_caller_stops_its_running_query(tmp_path: Path) -> None:
     store = await fill(LadybugGraphStore(tmp_path / "graph.lbug"))
 

@@ -444,6 +444,7 @@ async def test_numbers_and_booleans_become_texts(store: AnyFactStore) -> None:
     assert await objects(store) == {"42", "61.5", "7.5", "True"}
 
 
+@pytest.mark.slow
 async def test_too_many_rows_are_refused(store: AnyFactStore) -> None:
     graph = FakeGraphStore(*[TEA] * (MOST_ROWS + 1))
 
@@ -776,6 +777,7 @@ def _consistent_rows(triples: Sequence[tuple[str, str, str]]) -> list[dict[str, 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(20, full=120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)

@@ -184,6 +184,7 @@ settings = st.dictionaries(st.text(), values, max_size=3).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(
     document=settings,
     indent=st.none() | st.integers(0, 4) | st.just("\t"),

@@ -164,6 +164,7 @@ json_values = st.recursive(
 kinds = st.sampled_from(["user", "assistant", "event_msg", "response_item", "other"])
 
 
+@pytest.mark.slow
 @BOTH
 @given(kind=kinds, record=st.dictionaries(
     st.sampled_from(["uuid", "message", "payload", "timestamp", "sessionId", "isMeta"]),

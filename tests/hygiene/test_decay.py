@@ -130,6 +130,7 @@ def test_entry_from_the_future_has_age_zero(ahead: float, threshold: float) -> N
     assert reweighted([future], START) == []
 
 
+@pytest.mark.slow
 @given(
     entries_of(ANY_INSTANT),
     st.datetimes(timezones=st.just(UTC)),
@@ -183,6 +184,7 @@ def test_archive_age_of_threshold_one_is_zero() -> None:
     assert str(archive_age(HOUR, 1.0)) == "0.0"
 
 
+@pytest.mark.slow
 @given(entries_of(ANY_INSTANT), st.randoms(use_true_random=False))
 def test_decisions_do_not_depend_on_the_order(entries: list[Entry], chance: random.Random) -> None:
     shuffled = chance.sample(entries, len(entries))
@@ -191,6 +193,7 @@ def test_decisions_do_not_depend_on_the_order(entries: list[Entry], chance: rand
     assert reweighted(shuffled, START) == reweighted(entries, START)
 
 
+@pytest.mark.slow
 @given(entries_of(ANY_INSTANT))
 def test_decay_of_what_is_left_archives_nothing(entries: list[Entry]) -> None:
     gone = {archive.id for archive in find_decayed(entries, START)}

@@ -149,6 +149,7 @@ each_method = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @each_method
 @settings(max_examples=amount(60, full=1_000))
 @given(entries=some_entries, chance=st.randoms(use_true_random=False))
@@ -162,6 +163,7 @@ def test_duplicates_do_not_depend_on_the_order_of_entries(
     assert found == find_duplicates(entries, method, embed=by_words)
 
 
+@pytest.mark.slow
 @each_method
 @settings(max_examples=amount(60, full=1_000))
 @given(entries=some_entries, similarity=similarities)
@@ -322,6 +324,7 @@ def test_pairs_found_outside_pass_the_same_checks() -> None:
     assert found == [Duplicate("e0", "e1", 0.95), Duplicate("e4", "e5", 1.0)]
 
 
+@pytest.mark.slow
 @given(some_entries, st.data())
 def test_pairs_in_any_order_and_direction_give_the_same_duplicates(
     entries: list[Entry], data: st.DataObject

@@ -33,6 +33,7 @@ def test_entry_at_the_limit_is_kept() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(some_entries, fractions, st.randoms(use_true_random=False))
 def test_exactly_the_entries_below_the_limit_are_archived_oldest_first(
     entries: list[Entry], below: float, chance: random.Random

@@ -31,6 +31,7 @@ def test_entry_expires_at_the_microsecond_of_its_time() -> None:
     assert find_expired(marks, START, purge_after_seconds=30 * DAY) == ["expired"]
 
 
+@pytest.mark.slow
 @given(some_marks, st.integers(0, 10**9), st.randoms(use_true_random=False))
 def test_exactly_the_marks_that_are_old_enough_expire_oldest_first(
     marks: list[ArchivedEntry], duration: int, chance: random.Random

@@ -107,6 +107,7 @@ def test_sessions_days_and_all_are_different_groups() -> None:
     assert sizes("none") == [6]
 
 
+@pytest.mark.slow
 @given(entries_with(st.just("text")), plans, st.integers(0, 11) | st.none())
 def test_groups_follow_their_limits_and_leave_the_newest_entries(
     entries: list[Entry], plan: dict[str, Any], keep_recent: int | None
@@ -137,6 +138,7 @@ def test_groups_follow_their_limits_and_leave_the_newest_entries(
         assert all((entry.at, entry.id) > newest for entry in rest)
 
 
+@pytest.mark.slow
 @given(
     entries_with(st.just("text")),
     plans,
@@ -203,6 +205,7 @@ def test_summary_keeps_within_its_tokens_and_says_what_the_entries_say_in_order(
     assert summarise(shuffled, max_tokens=max_tokens, count_tokens=count_tokens) == summary
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(150, full=3_000))
 @given(some_entries)
 def test_summary_has_no_two_sentences_that_are_duplicates(entries: list[Entry]) -> None:

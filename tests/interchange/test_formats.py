@@ -18,7 +18,7 @@ from slumberd.interchange.records import Defaults, GivenScope
 from tests.support.builders import START
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.unit, pytest.mark.sampled]
+pytestmark = [pytest.mark.unit, pytest.mark.sampled, pytest.mark.slow]
 
 FILE_FORMATS = {name: one for name, one in FORMATS.items() if isinstance(one, FileFormat)}
 DEFAULTS = Defaults(GivenScope(user="alice"), modified=START, user_at=1)

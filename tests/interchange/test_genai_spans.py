@@ -329,6 +329,7 @@ def test_span_with_the_latest_possible_time_is_read() -> None:
     assert read(messages([TEA], [ANSWER]), start=last, end=last).episodes[0].timestamp.year == 2554
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(150, full=3_000))
 @given(traced_conversations(), st.data())

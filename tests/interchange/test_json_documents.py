@@ -43,6 +43,7 @@ def decoded(items: list[Item]) -> list[tuple[str, Any]]:
     return [(item.key, json.loads(item.text)) for item in items]
 
 
+@pytest.mark.slow
 @given(records=RECORDS, indent=st.sampled_from([None, 2]), after=st.sampled_from(["", "\n\n"]))
 def test_array_has_its_records(records: list[Any], indent: int | None, after: str) -> None:
     found = items_of((json.dumps(records, indent=indent) + after).encode())
@@ -51,6 +52,7 @@ def test_array_has_its_records(records: list[Any], indent: int | None, after: st
     assert [item.path for item in found] == [f"[{place}]" for place in range(len(records))]
 
 
+@pytest.mark.slow
 @given(records=RECORDS, relations=RECORDS, indent=st.sampled_from([None, 1]), other=VALUES)
 def test_object_has_the_records_of_its_arrays(
     records: list[Any], relations: list[Any], indent: int | None, other: Any
@@ -65,6 +67,7 @@ def test_object_has_the_records_of_its_arrays(
     ]
 
 
+@pytest.mark.slow
 @given(pages=st.lists(RECORDS, min_size=1, max_size=3))
 def test_pages_that_follow_each_other_are_read_as_one(pages: list[list[Any]]) -> None:
     content = "\n".join(json.dumps({"results": page}, indent=1) for page in pages)
@@ -74,6 +77,7 @@ def test_pages_that_follow_each_other_are_read_as_one(pages: list[list[Any]]) ->
     ]
 
 
+@pytest.mark.slow
 @given(records=RECORDS)
 def test_json_lines_have_a_record_each(records: list[Any]) -> None:
     found = items_of("\n".join(map(json.dumps, records)).encode())

@@ -124,6 +124,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(200, full=5_000))
 @given(_JSON)

@@ -65,6 +65,7 @@ def test_cost_is_that_of_the_tokens() -> None:
     assert budget.usage_of(2_000, 500) == ModelUsage(0, 2_000, 500, 600)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 async def test_episodes_wait_for_the_next_day_when_the_budget_is_spent(tmp_path: Path) -> None:
     rule = asking(turns_per_call=1)

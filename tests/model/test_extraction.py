@@ -48,6 +48,7 @@ def extracted(span: tuple[int, int] = (0, 1), object: Any = "tea", **parts: Any)
     })  # fmt: skip
 
 
+@pytest.mark.slow
 @given(TURNS)
 def test_previous_turn_is_the_last_earlier_one_of_another_speaker_in_the_session(
     turns: list[Turn],
@@ -55,6 +56,7 @@ def test_previous_turn_is_the_last_earlier_one_of_another_speaker_in_the_session
     assert previous_turns(turns) == [previous_by_search(turn, turns) for turn in turns]
 
 
+@pytest.mark.slow
 @given(TURNS, st.randoms())
 def test_order_of_the_turns_does_not_matter(turns: list[Turn], chance: random.Random) -> None:
     shuffled = turns.copy()

@@ -85,6 +85,7 @@ def test_the_context_has_the_specified_defaults() -> None:
     assert context().decay_tau_seconds == 86_400.0
 
 
+@pytest.mark.slow
 @given(contexts, instants, st.floats(), st.floats())
 def test_every_score_is_from_0_to_1(
     known: SalienceContext, now: datetime, relevance: float, importance: float
@@ -92,6 +93,7 @@ def test_every_score_is_from_0_to_1(
     assert 0 <= salience(known, at=now, relevance=relevance, importance=importance) <= 1
 
 
+@pytest.mark.slow
 @given(contexts, instants, st.timedeltas(timedelta(0), timedelta(days=4_000)))
 def test_earlier_access_never_increases_salience(
     known: SalienceContext, now: datetime, earlier: timedelta
@@ -104,6 +106,7 @@ def test_earlier_access_never_increases_salience(
     assert salience(older, at=now) <= salience(known, at=now)
 
 
+@pytest.mark.slow
 @given(contexts, st.integers(0, 10**6), st.integers(0, 10**6), fractions, fractions)
 def test_more_reads_and_matches_never_decrease_salience(
     known: SalienceContext, reads: int, matches: int, relevance: float, importance: float

@@ -86,6 +86,7 @@ def _word(node: ast.expr | None) -> str | None:
             return None
 
 
+@pytest.mark.slow
 @of_each(logged, attrgetter("name"))
 def test_every_logged_event_is_in_the_catalogue(event: LoggedEvent) -> None:
     kind = CATALOGUE[event.name]
@@ -115,6 +116,7 @@ def test_catalogue_is_sorted() -> None:
     assert [*CATALOGUE] == sorted(CATALOGUE)
 
 
+@pytest.mark.slow
 @of_each(lambda: CATALOGUE)
 def test_schema_of_every_event_is_a_json_schema(name: str) -> None:
     Draft202012Validator.check_schema(CATALOGUE[name].schema)

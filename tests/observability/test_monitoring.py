@@ -58,6 +58,7 @@ def fire(site: Installation, *ids: str, **fields: str) -> None:
     assert site.call("fire", "profile").returncode == 0
 
 
+@pytest.mark.slow
 def test_tampered_ledger_triggers_only_its_alert(site: Installation) -> None:
     fire(site, "e0", "e1")
     site.call("audit", "verify", "--log")
@@ -70,6 +71,7 @@ def test_tampered_ledger_triggers_only_its_alert(site: Installation) -> None:
     assert firing(read_log(site)) - before == {"SlumberdChainBroken"}
 
 
+@pytest.mark.slow
 def test_restored_backup_triggers_its_alert(site: Installation, tmp_path: Path) -> None:
     fire(site, "e0")
     shutil.copy(site.state / "facts.db", tmp_path / "backup.db")
@@ -151,6 +153,7 @@ async def test_lagging_rule_triggers_its_alert(tmp_path: Path) -> None:
         assert await context.run_for(30) == {"SlumberdLagging"}
 
 
+@pytest.mark.slow
 async def test_batch_awaiting_approval_triggers_its_alert(tmp_path: Path) -> None:
     limited = rule("tea", limits={"max_deletes": 0})
     async with heartbeat_run(tmp_path, limited) as context:

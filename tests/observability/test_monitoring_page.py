@@ -59,6 +59,7 @@ def commands() -> list[str]:
     return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
 
 
+@pytest.mark.slow
 @of_each(commands)
 def test_every_command_of_the_page_parses(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])

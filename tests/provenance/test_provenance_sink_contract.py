@@ -192,6 +192,7 @@ HOSTILE = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @on_every_sink
 @settings(max_examples=60, deadline=None)
 @given(triples=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))

@@ -102,6 +102,7 @@ async def test_next_daemon_continues_at_the_saved_position(tmp_path: Path) -> No
     assert seqs == promotions(tmp_path / "facts.db")
 
 
+@pytest.mark.slow
 async def test_daemon_that_stops_before_the_sink_answers_publishes_that_promotion_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +314,7 @@ def put_by_command(home: Home, *episodes: Any) -> None:
     home.call("import", file, check=False)
 
 
+@pytest.mark.slow
 def test_status_reports_how_far_the_sink_is_behind(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))

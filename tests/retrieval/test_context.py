@@ -120,6 +120,7 @@ class Words:
 TEXTS = st.text(alphabet='ab <>"\n\u6771\ud800', max_size=60)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(TEXTS, st.floats(0.01, 1), st.integers(0, 9)), max_size=15),
     st.integers(0, 400),

@@ -71,6 +71,7 @@ def test_without_the_extra_the_error_names_what_to_install(monkeypatch: pytest.M
     assert caught.value.extra == "vectors"
 
 
+@pytest.mark.slow
 def test_each_text_is_compared_with_the_texts_before_it() -> None:
     texts = [NEAR[0], FAR, NEAR[1], "", NEAR[0]]
     near = [*WordEmbedder().near(texts, first=1, least=0.9, most=4)]
@@ -78,6 +79,7 @@ def test_each_text_is_compared_with_the_texts_before_it() -> None:
     assert all(0.9 <= cosine <= 1 for found in near for _, cosine in found)
 
 
+@pytest.mark.slow
 def test_a_text_is_compared_with_at_most_the_given_number_of_texts_before_it() -> None:
     texts = [NEAR[0], *[f"{FAR} {number}" for number in range(400)], NEAR[1]]
     embedder = WordEmbedder()

@@ -300,6 +300,7 @@ def test_scores_are_those_of_the_formula(turns: list[IndexedTurn], question: lis
     assert found == sorted(found, key=lambda match: (-match.score, match.id))
 
 
+@pytest.mark.slow
 @given(TURNS, st.randoms(use_true_random=False))
 @settings(max_examples=100)
 def test_order_of_arrival_changes_no_result(
@@ -322,12 +323,14 @@ def frequent_and_rare() -> ScopeIndex:
     return index_of(*frequent, *(turn(f"z{number:03}", "zebra", "") for number in range(120)))
 
 
+@pytest.mark.slow
 def test_accepted_text_with_a_frequent_word_is_found(frequent_and_rare: ScopeIndex) -> None:
     found = frequent_and_rare.search("tea zebra", accept=lambda id: id == "t00007")
 
     assert ids(found) == ["t00007"]
 
 
+@pytest.mark.slow
 def test_as_many_texts_are_found_as_are_asked_for(frequent_and_rare: ScopeIndex) -> None:
     found = frequent_and_rare.search("tea zebra", limit=500)
 

@@ -104,6 +104,7 @@ def defined_cosines(some: list[IndexedTurn], query: str) -> dict[str, _Near]:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(range(len(SENTENCES))), max_size=12), st.randoms())
 @settings(max_examples=25, deadline=None)
 def test_history_of_changes_has_no_effect(dropped: list[int], shuffling: random.Random) -> None:

@@ -137,6 +137,7 @@ def matching_entries(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
     return draw(st.permutations(expected)), got
 
 
+@pytest.mark.slow
 @given(matching_entries())
 def test_subset_of_the_entries_matches_in_any_order(
     both: tuple[list[Entry], list[Entry]],
@@ -146,6 +147,7 @@ def test_subset_of_the_entries_matches_in_any_order(
     assert _agree(compare("deltas", expected, got))
 
 
+@pytest.mark.slow
 @given(matching_entries(), st.data())
 def test_missing_or_additional_entry_always_differs(
     both: tuple[list[Entry], list[Entry]], data: st.DataObject
@@ -158,6 +160,7 @@ def test_missing_or_additional_entry_always_differs(
     assert not _agree(compare("deltas", expected[:gone] + expected[gone + 1 :], got))
 
 
+@pytest.mark.slow
 @given(st.lists(entries, min_size=1, max_size=8), st.data())
 def test_one_altered_value_always_differs(got: list[Entry], data: st.DataObject) -> None:
     number = data.draw(st.integers(0, len(got) - 1))

@@ -193,6 +193,7 @@ def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
     assert _passes(file, whole, episodes=episodes, rules="[asleep]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -235,6 +236,7 @@ def test_expectation_names_each_triple_of_an_episode_by_its_id(rules: Path) -> N
     assert _passes(rules / "tea.test.yaml", expect, episodes=f"[{{id: e1, triples: {triples}}}]")
 
 
+@pytest.mark.slow
 def test_omitted_keys_are_not_compared(rules: Path) -> None:
     assert _passes(rules / "tea.test.yaml", "{filtered: []}")
     assert not _passes(rules / "tea.test.yaml", "{facts: []}")

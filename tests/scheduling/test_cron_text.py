@@ -152,6 +152,7 @@ def _days(first: date, last: date) -> list[date]:
     return [first + n * DAY for n in range((last - first).days + 1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     zone=st.sampled_from(ZONES),

@@ -114,6 +114,7 @@ def _field(least: int, most: int) -> st.SearchStrategy[str]:
 EXPRESSIONS = st.tuples(_field(0, 59), _field(0, 23), _field(1, 28), _field(1, 12), _field(0, 7))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(EXPRESSIONS.map(" ".join))
 def test_words_distinguish_or_from_and_between_days_and_weekdays(expression: str) -> None:

@@ -153,6 +153,7 @@ def test_configuration_with_a_database_for_a_channel_is_refused(tmp_path: Path) 
     assert "facts.channels: unknown key 'channels'" in checked.stdout
 
 
+@pytest.mark.slow
 def test_audit_accepts_no_channel(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(put("e1"))

@@ -103,6 +103,7 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
     assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_erasure_removes_an_unselected_episode_from_the_watermarks(tmp_path: Path) -> None:
     picky = rule("picky", when_filter="source_node = 'chat'")
     async with open_stores(tmp_path) as home:
@@ -170,6 +171,7 @@ async def test_erasure_changes_nothing_of_other_users(provider: Provider) -> Non
         assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
 
 
+@pytest.mark.slow
 async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(canary("1"))
@@ -189,6 +191,7 @@ async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(provider:
         assert list(await home.objects()) == [f"{CANARY}-new"]
 
 
+@pytest.mark.slow
 async def test_store_refuses_every_erased_episode_that_no_rule_has_evaluated(
     provider: Provider,
 ) -> None:
@@ -203,6 +206,7 @@ async def test_store_refuses_every_erased_episode_that_no_rule_has_evaluated(
         await home.put(canary("new", timestamp=at(91)))
 
 
+@pytest.mark.slow
 async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
@@ -224,6 +228,7 @@ async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
     provider: Provider,
 ) -> None:
@@ -247,6 +252,7 @@ async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_erasure_of_a_session_removes_the_retraction_of_its_fact(tmp_path: Path) -> None:
     said = {"user": "alice", "agent": "rag", "content": CANARY, "source_node": "chat"}
     async with open_stores(tmp_path) as home:
@@ -274,6 +280,7 @@ async def test_second_erasure_of_a_user_finds_nothing_of_the_first(provider: Pro
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_erasure_removes_facts_of_other_programs(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OTHER)
@@ -296,6 +303,7 @@ async def test_erasure_removes_facts_of_other_programs(tmp_path: Path) -> None:
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await leave_traces(home)
@@ -307,6 +315,7 @@ async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> N
         assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(
@@ -321,6 +330,7 @@ async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(provider: Prov
         assert [episode.id for episode in await home.memory.recent("alice", limit=9)] == ["b"]
 
 
+@pytest.mark.slow
 async def test_rule_reads_only_new_episodes_after_an_erasure(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(OTHER, canary("1"))

@@ -18,7 +18,7 @@ from slumberd.operations.forms import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ME = Caller.of_user(1, 1)
 VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")

@@ -257,6 +257,7 @@ def scheduler_of(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Schedu
     return scheduler
 
 
+@pytest.mark.slow
 async def test_each_further_due_rule_takes_the_same_steps(
     tmp_path: Path,
 ) -> None:

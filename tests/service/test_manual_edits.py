@@ -204,6 +204,7 @@ async def check_removed_fact_stays_out(
         assert (replay.differing, replay.first) == (0, None)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(BEGINNINGS)), STEPS)
@@ -472,6 +473,7 @@ def test_retracted_fact_stays_retracted_after_later_commands(home: Home, through
     assert home.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_unpin_reports_ids_that_are_not_current_and_writes_no_row_for_them(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"), triple("e2", "alice", "drinks", "milk"))
     home.call("fire", "all")
@@ -487,6 +489,7 @@ def test_unpin_reports_ids_that_are_not_current_and_writes_no_row_for_them(home:
     assert len(ledger(home)) == 2
 
 
+@pytest.mark.slow
 def test_unpin_of_an_unknown_id_changes_nothing(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
     home.call("fire", "all")
@@ -498,6 +501,7 @@ def test_unpin_of_an_unknown_id_changes_nothing(home: Home) -> None:
     assert [fact["id"] for fact in home.facts()] == ["e1"]
 
 
+@pytest.mark.slow
 def test_dry_run_of_a_manual_edit_reports_its_deltas_and_writes_nothing(home: Home) -> None:
     put(home, triple("e1", "alice", "lives_in", "Porto"))
     home.call("fire", "all")
@@ -512,6 +516,7 @@ def test_dry_run_of_a_manual_edit_reports_its_deltas_and_writes_nothing(home: Ho
     assert ledger(home) == []
 
 
+@pytest.mark.slow
 def test_pin_accepts_an_id_a_channel_and_a_confidence(home: Home) -> None:
     plain = answer_of(home, *PIN, "--id", "mine", "--confidence", "0.5")
     noted = answer_of(home, *PIN, "--id", "mine", "--channel", "notes")

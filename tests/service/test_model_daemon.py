@@ -130,6 +130,7 @@ def test_command_asks_without_a_daemon(tmp_path: Path) -> None:
     assert '"ale"' in facts.stdout
 
 
+@pytest.mark.slow
 def test_command_says_why_the_model_gives_no_answer(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         server.otherwise = lambda _: Reply(404, b'{"error": {"message": "no model tiny"}}')
@@ -143,6 +144,7 @@ def test_command_says_why_the_model_gives_no_answer(tmp_path: Path) -> None:
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.slow
 def test_spent_budget_is_an_error_of_its_own(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server, budget={"calls": 0})

@@ -43,6 +43,7 @@ async def test_worker_asks_nothing_twice(tmp_path: Path) -> None:
         assert asked.freed == ["chat"]
 
 
+@pytest.mark.slow
 async def test_worker_frees_the_rule_after_each_window(tmp_path: Path) -> None:
     fired = asking(turns_per_call=50)
     async with asked_stores(tmp_path, fired) as asked:

@@ -143,6 +143,7 @@ def modes_at_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     os.umask(before)
 
 
+@pytest.mark.slow
 def test_database_exists_with_private_mode_before_sqlite_opens_it(
     site: Installation, tmp_path: Path, modes_at_open: dict[str, int]
 ) -> None:

@@ -206,6 +206,7 @@ async def test_certificate_names_author_and_reason(home: OpenStores) -> None:
     assert "reason" not in again
 
 
+@pytest.mark.slow
 async def test_erasure_removes_the_reason_of_an_edit_and_keeps_that_of_a_firing(
     home: OpenStores,
 ) -> None:

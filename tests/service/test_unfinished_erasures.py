@@ -41,6 +41,7 @@ async def begin(home: OpenStores, folder: Path) -> None:
         busy.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
     async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.1)) as home:
         await begin(home, tmp_path)
@@ -59,6 +60,7 @@ async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
         assert (await home.facts.verify())[2] is None
 
 
+@pytest.mark.slow
 async def test_repeated_forget_finishes_an_erasure(tmp_path: Path) -> None:
     async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.1)) as home:
         await begin(home, tmp_path)

@@ -232,6 +232,7 @@ async def test_put_does_not_replace_a_row_of_another_user_under_the_placeholder(
             await memory.put_many([episode("e1", user=own, session="default", agent="default")])
 
 
+@pytest.mark.slow
 async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
     tmp_path: Path,
 ) -> None:
@@ -256,6 +257,7 @@ async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
 
 
+@pytest.mark.slow
 async def test_row_of_an_erased_user_that_returns_under_the_placeholder_becomes_no_fact(
     tmp_path: Path,
 ) -> None:

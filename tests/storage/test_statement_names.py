@@ -150,6 +150,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(STORAGE))
 
 
+@pytest.mark.slow
 @of_each(neutral_modules, name_of)
 def test_module_of_a_neutral_package_contains_no_sql(path: Path) -> None:
     assert texts_of(path).sql() == set()
@@ -169,6 +170,7 @@ def test_every_statement_that_a_module_names_exists(path: Path) -> None:
     assert composed == set()
 
 
+@pytest.mark.slow
 @of_each(lambda: FILES)
 def test_every_statement_of_a_file_is_used(file: str) -> None:
     unused = [name for name in statements(file) if not is_used(file, name)]

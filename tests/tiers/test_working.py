@@ -64,6 +64,7 @@ async def test_context_has_facts_then_recalled_entries_then_the_latest_turns(
     assert found[0].role == "system"
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck), max_examples=40)
 @given(
     st.lists(st.integers(1, 400), max_size=12),

@@ -762,6 +762,7 @@ def check_who_counts(explanation: Explanation) -> None:
         assert sorted({*promoters} - {"@manual"}) == own
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(EVERYTHING)

@@ -79,6 +79,7 @@ async def check_histories(story: Story) -> None:
         assert not found.cut
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)

@@ -213,6 +213,7 @@ def test_firing_removed_from_its_table_is_found_at_its_row(
         assert seq_of(broken) == firing["n"]
 
 
+@pytest.mark.slow
 def test_a_firing_inserted_beside_the_ledger_is_found_by_its_row(
     path: Path, rows: list[dict[str, Any]], firings: list[dict[str, Any]]
 ) -> None:
@@ -263,6 +264,7 @@ def test_other_names_beside_the_ledger_are_found(path: Path, sql: str) -> None:
     assert "slumberd_references" in broken.problem
 
 
+@pytest.mark.slow
 def test_removed_row_is_found_at_the_next_row(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows[:-1]:
         remove = f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}"
@@ -323,6 +325,7 @@ def test_a_row_before_the_first_is_found(path: Path, seq: int) -> None:
     assert seq_of(found(path, lambda copy: move(copy, 2, seq))) == seq
 
 
+@pytest.mark.slow
 def test_renumbered_rows_are_found_at_the_first(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
 
@@ -332,6 +335,7 @@ def test_renumbered_rows_are_found_at_the_first(path: Path, rows: list[dict[str,
         assert seq_of(found(path, tamper)) == row["seq"] + 1
 
 
+@pytest.mark.slow
 def test_a_ledger_cut_anywhere_is_found_at_its_end(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
 
@@ -342,6 +346,7 @@ def test_a_ledger_cut_anywhere_is_found_at_its_end(path: Path, rows: list[dict[s
         assert seq_of(found(path, cut)) == row["seq"] - 1
 
 
+@pytest.mark.slow
 def test_a_row_that_is_erased_without_an_erasure_is_found(
     path: Path, rows: list[dict[str, Any]]
 ) -> None:

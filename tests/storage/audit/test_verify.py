@@ -211,6 +211,7 @@ def write_changed(path: Path, folder: Path, sql: str) -> Path:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

@@ -210,6 +210,7 @@ def named(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
     return [pytest.param(*case, id=name) for name, case in cases.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when_filter", FILTERS)
 @pytest.mark.parametrize(("columns", "reason", "text"), named(QUARANTINED))
 async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_as_without_it(

@@ -156,6 +156,7 @@ def home_with(folder: Path, naive: str) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_quarantined_rows_are_read_once_the_setting_allows_them(tmp_path: Path) -> None:
     home = home_with(tmp_path, "refuse")
     home.call("fire", "--all")

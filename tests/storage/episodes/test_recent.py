@@ -159,6 +159,7 @@ SPOKEN = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     spoken=st.lists(SPOKEN, max_size=25),

@@ -91,6 +91,7 @@ def test_a_row_is_encoded_as_stargraph_encodes_it() -> None:
     )
 
 
+@pytest.mark.slow
 @given(content=TEXT, metadata=st.dictionaries(TEXT, JSON, max_size=4), timestamp=INSTANTS)
 def test_every_episode_that_can_be_written_is_read_back_equal(
     content: str, metadata: dict[str, Any], timestamp: datetime

@@ -221,6 +221,7 @@ def ids_of(facts: list[Fact]) -> list[str]:
     return [fact.id for fact in facts]
 
 
+@pytest.mark.slow
 @given(FACTS, PATTERNS)
 def test_search_returns_what_the_oracle_returns_in_the_same_order(
     facts: list[tuple[Any, ...]], pattern: FactPattern
@@ -231,6 +232,7 @@ def test_search_returns_what_the_oracle_returns_in_the_same_order(
     assert found == Oracle(pattern).of(facts)[: pattern.limit]
 
 
+@pytest.mark.slow
 @given(FACTS, FEW, OBJECT_FORMS, st.booleans(), st.data())
 def test_each_slot_alone_finds_what_a_full_scan_finds(
     facts: list[tuple[Any, ...]], slot: str, form: Any, descending: bool, data: st.DataObject
@@ -248,6 +250,7 @@ def test_each_slot_alone_finds_what_a_full_scan_finds(
     assert found == Oracle(pattern).of(facts)
 
 
+@pytest.mark.slow
 @given(
     FACTS,
     st.dictionaries(
@@ -268,6 +271,7 @@ def test_five_slots_find_the_same_through_an_index(
     assert is_specified(pattern) == (slots.keys() == pattern.model_fields_set)
 
 
+@pytest.mark.slow
 @given(FACTS, PATTERNS, st.lists(st.tuples(rows(), st.booleans()), max_size=6))
 def test_pages_contain_every_unchanged_fact_exactly_once(
     facts: list[tuple[Any, ...]], pattern: FactPattern, changes: list[tuple[Any, bool]]

@@ -116,6 +116,7 @@ def test_said_at_of_a_declared_fact_is_its_timestamp_or_its_pinned_at(
     assert "said_at" not in fact.model_dump()
 
 
+@pytest.mark.slow
 def test_said_at_of_a_correction_is_the_instant_of_the_edit(home: Home) -> None:
     who = ("--user", "alice", "--agent", "rag", "--subject", "ada", "--predicate", "likes")
     home.call("pin", *who, "--object", "rum", "--id", "p1", "--reason", "she corrected it")
@@ -146,6 +147,7 @@ def test_pages_in_said_at_order_lose_and_repeat_no_fact(home: Home) -> None:
     assert second.stderr == ""
 
 
+@pytest.mark.slow
 def test_facts_and_why_show_said_at(home: Home) -> None:
     heading, *rows = home.call("facts").stdout.splitlines()
     why = home.call("why", "e2").stdout

@@ -768,6 +768,7 @@ def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) 
     assert home.call("why", "e1").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_command_records_what_was_changed_while_no_daemon_ran(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
     home.call("fire", "all")

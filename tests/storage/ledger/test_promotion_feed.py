@@ -90,6 +90,7 @@ async def check_against_what_stood(story: Story) -> None:
         before = shown
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
@@ -119,6 +120,7 @@ async def check_current_facts(story: Story) -> None:
         assert promotion._asdict() | as_shown(shown[fact_id]) == promotion._asdict()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)

@@ -78,6 +78,7 @@ def check_fact(fact: dict[str, Any], claim: OracleClaim, older: list[str]) -> No
     assert [entry["replaces"] for entry in fact["lineage"][len(own) :]] == older
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
@@ -96,6 +97,7 @@ def test_believed_at_a_firing_returns_the_facts_of_a_database_after_it(
     play(steps, check_snapshots, new_databases)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @QUIET
 @given(ACTS)

@@ -65,6 +65,7 @@ async def everything_of(story: Story) -> list[tuple[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @QUIET
 @given(EVERYTHING)
 @example(

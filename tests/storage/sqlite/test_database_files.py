@@ -165,10 +165,12 @@ def replaced_with_its_log_left(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_store_leaves_no_log_beside_the_file_that_replaces_its_own(tmp_path: Path) -> None:
     assert replaced_with_its_log_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_log_left_beside_another_file_damages_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

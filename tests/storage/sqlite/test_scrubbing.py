@@ -356,6 +356,7 @@ def _all_rows(path: Path) -> list[list[tuple[object, ...]]]:
         return [host.execute(f"SELECT * FROM {name}").fetchall() for name in ("plain", "keyed")]
 
 
+@pytest.mark.slow
 def test_scrub_reports_a_log_that_a_reader_keeps(tmp_path: Path) -> None:
     path = created(tmp_path / "host.db")
     with opened(path) as host, opened(path) as reader:

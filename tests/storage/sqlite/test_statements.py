@@ -63,6 +63,7 @@ def creates(sql: str) -> bool:
     return re.search(r"^CREATE ", sql, re.MULTILINE) is not None
 
 
+@pytest.mark.slow
 @of_each(lambda: FILES)
 def test_statements_of_a_file_compile(file: str, databases: list[Path]) -> None:
     problems = {

@@ -72,6 +72,7 @@ DRY = [
 """The commands with ``--dry-run``."""
 
 
+@pytest.mark.slow
 def test_every_command_with_a_dry_run_is_listed() -> None:
     having = [word for word in WRITING if "--dry-run" in called(*word.split(), "--help").stdout]
 
