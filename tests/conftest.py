@@ -101,6 +101,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if marks & LATER_MARKS[chosen_tier(config)] else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Make no cases of a test that is left out, unless the command names its file."""
+    if not name.startswith("test") or str(collector.path) in named_files(collector.config):
+        return None
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    return [] if marks & LATER_MARKS[chosen_tier(collector.config)] else None
+
+
 def named_files(config: pytest.Config) -> set[str]:
     """Return the files that the command names, so that pytest can say that it leaves them out."""
     return {str(config.invocation_params.dir / word.split("::")[0]) for word in config.args}
