@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.__main__ import main
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 @pytest.mark.slow

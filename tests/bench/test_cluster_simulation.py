@@ -13,7 +13,7 @@ import pytest
 
 from tests.bench.cluster_simulation import Cluster, Simulation, Station, main, percentile
 
-pytestmark = [pytest.mark.unit, pytest.mark.slow]
+pytestmark = [pytest.mark.unit, pytest.mark.nightly]
 
 CUSTOMERS = 100_000
 QUICK = Cluster(

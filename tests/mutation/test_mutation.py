@@ -376,7 +376,7 @@ def test_fault_is_in_the_copy_while_the_block_runs(root: Path, tmp_path: Path) -
     assert digest_of_source(root) == before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path: Path) -> None:
     record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0)
     recorded, package = load(tmp_path / "lines", root), Package.read(root)
@@ -397,7 +397,7 @@ def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path
     assert found.diff == "-    return age >= ADULT\n+    return age > ADULT"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recording_goes_on_after_a_kill_and_adds_a_tier(root: Path, tmp_path: Path) -> None:
     (root / "conftest.py").write_text(
         "def pytest_addoption(parser):\n    parser.addoption('--all', action='store_true')\n\n\n"
@@ -431,7 +431,7 @@ def test_recording_goes_on_after_a_kill_and_adds_a_tier(root: Path, tmp_path: Pa
     assert [len(one.tests_of(line, f"{SOURCE}/adult.py", "")) for one in (before, again)] == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fault_that_never_ends_is_caught_and_leaves_no_process(root: Path, tmp_path: Path) -> None:
     endless = fault(root, "return age >= ADULT", "while True: pass")
     copy = TreeCopy(root, tmp_path / "copy")
@@ -444,7 +444,7 @@ def test_fault_that_never_ends_is_caught_and_leaves_no_process(root: Path, tmp_p
     assert (trial.outcome, trial.by, trial.why) == ("caught", test.id, "time limit")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fault_survives_when_none_of_its_tests_exists_any_more(root: Path, tmp_path: Path) -> None:
     copy = TreeCopy(root, tmp_path / "copy")
     test = RecordedTest("tests/test_adult.py::test_adult[18]", 0.1)

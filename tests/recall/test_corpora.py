@@ -35,6 +35,7 @@ async def test_search_finds_the_evidence_of_locomo() -> None:
 
 
 @needs(FOLDER / "gatemem")
+@pytest.mark.nightly
 async def test_contexts_hold_what_the_rights_of_gatemem_allow_and_no_more() -> None:
     figures = await prompts.measure(read_stories(FOLDER / "gatemem"), load_mappings(), ENGINES)
 

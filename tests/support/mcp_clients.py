@@ -54,10 +54,10 @@ class Ways:
 
 WAYS = [
     Ways("http", "auto"),
-    pytest.param(Ways("http", "legacy"), marks=pytest.mark.slow),
-    # Each client over stdio starts a process.
+    # Each client over stdio starts a process. The two eras differ in how a client begins only.
     pytest.param(Ways("stdio", "auto"), marks=pytest.mark.slow),
-    pytest.param(Ways("stdio", "legacy"), marks=pytest.mark.slow),
+    pytest.param(Ways("http", "legacy"), marks=pytest.mark.nightly),
+    pytest.param(Ways("stdio", "legacy"), marks=pytest.mark.nightly),
 ]
 
 Open = Callable[[str], "AbstractAsyncContextManager[mcp.Client]"]
