@@ -80,6 +80,7 @@ async def consolidate(
         }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("every", "batch"),

@@ -18,7 +18,7 @@ from tests.support.builders import START, at, episode, triple
 from tests.support.daemons import Daemon, Home
 from tests.support.stargraph import Stargraph, stargraph_or_skip
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
 EPISODES = 100
 USERS = ("alice", "bob")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.stargraph import NoStargraphError, run_mixed, run_their_tests
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/coming-from-stargraph.md"
 

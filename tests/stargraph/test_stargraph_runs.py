@@ -19,7 +19,7 @@ from tests.support.stargraph import Stargraph
 
 __all__ = ["theirs"]
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
 USERS = ("alice", "team/bob")
 RUNS = 12

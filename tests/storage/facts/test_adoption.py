@@ -20,7 +20,7 @@ from tests.support.builders import at, triple
 from tests.support.daemons import Daemon, Home
 from tests.support.stargraph import Stargraph, stargraph_or_skip
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
 KNOWN = ("bob", "carol", "dave")
 
