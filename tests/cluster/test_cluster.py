@@ -12,6 +12,7 @@ from tests.support.postgres_server import OwnServer
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("shards", "seconds"), [(1, 30), (4, 60)])
 def test_nothing_is_lost_or_done_twice(
     own_postgres: OwnServer, tmp_path: Path, shards: int, seconds: float

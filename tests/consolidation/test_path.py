@@ -140,7 +140,7 @@ async def test_loop_of_a_library_equals_the_daemon_on_random_histories(
         await check_loop_equals_daemon(folder, random_steps(seed), fired, batch=1 + seed % 3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.acceptance
 @needs_corpora
 @pytest.mark.parametrize("name", SETS)

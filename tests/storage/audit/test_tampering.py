@@ -637,7 +637,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_every_random_change_of_a_large_ledger_is_found(large: Path) -> None:
     chance = random.Random(11)
     rows = rows_of(large, "slumberd_ledger")
