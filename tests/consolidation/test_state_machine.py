@@ -16,7 +16,7 @@ from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
 from tests.support.sample_sizes import amount
 from tests.support.state_machine import Machine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
