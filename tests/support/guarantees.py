@@ -1,8 +1,7 @@
 """Say which tier of the tests proves which guarantee: ``python -m tests.support.guarantees``.
 
 The command writes the table of ``docs/project/guarantees.md``. It reads the guarantees and their
-files of tests from the other tables of the page, and asks pytest for the tier of each test. The
-shares of planted faults are those of the last measurement, ``tests/mutation/measured.json``.
+files of tests from the other tables of the page, and asks pytest for the tier of each test.
 
 As a plugin of pytest, this module writes the tiers of all collected tests to the file ``OUTPUT``.
 """
@@ -21,7 +20,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/project/guarantees.md"
-MEASURED = ROOT / "tests/mutation/measured.json"
 OUTPUT = "SLUMBERD_TEST_TIERS"
 """The variable with the file for the plugin."""
 
@@ -87,9 +85,6 @@ def current(page: str, tiers: dict[str, set[str]]) -> str:
         f"| {guarantee} | {' | '.join('yes' if tier in its else '' for tier in TIERS)} |"
         for guarantee, its in found.items()
     ]
-    measured = json.loads(MEASURED.read_text("utf-8"))
-    shares = [f"{measured[tier]} of {measured['faults']}" for tier in ("default", "all")]
-    lines.append(f"| Planted faults that the tests catch | {' | '.join(shares)} | |")
     head = ["| guarantee | by default | `--all` adds tests | `--nightly` adds tests |"]
     table = "\n".join([*head, "|---|---|---|---|", *lines])
     return _TABLE.sub(lambda part: f"{part[1]}\n{table}\n\n{part[2]}", page)
