@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
+from slumberd.config.settings import PostgresSettings
 from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import PAGES
 from slumberd.storage.postgres.shards import shard_of
@@ -277,7 +278,7 @@ def test_health_page_shows_the_database(store: Store, operator: Person) -> None:
     assert re.search(row, hosts)
     leases = re.findall(rf"(\d) \S+/{status['pid']}/\w+ ([\d.]+) s left", shards)
     assert [int(shard) for shard, _ in leases] == [*range(store.shards)]
-    assert all(0 < float(left) <= 3 for _, left in leases)
+    assert all(0 < float(left) <= PostgresSettings().lease for _, left in leases)
 
 
 @pytest.mark.parametrize("store", ["files"], indirect=True)
