@@ -42,7 +42,7 @@ def say(message: str) -> None:
 
 
 def print_to_people(text: str, *, end: str = "\n") -> None:
-    """Write a text to standard error; a text that nobody can take changes no exit code."""
+    """Write a text to standard error; if that fails, the exit code stays the same."""
     with suppress(OSError):
         print(text, end=end, file=sys.stderr)
 
