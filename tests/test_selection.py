@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tier_of
+from tests.support.selection import tier_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
@@ -75,7 +75,7 @@ def test_option_chooses_the_tests_and_their_samples(
     root = Path(__file__).parents[1]
     file = tmp_path / "test_marked.py"
     file.write_text(MARKED)
-    plugins = ("-p", "tests.conftest", "-c", str(root / "pyproject.toml"), "--noconftest")
+    plugins = ("-p", "tests.support.selection", "-c", str(root / "pyproject.toml"), "--noconftest")
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *options, str(file)],

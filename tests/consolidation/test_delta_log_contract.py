@@ -103,68 +103,68 @@ def _now() -> datetime:
 
 
 @pytest.fixture(params=[FakeProvider, StreamProvider], ids=["fake", "stream"])
-def provider(request: pytest.FixtureRequest) -> Provider:
-    provider: Provider = request.param()
-    return provider
+def streams(request: pytest.FixtureRequest) -> Provider:
+    streams: Provider = request.param()
+    return streams
 
 
 @pytest.fixture
-def log(provider: Provider) -> DeltaLog:
-    logs: Logs = provider.logs
+def log(streams: Provider) -> DeltaLog:
+    logs: Logs = streams.logs
     return logs.keyed(b"")
 
 
-def test_each_row_of_a_claim_has_a_line_in_order(provider: Provider, log: DeltaLog) -> None:
+def test_each_row_of_a_claim_has_a_line_in_order(streams: Provider, log: DeltaLog) -> None:
     log.applied([OWN_ROW, ADDED, KNOWN])
     log.applied([KNOWN._replace(seq=4)])
 
-    assert provider.applied() == [2, 3, 4]
+    assert streams.applied() == [2, 3, 4]
 
 
-def test_row_of_a_firing_alone_has_no_line(provider: Provider, log: DeltaLog) -> None:
+def test_row_of_a_firing_alone_has_no_line(streams: Provider, log: DeltaLog) -> None:
     log.applied([OWN_ROW])
 
-    assert provider.applied() == []
+    assert streams.applied() == []
 
 
-def test_each_batch_has_a_line(provider: Provider, log: DeltaLog) -> None:
+def test_each_batch_has_a_line(streams: Provider, log: DeltaLog) -> None:
     outcome = Outcome(Firing("all", "", "every", START), "all@1", {"facts": Counts()}, [], 0.0)
 
     log.completed(outcome)
 
-    assert provider.completed() == ["all@1"]
+    assert streams.completed() == ["all@1"]
 
 
 def test_each_firing_has_a_line_with_the_sum_of_its_batches(
-    provider: Provider, log: DeltaLog
+    streams: Provider, log: DeltaLog
 ) -> None:
     channels = {"facts": Counts(read=3, added=3)}
 
     log.finished(Report("all", channels, "run1", ["all@1", "all@3"], purged=["e9"]))
 
-    assert provider.finished() == [("all", 2, 3, 1)]
+    assert streams.finished() == [("all", 2, 3, 1)]
 
 
-def test_each_misspelled_key_has_a_line(provider: Provider, log: DeltaLog) -> None:
+def test_each_misspelled_key_has_a_line(streams: Provider, log: DeltaLog) -> None:
     log.misspelled([Misspelling("subjct", "subject", "e1"), Misspelling("objct", "object", "e2")])
 
-    assert provider.misspelled() == ["subjct", "objct"]
+    assert streams.misspelled() == ["subjct", "objct"]
 
 
-def test_each_checkpoint_has_a_line(provider: Provider, log: DeltaLog) -> None:
+def test_each_checkpoint_has_a_line(streams: Provider, log: DeltaLog) -> None:
     log.checkpointed(Checkpoint(7, b"\1" * 32))
 
-    assert provider.heads() == [(7, b"\1" * 32)]
+    assert streams.heads() == [(7, b"\1" * 32)]
 
 
-def test_logs_of_two_keys_write_to_the_same_stream(provider: Provider) -> None:
-    provider.logs.keyed(b"a" * 32).applied([ADDED])
-    provider.logs.keyed(b"b" * 32).applied([KNOWN])
+def test_logs_of_two_keys_write_to_the_same_stream(streams: Provider) -> None:
+    streams.logs.keyed(b"a" * 32).applied([ADDED])
+    streams.logs.keyed(b"b" * 32).applied([KNOWN])
 
-    assert provider.applied() == [2, 3]
+    assert streams.applied() == [2, 3]
 
 
-def test_line_that_is_written_is_not_dropped(provider: Provider, log: DeltaLog) -> None:
+def test_line_that_is_written_is_not_dropped(streams: Provider, log: DeltaLog) -> None:
     log.applied([ADDED])
 
-    assert provider.logs.dropped == 0
+    assert streams.logs.dropped == 0

@@ -23,7 +23,8 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.watermarks import WatermarkTable
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
-from tests.support.providers import ENGINES, maker_of
+from tests.support.providers import maker_of
+from tests.support.selection import ENGINES
 
 pytestmark = pytest.mark.integration
 

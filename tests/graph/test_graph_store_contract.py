@@ -61,7 +61,7 @@ async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture(params=["file", "memory", "fake"])
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[GraphStore]:
+async def any_graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[GraphStore]:
     store: GraphStore
     if request.param == "fake":
         store = FakeGraphStore(answers=RECORDED)
@@ -78,42 +78,42 @@ async def column(store: GraphStore, cypher: str, params: dict[str, Any] | None =
     return [value for row in found.rows for value in row.values()]
 
 
-async def test_every_provider_is_a_graph_store(provider: GraphStore) -> None:
-    assert isinstance(provider, GraphStore)
+async def test_every_provider_is_a_graph_store(any_graph: GraphStore) -> None:
+    assert isinstance(any_graph, GraphStore)
 
 
-async def test_query_returns_its_columns_and_its_rows_in_order(provider: GraphStore) -> None:
-    found = await provider.query(ORDERED)
+async def test_query_returns_its_columns_and_its_rows_in_order(any_graph: GraphStore) -> None:
+    found = await any_graph.query(ORDERED)
 
     assert found == RECORDED[ORDERED]
     assert [tuple(row) for row in found.rows] == [COLUMNS] * len(TRIPLES)
 
 
-async def test_query_that_finds_nothing_returns_its_columns(provider: GraphStore) -> None:
-    found = await provider.query(NOTHING)
+async def test_query_that_finds_nothing_returns_its_columns(any_graph: GraphStore) -> None:
+    found = await any_graph.query(NOTHING)
 
     assert found == RECORDED[NOTHING]
 
 
-async def test_second_bootstrap_changes_nothing(provider: GraphStore) -> None:
-    await provider.bootstrap()
+async def test_second_bootstrap_changes_nothing(any_graph: GraphStore) -> None:
+    await any_graph.bootstrap()
 
-    assert (await provider.query(ORDERED)).rows == RECORDED[ORDERED].rows
+    assert (await any_graph.query(ORDERED)).rows == RECORDED[ORDERED].rows
 
 
-async def test_query_of_an_unknown_label_raises_a_graph_store_error(provider: GraphStore) -> None:
+async def test_query_of_an_unknown_label_raises_a_graph_store_error(any_graph: GraphStore) -> None:
     with pytest.raises(GraphStoreError):
-        await provider.query("MATCH (n:Absent) RETURN n.name AS name")
+        await any_graph.query("MATCH (n:Absent) RETURN n.name AS name")
 
 
-async def test_healthy_store_has_no_warnings(provider: GraphStore) -> None:
-    health = await provider.health()
+async def test_healthy_store_has_no_warnings(any_graph: GraphStore) -> None:
+    health = await any_graph.health()
 
     assert (health.ok, health.warnings) == (True, [])
 
 
-async def test_concurrent_queries_do_not_disturb_each_other(provider: GraphStore) -> None:
-    found = await asyncio.gather(*(provider.query(ORDERED) for _ in range(10)))
+async def test_concurrent_queries_do_not_disturb_each_other(any_graph: GraphStore) -> None:
+    found = await asyncio.gather(*(any_graph.query(ORDERED) for _ in range(10)))
 
     assert [len(answer.rows) for answer in found] == [5] * 10
 
@@ -266,15 +266,15 @@ async def test_invalid_triple_is_refused(graph: LadybugGraphStore, bad: dict[str
     ],
 )
 async def test_query_that_writes_is_refused_and_changes_nothing(
-    provider: GraphStore, tmp_path: Path, query: str
+    any_graph: GraphStore, tmp_path: Path, query: str
 ) -> None:
     out = tmp_path / "out.csv"
 
     with pytest.raises(UnportableCypherError):
-        await provider.query(query.replace("{out}", str(out)))
+        await any_graph.query(query.replace("{out}", str(out)))
 
     assert not out.exists()
-    found = await provider.query(ORDERED)
+    found = await any_graph.query(ORDERED)
     assert [tuple(row.values()) for row in found.rows] == list(TRIPLES)
 
 

@@ -14,7 +14,8 @@ from slumberd.storage.facts.store import EngineFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions
-from tests.support.providers import ENGINES, maker_of
+from tests.support.providers import maker_of
+from tests.support.selection import ENGINES
 
 pytestmark = pytest.mark.integration
 

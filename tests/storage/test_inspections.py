@@ -19,7 +19,7 @@ from slumberd.storage.postgres.inspection import PostgresFactInspection
 from tests.support.builders import START, at, triple
 from tests.support.fakes import FakeLogs
 from tests.support.postgres_server import PostgresServer
-from tests.support.providers import ENGINES
+from tests.support.selection import ENGINES
 from tests.support.trial_installation import rule, rules
 
 pytestmark = pytest.mark.integration

@@ -34,7 +34,7 @@ _PROGRAMS = re.compile(r"python -m tests\.(soak|fuzz|mutation)")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Write the tiers of the collected tests, by file."""
-    from tests.conftest import tier_of  # the plugin is loaded before the conftest
+    from tests.support.selection import tier_of  # pytest loads this plugin first
 
     found: dict[str, set[str]] = {}
     for item in items:

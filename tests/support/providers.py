@@ -211,9 +211,6 @@ class PostgresProvider:
         return PostgresFactEngine(self._address, self._shard, key=key)
 
 
-ENGINES = ("sqlite", "postgres")
-"""The names of the engines."""
-
 ON_FILES = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
 """Marks a test that reads or writes a file of its stores."""
 
@@ -226,7 +223,7 @@ def maker_of(engine: str, request: pytest.FixtureRequest) -> NewStores:
     """Return what makes new and empty stores of an engine.
 
     Args:
-        engine: One of `ENGINES`.
+        engine: One of `tests.support.selection.ENGINES`.
         request: Of the test.
     """
     if engine == "sqlite":
@@ -249,7 +246,7 @@ def _new_database(server: PostgresServer) -> Iterator[Provider]:
         yield PostgresProvider(server.address_of(name))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture
 def new_stores(request: pytest.FixtureRequest) -> NewStores:
     """Provide what makes new and empty stores, of each engine in turn."""
     return maker_of(request.param, request)
@@ -261,7 +258,7 @@ def new_databases(postgres: PostgresServer) -> NewStores:
     return partial(_new_database, postgres)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provider]:
     """Provide new and empty stores of each engine in turn."""
     if request.param == "sqlite":
@@ -272,7 +269,7 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provide
         yield found
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture
 def missing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provider]:
     """Provide stores of each engine in turn that do not exist."""
     if request.param == "sqlite":

@@ -16,7 +16,8 @@ from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
-from tests.support.providers import ENGINES, maker_of
+from tests.support.providers import maker_of
+from tests.support.selection import ENGINES
 
 pytestmark = pytest.mark.integration
 
