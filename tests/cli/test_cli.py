@@ -438,7 +438,9 @@ def test_daemon_fires_imported_episodes_answers_commands_and_stops_on_sigterm(
         fired = site.run("fire", "quiet")
         unknown = site.run("fire", "loud")
         daemon.send_signal(signal.SIGTERM)
-        _, err = daemon.communicate(timeout=PATIENCE_SECONDS)
+        daemon.wait(PATIENCE_SECONDS)
+        assert daemon.stderr is not None
+        err = daemon.stderr.read()
 
     assert (status["pid"], status["episodes"], status["facts"]) == (daemon.pid, 2, 1)
     assert second.returncode == 75

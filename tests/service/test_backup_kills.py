@@ -22,7 +22,8 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.broken_disks import evaluated_more_than_once
 from tests.support.builders import at, triple
-from tests.support.daemons import FORKS, Home
+from tests.support.daemons import Home
+from tests.support.forked_commands import FORKS
 from tests.support.installation import jsonl
 from tests.support.oracle import OracleClaim, claim_of, current_claims
 from tests.support.scripted_histories import FIRST, LATER, MEANWHILE, State

@@ -16,8 +16,9 @@ import pytest
 
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
-from tests.support.daemons import FORKS, Home
+from tests.support.daemons import Home
 from tests.support.failpoints import KILLED, begin, begin_reading
+from tests.support.forked_commands import FORKS
 from tests.support.planted_faults import (
     Plant,
     log_again_in_own_transaction,

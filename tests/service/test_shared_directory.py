@@ -17,7 +17,7 @@ from slumberd.cli import main
 from slumberd.cli.registry import ENTRIES
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
-from tests.support.daemons import FORKS
+from tests.support.forked_commands import FORKS
 from tests.support.installation import Installation
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import queue
 import signal
@@ -22,14 +21,10 @@ import orjson
 from slumberd.cli import main
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
+from tests.support.forked_commands import FORKS, Process, run_command, start_command
 from tests.support.waiting import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 Event = dict[str, Any]
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["__main__", "slumberd.service.daemon", "slumberd.cli.commands.run", "tests.support.failpoints"]
-)
 
 
 @dataclass
@@ -87,11 +82,7 @@ class Home:
 
     def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in a process of its own."""
-        ended = subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=PATIENCE_SECONDS
-        )
-        assert "Traceback" not in ended.stderr, ended.stderr
-        assert not problems_of_lines(ended.stderr.encode().splitlines())
+        ended = run_command(self.command(*words), os.environ)
         assert not check or ended.returncode == 0, ended.stderr
         return ended
 
@@ -123,8 +114,7 @@ class Home:
     @contextmanager
     def started(self, *, until: str = "daemon.ready", **environment: str) -> Iterator[Daemon]:
         """Run the daemon and wait for an event; kill it at the end of the block."""
-        env = {**os.environ, **environment}
-        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, env=env)
+        process = start_command(self.command("run"), {**os.environ, **environment})
         daemon = Daemon(process)
         try:
             daemon.wait_for(until)
@@ -138,7 +128,7 @@ class Home:
 class Daemon:
     """A daemon that runs, and what it has logged."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self.seen: list[Event] = []
         self._wrong: list[str] = []

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.forked_commands import words_of_program
 from tests.support.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -122,8 +123,8 @@ def environment(folder: Path) -> dict[str, str]:
     """Return variables with which `slumberd` and `python3` are ours, and nothing is configured."""
     home = folder.parent / f"{folder.name}-bin"
     home.mkdir(exist_ok=True)
-    for name, words in (("slumberd", "-m slumberd "), ("python3", "")):
-        (home / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
+    for name, words in (("slumberd", words_of_program()), ("python3", [sys.executable])):
+        (home / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (home / name).chmod(0o755)
     ours = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
     return {**ours, "HOME": str(folder), "PATH": f"{home}:{os.environ['PATH']}"}

@@ -13,8 +13,8 @@ from typing import Any
 
 from slumberd.cli.environment import RESERVED
 from slumberd.model.episode import Episode
-from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
+from tests.support.forked_commands import Process, run_command, start_command
 from tests.support.waiting import PATIENCE_SECONDS as PATIENCE_SECONDS
 from tests.support.waiting import wait_until as wait_until
 
@@ -52,17 +52,7 @@ class Installation:
         self, *arguments: str, stdin: bytes = b"", **environ: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in a process of its own; a traceback fails the test."""
-        done = subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            env=environment(environ),
-            timeout=PATIENCE_SECONDS,
-        )
-        err = done.stderr.decode()
-        assert "Traceback" not in err
-        assert not problems_of_lines(done.stderr.splitlines())
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), err)
+        return run_command(self.command(*arguments), environment(environ), stdin)
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in this process, which is ten times as quick."""
@@ -84,16 +74,17 @@ class Installation:
         assert self.call("import", str(file)).returncode == 0
 
     @contextmanager
-    def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
+    def daemon(self) -> Iterator[Process]:
         """Run the daemon while the block runs."""
-        command, env = self.command("run"), environment({})
-        with subprocess.Popen(command, stderr=subprocess.PIPE, env=env) as process:
-            try:
-                wait_until(lambda: self.lines("status")[0]["running"])
-                yield process
-            finally:
-                process.kill()
-                process.wait()
+        process = start_command(self.command("run"), environment({}))
+        try:
+            wait_until(lambda: self.lines("status")[0]["running"])
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from typing import Any
 
 from slumberd.model.episode import Episode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.daemons import FORKS, Home
+from tests.support.daemons import Home
 from tests.support.failpoints import KILLED, begin
+from tests.support.forked_commands import FORKS
 from tests.support.installation import jsonl
 from tests.support.planted_faults import Plant
 from tests.support.scripted_histories import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from slumberd.client.transports import ServedTransport
 from slumberd.operations.caller import Right
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from tests.support.forked_commands import words_of_program
 from tests.support.late_imports import LateModule
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -136,11 +136,10 @@ async def http_client(
 
 def stdio_client(state: Path, user: str, *options: str, mode: str = "auto") -> mcp.Client:
     """Return a client that starts ``slumberd mcp`` as an agent's host does."""
-    words = ["-m", "slumberd", "mcp", "--user", user, "--agent", "desk", *options]
+    program, *words = words_of_program()
+    words += ["mcp", "--user", user, "--agent", "desk", *options]
     config = state / "slumberd.yaml"
-    parameters = mcp.StdioServerParameters(
-        command=sys.executable, args=[*words, "--config", str(config)]
-    )
+    parameters = mcp.StdioServerParameters(command=program, args=[*words, "--config", str(config)])
     return mcp.Client(parameters, mode=mode)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.forked_commands import start_by_forks
 from tests.support.sample_sizes import use_samples_of
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
@@ -138,6 +139,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen[TIERS.index(tier) <= last].append(item)
     config.hook.pytest_deselected(items=chosen[False])
     items[:] = chosen[True]
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the tests that ``--all`` adds fork their daemons; other tests start them as users do."""
+    start_by_forks(by_forks=chosen_tier(item.config) == "all" and tier_of(item) == "all")
 
 
 def runs_on_a_database(item: pytest.Item) -> bool:
