@@ -121,7 +121,7 @@ def test_hostile_user_sees_and_changes_nothing(world: World, route: HttpRoute) -
 
     @given(fields=requests_of(route, world.known), id=st.sampled_from(ids))
     @settings(
-        max_examples=amount(8, full=100), deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=amount(3, full=100), deadline=None, suppress_health_check=list(HealthCheck)
     )
     def attack(fields: dict[str, Any], id: str) -> None:
         path = route.public_path.replace("{id}", id)

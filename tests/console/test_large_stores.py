@@ -63,7 +63,7 @@ def test_last_user_has_facts_of_the_last_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_full_size_has_so_many_facts_and_rows_and_verifies(tmp_path: Path) -> None:
     home = written(tmp_path, Size())
 

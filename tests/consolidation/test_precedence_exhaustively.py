@@ -99,7 +99,9 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
 
 
 @pytest.mark.parametrize("predicate", ["is", "likes"])
-@pytest.mark.parametrize(("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.nightly)]
+)
 async def test_every_history_ends_with_the_facts_of_the_oracle(
     provider: Provider, predicate: str, length: int, every: int
 ) -> None:

@@ -25,6 +25,7 @@ from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of, current_claims
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 
@@ -346,14 +347,16 @@ async def take_steps(steps: Sequence[Step], provider: Provider, folder: Path) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=amount(120, full=600), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(STEPS)
 def test_two_users_of_the_same_ids_equal_the_oracle(steps: list[Step]) -> None:
     play(steps)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(20, full=60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_two_users_of_the_same_ids_in_a_database_equal_the_oracle(
     new_databases: NewStores, steps: list[Step]

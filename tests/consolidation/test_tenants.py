@@ -263,7 +263,7 @@ def cleared_owner_cache() -> Iterator[None]:
     fact_ids.owner_of.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cleared_owner_cache")
 @pytest.mark.parametrize(
     "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_facts_of_any_owner]

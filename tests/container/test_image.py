@@ -173,7 +173,7 @@ def test_configuration_names_the_paths_of_the_image(tmp_path: Path) -> None:
     assert any("RUNTIME_DIRECTORY=/run/slumberd" in text for text in texts("ENV", 1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_commands_of_the_image_build_a_daemon_that_runs(tmp_path: Path) -> None:
     """Run the commands of the build in directories of its own, then the command of the image."""
     places = {"/opt/": f"{tmp_path}/opt/", "/src": f"{tmp_path}/src"}

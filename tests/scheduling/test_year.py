@@ -138,7 +138,7 @@ def test_every_instant_of_a_year_is_served_once(tmp_path: Path) -> None:
     home.call("audit", "verify")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("now", ["1969-12-31 23:59:58", "2100-02-28 23:59:58"])
 def test_daemon_with_a_wrong_clock_consolidates(tmp_path: Path, now: str) -> None:
     home = Home(tmp_path)

@@ -16,7 +16,7 @@ from tests.systemd.box import bootable as bootable
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.usefixtures("bootable"),
 ]
 
