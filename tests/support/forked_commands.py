@@ -47,15 +47,15 @@ FORKS.set_forkserver_preload(
 """Makes the forks, with these modules in memory."""
 
 
+_PATH = tuple(sys.path)
+"""Where modules are imported from. A test may change the path of this process."""
+
 _ERRORS = 2
 
 _SIZE_BYTES = 4
 
 _PROGRAM = 3
 """How many words name the program."""
-
-_OF_THE_START = frozenset({"LD_PRELOAD", "PYTHONPATH"})
-"""Variables that change how a process starts."""
 
 
 class _Run:
@@ -176,17 +176,24 @@ def _may_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return (
         _Run.by_forks
         and command[:_PROGRAM] == [sys.executable, "-m", "slumberd"]
-        and all(environment.get(name) == os.environ.get(name) for name in _OF_THE_START)
+        and "LD_PRELOAD" not in environment
     )
 
 
 def _run_forked(
     words: Sequence[str], environment: Mapping[str, str], stdin: bytes
 ) -> subprocess.CompletedProcess[bytes]:
-    with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
-        given.write(stdin)
-        given.seek(0)
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, "rb") as given,
+        os.fdopen(writing, "wb") as giving,
+        TemporaryFile() as output,
+        TemporaryFile() as errors,
+    ):
         command = ForkedCommand(words, environment, dict(enumerate((given, output, errors))))
+        given.close()
+        with suppress(BrokenPipeError), giving:
+            giving.write(stdin)
         try:
             code = command.wait(PATIENCE_SECONDS)
         finally:
@@ -240,7 +247,9 @@ def _fork(call: _Call, descriptors: Mapping[int, int]) -> ForkServerProcess:
     """Start a command; close the descriptors, which it has from now on."""
     # A Connection can be sent to the fork server.
     streams = {name: Connection(number) for name, number in descriptors.items()}
-    process: ForkServerProcess = FORKS.Process(target=_run, args=(call, streams), daemon=True)
+    process: ForkServerProcess = FORKS.Process(
+        target=_run, args=(call, _PATH, streams), daemon=True
+    )
     process.start()
     for stream in streams.values():
         stream.close()
@@ -253,7 +262,7 @@ def _umask() -> int:
     return mask
 
 
-def _run(call: _Call, streams: Mapping[int, Connection]) -> None:
+def _run(call: _Call, path: Sequence[str], streams: Mapping[int, Connection]) -> None:
     for stream, file in streams.items():
         os.dup2(file.fileno(), stream)
         file.close()
@@ -265,4 +274,5 @@ def _run(call: _Call, streams: Mapping[int, Connection]) -> None:
     os.environ.update(call.environment)
     os.chdir(call.folder)
     os.umask(call.umask)
+    sys.path[:] = [*call.environment.get("PYTHONPATH", "").split(os.pathsep), *path]
     main(call.words)

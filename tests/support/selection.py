@@ -130,6 +130,7 @@ def named_files(config: pytest.Config) -> set[str]:
 @pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of later tiers than the chosen one."""
+    leave_cases_to_nightly(items)
     last = TIERS.index(chosen_tier(config))
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
@@ -139,6 +140,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen[TIERS.index(tier) <= last].append(item)
     config.hook.pytest_deselected(items=chosen[False])
     items[:] = chosen[True]
+
+
+def leave_cases_to_nightly(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test with ``cases`` that only ``--nightly`` runs."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("cases"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same_test in cases.values():
+        mark = same_test[0].get_closest_marker("cases")
+        assert mark is not None
+        step = max(1, len(same_test) // mark.args[0])
+        for number, item in enumerate(same_test):
+            if number % step or number >= step * mark.args[0]:
+                item.add_marker("nightly")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
