@@ -139,6 +139,7 @@ async def post(socket: Path, headers: dict[str, str], **sent: Any) -> httpx2.Res
         )
 
 
+@pytest.mark.cases(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.support.trial_installation import TrialInstallation, rule, rules
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("name", "form"), TOLD)
 def test_answers_differ_from_those_on_files_as_recorded_only(
     tmp_path: Path, postgres_address: str, name: str, form: Form

@@ -160,6 +160,7 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
     process.kill()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("react", "code"),

@@ -44,6 +44,7 @@ def plain(site: Installation) -> dict[str, str]:
     return {"HOME": str(site.state.parent), "PATH": os.environ["PATH"]}
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "streams", "code"),

@@ -84,6 +84,7 @@ def run_refused(command: str, site: Installation) -> Iterator[None]:
         yield
 
 
+@pytest.mark.cases(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_terminal_with_no_color_gets_no_escape_codes(
@@ -112,6 +113,7 @@ def test_terminal_without_no_color_gets_colours(
     assert ESCAPE in output_on_terminal([*words, "--config", str(site.config)])
 
 
+@pytest.mark.cases(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_output_without_a_terminal_has_no_escape_codes(

@@ -189,6 +189,7 @@ def run_until_killed(site: Installation, point: str, *words: str) -> int:
     return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # waits for a lock as long as a command does
 def test_killed_undo_of_a_run_is_complete_or_changes_nothing(site: Installation) -> None:
     put(site, 0, 40)

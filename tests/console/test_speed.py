@@ -20,7 +20,7 @@ from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.large_stores import Size, user_name, write_large_state
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.integration, pytest.mark.timing]
+pytestmark = [pytest.mark.integration, pytest.mark.timing, pytest.mark.nightly]
 
 PATHS: tuple[str, ...] = (
     "/console/today",

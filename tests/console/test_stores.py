@@ -176,6 +176,7 @@ def test_users_lie_in_several_shards() -> None:
     assert {shard_of(user, "rag", SEVERAL) for user in USERS} == {*range(SEVERAL)}
 
 
+@pytest.mark.cases(15)
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_page_opens_without_an_error(store: Store, operator: Person, path: str) -> None:
     for address in ADDRESSES[path]:
@@ -304,6 +305,7 @@ def test_undo_is_in_the_ledger_with_a_name_and_a_reason(store: Store, operator: 
     assert_shows(operator.follow(done), f"This firing undid {firing}.", "a mistake", OPERATOR)
 
 
+@pytest.mark.cases(1)
 def test_erasure_is_planned_confirmed_and_certified(store: Store, operator: Person) -> None:
     user = fresh_id()
     learn(store.daemon, likes(fresh_id(), "tea", user=user))

@@ -401,6 +401,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
         assert report.channels["facts"].added == 2
 
 
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("readings", [5, 40, 100, 160, 205], ids=lambda n: f"reading {n}")
 async def test_a_batch_that_exceeds_its_timeout_is_rolled_back_at_any_point(

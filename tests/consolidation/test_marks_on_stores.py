@@ -449,6 +449,7 @@ async def test_summary_of_another_rule_stays(provider: Provider) -> None:
         assert await marks(home) == SUMMARISED
 
 
+@pytest.mark.cases(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [{}, {"user": "alice"}, {"user": "alice", "agent": "rag"}])
 @pytest.mark.parametrize("order", ["id", "said_at"])

@@ -65,13 +65,13 @@ class EarlyWatermarkMachine(Machine):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_machine_detects_a_watermark_that_moves_before_the_facts() -> None:
     with pytest.raises(AssertionError):
         run(EarlyWatermarkMachine, MOST_EXAMPLES, Phase.generate)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_machine_detects_an_undo_that_withdraws_later_evaluations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

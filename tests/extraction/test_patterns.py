@@ -358,6 +358,7 @@ def seconds_of(text: str) -> float:
     return min(times)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
 def test_a_million_characters_of_hostile_text_do_not_raise(part: str) -> None:

@@ -149,7 +149,7 @@ def test_oracle_finds_a_tokenizer_that_accepts_unbalanced_parentheses(
         target.run_once(b"1) OR (1")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_oracle_finds_a_filter_whose_deadline_is_rarely_checked() -> None:
     small = [(f"e{n}", *HEAVY[1:]) for n in range(2, 8)]
     target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small], steps=1_000_000)

@@ -106,6 +106,7 @@ def _resident_mebibytes(process: subprocess.Popen[bytes]) -> float:
         return 0.0
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_query_that_builds_a_huge_value_is_refused(tmp_path: Path, name: str) -> None:

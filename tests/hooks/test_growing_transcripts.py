@@ -99,6 +99,7 @@ def expected(talk: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("agent", [CLAUDE_CODE, CODEX])
 @settings(max_examples=amount(40, full=400), suppress_health_check=list(HealthCheck))
 @given(talk=talks, plan=steps)

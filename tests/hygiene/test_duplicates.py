@@ -324,7 +324,7 @@ def test_pairs_found_outside_pass_the_same_checks() -> None:
     assert found == [Duplicate("e0", "e1", 0.95), Duplicate("e4", "e5", 1.0)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(some_entries, st.data())
 def test_pairs_in_any_order_and_direction_give_the_same_duplicates(
     entries: list[Entry], data: st.DataObject
@@ -383,6 +383,7 @@ def test_unknown_choices_are_errors() -> None:
         find_duplicates([], keep=unknown)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("contents", "duplicates"),

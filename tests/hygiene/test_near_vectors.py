@@ -129,6 +129,7 @@ def directions(count: int, seed: int) -> npt.NDArray[np.float32]:
     return found.astype(np.float32)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 7, 256])
 @pytest.mark.parametrize("most", [1, 3, 600])

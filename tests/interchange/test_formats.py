@@ -58,6 +58,7 @@ GOOD: dict[str, dict[str, Any]] = {
 """A record of each format; the test changes some of its keys."""
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", GOOD)
 @given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES | TEXTS, max_size=3))
 @settings(max_examples=amount(200, full=5_000), deadline=None)
@@ -74,6 +75,7 @@ def test_record_with_other_values_is_read_or_has_a_problem(
     assert all(finding for one in (first, *others, last) for finding in auditor.check(one))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", FILE_FORMATS)
 @given(value=VALUES, cut=st.integers(0, 400), indent=st.sampled_from([None, 1]))
 @settings(max_examples=amount(150, full=5_000), deadline=None)

@@ -149,6 +149,7 @@ def test_promtool_accepts_the_alerts() -> None:
     assert f"{len(CASES)} rules found" in done.stdout
 
 
+@pytest.mark.cases(5)
 @pytest.mark.slow
 @needs_promtool
 @pytest.mark.parametrize("name", CASES)

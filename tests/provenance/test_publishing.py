@@ -362,7 +362,7 @@ def _has_published(file: Path, more_than: int) -> bool:
     return file.exists() and len(lines_in(file)) > more_than
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kills_lose_no_promotion(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     file = home.state / "provenance.jsonl"

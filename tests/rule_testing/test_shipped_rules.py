@@ -76,6 +76,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.cases(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new"),

@@ -52,8 +52,8 @@ def check_ended_well(*writers: ForkServerProcess) -> None:
         assert writer.exitcode == 0
 
 
+@pytest.mark.nightly
 @needs_corpora
-@pytest.mark.slow
 def test_kills_lose_nothing_while_another_process_writes(tmp_path: Path) -> None:
     log = tmp_path / "deltas.log"
     home = Home(tmp_path, {"logging": {"format": "json", "file": str(log)}, "facts": {"batch": 97}})

@@ -275,7 +275,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_process_killed_before_it_records_asks_once_more(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"))

@@ -57,6 +57,7 @@ def users(site: Installation) -> set[str]:
     return {fact["user"] for fact in site.lines("facts")}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", [(), ("--session", "s1"), ("--agent", "rag")])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])

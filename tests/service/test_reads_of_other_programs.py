@@ -114,6 +114,7 @@ def test_killed_firing_loses_no_second_evaluation(tmp_path: Path) -> None:
     assert home.lost(home.firing) == {}
 
 
+@pytest.mark.nightly
 def test_kills_find_a_firing_that_records_held_episodes_too_late(tmp_path: Path) -> None:
     home = GatedHome(tmp_path, mark_held_back_after_commit)
 
@@ -134,6 +135,7 @@ def test_killed_host_loses_no_second_evaluation(tmp_path: Path) -> None:
     assert home.lost(home.reading) == {}
 
 
+@pytest.mark.nightly
 def test_kills_find_reads_that_are_written_in_two_transactions(tmp_path: Path) -> None:
     home = HomeWithHeldEpisodes(tmp_path, log_again_in_own_transaction)
 

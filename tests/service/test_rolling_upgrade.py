@@ -51,6 +51,7 @@ def migrate(home: Home, address: str, environment: dict[str, str]) -> None:
     )
 
 
+@pytest.mark.cases(1)
 def test_older_daemon_goes_on_until_the_newer_one_takes_over(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:
@@ -75,6 +76,7 @@ def test_older_daemon_goes_on_until_the_newer_one_takes_over(
             assert later.stop() == 0
 
 
+@pytest.mark.cases(1)
 def test_older_daemon_starts_on_a_schema_that_works_with_it(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:
@@ -86,6 +88,7 @@ def test_older_daemon_starts_on_a_schema_that_works_with_it(
         wait_for_facts(postgres, database, 1)
 
 
+@pytest.mark.cases(1)
 def test_older_version_refuses_a_schema_that_does_not_work_with_it(
     tmp_path: Path, database: str
 ) -> None:

@@ -140,6 +140,7 @@ def output_of(
     return output + (log.read_bytes() if log.exists() else b"")
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)

@@ -151,6 +151,7 @@ def test_agents_of_the_tests_are_in_all_shards() -> None:
     assert {shard_of("ana", agent, SHARDS) for agent in AGENTS} == {*range(SHARDS)}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("operation", "request_fields"),
     [

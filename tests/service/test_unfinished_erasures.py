@@ -81,6 +81,7 @@ async def test_dry_run_leaves_no_unfinished_erasure(tmp_path: Path) -> None:
         assert await home.facts.erasures.find_unfinished() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # waits for a lock as long as a command does
 def test_doctor_finds_an_unfinished_erasure_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     site = Installation(tmp_path)

@@ -142,6 +142,7 @@ def test_stores_exist_and_have_a_size(stores: StoreInspections) -> None:
     assert (stores.episodes.has_log(), stores.facts.has_ledger()) == (True, True)
 
 
+@pytest.mark.nightly
 def test_pass_over_a_database_ends_at_its_time_limit(
     postgres: PostgresServer, postgres_address: str
 ) -> None:

@@ -202,6 +202,7 @@ def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
     ]
 
 
+@pytest.mark.nightly
 async def test_every_fact_has_its_firings_and_the_facts_that_it_replaced(archive: Archive) -> None:
     explained = 0
     for fact_id in {row["fact_id"] for row in archive.rows}:

@@ -146,6 +146,7 @@ def test_an_untouched_ledger_verifies(path: Path) -> None:
     assert found(path, lambda copy: None) is None
 
 
+@pytest.mark.cases(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "column",

@@ -127,6 +127,7 @@ async def facts_of(world: World, seed: int) -> list[tuple[Any, ...]]:
     return await world.facts()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shards", [1, 3, 64])
 async def test_shards_hold_the_facts_of_files(
     postgres: PostgresServer, tmp_path: Path, shards: int
@@ -142,6 +143,7 @@ async def test_shards_hold_the_facts_of_files(
             assert expected
 
 
+@pytest.mark.cases(1)
 @pytest.mark.sampled
 @pytest.mark.parametrize("shards", [2, 3, 64])
 async def test_history_of_files_goes_on_in_the_shards_of_a_copy(

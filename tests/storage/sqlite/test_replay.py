@@ -270,7 +270,7 @@ async def test_the_first_difference_names_the_recorded_and_the_recomputed_delta(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_large_ledger_is_replayed_byte_by_byte(tmp_path: Path) -> None:
     live, again = tmp_path / "facts.db", tmp_path / "again.db"
     await write_large_ledger(live, 20_000)
