@@ -33,6 +33,7 @@ from tests.support.transcripts import (
     noise,
     said,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -519,6 +520,26 @@ def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
 
     assert [(code, count) for code, count, _ in found] == [(0, 1)] * 3 + [(0, 0)]
     assert [talk for _, _, talk in found] == [TALK[:number] for number in range(1, 5)]
+
+
+@pytest.mark.slow
+def test_hook_ends_in_time_although_the_agent_has_blocked_its_alarm(hook: Hook) -> None:
+    blocked = (
+        "import signal, sys\n"
+        "from slumberd.hooks import command\n"
+        "command.MOST_SECONDS = 0.1\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGALRM,))\n"
+        "sys.exit(command.run_on_standard_streams(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", blocked, *hook.words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        code = process.wait(PATIENCE_SECONDS)  # no event comes, so only the alarm ends the hook
+        assert process.stderr is not None
+        errors = process.stderr.read().decode()
+
+    assert code == 0
+    assert "the hook was not done within 0.1 s" in errors
 
 
 @pytest.mark.slow

@@ -63,8 +63,11 @@ class _Run:
 
 
 def start_by_forks(*, by_forks: bool) -> None:
-    """Choose how the next test starts daemons: by forks, or as users do."""
-    _Run.by_forks = by_forks
+    """Choose how the next test starts commands: by forks, or as users do.
+
+    Coverage cannot measure a fork, so there is none while it measures processes.
+    """
+    _Run.by_forks = by_forks and "COVERAGE_PROCESS_START" not in os.environ
 
 
 class _Call(NamedTuple):
