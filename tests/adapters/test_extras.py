@@ -30,7 +30,7 @@ def test_adapter_without_its_extra_is_an_error_that_names_it(
         importlib.import_module(f"slumberd.adapters.{adapter}")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_command_line_and_library_import_no_framework() -> None:
     program = (
         "import sys, slumberd, slumberd.adapters, slumberd.cli.commands.run\n"

@@ -88,6 +88,7 @@ def test_unclear_last_event_is_refused(daemon: HttpDaemon, last: str) -> None:
     assert answer.status_code == 400
 
 
+@pytest.mark.nightly
 def test_stop_of_the_daemon_ends_a_stream(tmp_path_factory: pytest.TempPathFactory) -> None:
     with (
         http_daemon(tmp_path_factory.mktemp("http")) as running,

@@ -157,7 +157,7 @@ def test_what_is_not_http_is_refused_and_ends_nothing(daemon: HttpDaemon) -> Non
     assert httpx.get(f"{daemon.url}/healthz").status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rule_fires_beside_a_thousand_held_connections(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4 * MANY:

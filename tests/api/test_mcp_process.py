@@ -61,6 +61,7 @@ def daemon(home: Home) -> Iterator[tuple[Daemon, str]]:
         daemon.close()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_agents_with_tokens_remember_and_recall_over_tcp(
     daemon: tuple[Daemon, str], mode: str

@@ -78,7 +78,7 @@ async def test_second_command_uses_the_daemon_of_the_first(state: Path) -> None:
     assert found == [["e1"], ["e2"]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_command_says_that_its_daemon_has_ended(state: Path) -> None:
     async with AsyncExitStack() as open_client:
         async with Memory.open(state, user="host"):
@@ -89,7 +89,7 @@ async def test_command_says_that_its_daemon_has_ended(state: Path) -> None:
     assert message == f"no slumberd runs on {str(state)!r}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_session_of_the_command_is_that_of_new_episodes(state: Path) -> None:
     async with stdio_client(state, "ann", "--session", "s7") as client:
         await answer(client, "remember", text="Tea", id="e1")
@@ -102,7 +102,7 @@ async def test_session_of_the_command_is_that_of_new_episodes(state: Path) -> No
     assert found == {"e1": "s7", "e2": "s8"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_administrative_tools_need_the_option(state: Path) -> None:
     async with stdio_client(state, "ann", "--admin") as client:
         offered = names((await client.list_tools()).tools)
@@ -135,7 +135,7 @@ def run(state: Path, sent: bytes, *, results: int = 0) -> subprocess.CompletedPr
     return subprocess.CompletedProcess(words, command.returncode, b"".join([*lines, rest]), log)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_standard_output_holds_messages_and_standard_error_the_log(state: Path) -> None:
     sent = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 
@@ -154,7 +154,7 @@ def names_of(message: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in message["result"]["tools"]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_empty_input_ends_the_command(state: Path) -> None:
     ended = run(state, b"")
 
@@ -170,7 +170,7 @@ def test_malformed_scope_is_told_before_anything_starts(state: Path) -> None:
     assert "user holds the control character" in ended.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mistake_in_a_rule_is_told_before_anything_starts(state: Path) -> None:
     (state / "rules.d/preferences.yaml").write_text("rules: [{id: 1}]")
 
@@ -200,7 +200,7 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_missing_extra_is_named(state: Path) -> None:
     words = ["mcp", "--user", "ann", "--config", str(state / "slumberd.yaml")]
 
@@ -215,7 +215,7 @@ def test_missing_extra_is_named(state: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_import_of_slumberd_imports_no_part_of_the_protocol() -> None:
     program = (
         "import slumberd, slumberd.service.daemon, slumberd.cli.commands.run, sys;"
@@ -230,6 +230,7 @@ def test_import_of_slumberd_imports_no_part_of_the_protocol() -> None:
     assert printed.stdout == "[]\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.acceptance
 async def test_command_uses_the_daemon_that_runs_as_a_service(tmp_path: Path) -> None:
     home = Home(tmp_path)

@@ -91,6 +91,7 @@ def test_correction_of_one_host_is_seen_by_the_other(
     assert [fact["payload"]["object"] for fact in read] == ["Oslo"]
 
 
+@pytest.mark.nightly
 def test_forgetting_a_user_reaches_all_agents(first: httpx.Client, second: httpx.Client) -> None:
     agents = [f"agent{number}" for number in range(6)]
     for agent in agents:
@@ -104,6 +105,7 @@ def test_forgetting_a_user_reaches_all_agents(first: httpx.Client, second: httpx
     assert first.get("/v1/episodes", params={"user": "gone"}).json()["episodes"] == []
 
 
+@pytest.mark.nightly
 def test_traces_go_to_the_shards_of_their_users(second: httpx.Client, first: httpx.Client) -> None:
     message = [{"role": "user", "parts": [{"type": "text", "content": "I like tea"}]}]
 

@@ -27,6 +27,7 @@ def failed_start(home: Home, code: int) -> str:
     return ended.stderr
 
 
+@pytest.mark.nightly
 def test_address_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -37,6 +38,7 @@ def test_address_in_use_is_reported(tmp_path: Path) -> None:
     assert not (tmp_path / "state" / "http.sock").exists()
 
 
+@pytest.mark.nightly
 def test_unknown_host_is_reported(tmp_path: Path) -> None:
     address = "no.such.host.invalid:80"
 
@@ -50,6 +52,7 @@ def test_unclear_address_is_a_mistake_of_the_configuration(tmp_path: Path, addre
     assert "serve.address" in failed_start(Home(tmp_path, {"serve": {"address": address}}), 78)
 
 
+@pytest.mark.nightly
 def test_other_file_at_the_place_of_the_socket_is_kept(tmp_path: Path) -> None:
     home = Home(tmp_path, {"serve": {"enabled": True, "socket": "facts.db"}})
 
@@ -59,6 +62,7 @@ def test_other_file_at_the_place_of_the_socket_is_kept(tmp_path: Path) -> None:
     assert (home.state / "facts.db").read_bytes().startswith(b"SQLite format 3")
 
 
+@pytest.mark.nightly
 def test_socket_of_another_daemon_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     with http_daemon(tmp_path / "first") as running:
@@ -81,6 +85,7 @@ def test_bad_file_of_tokens_ends_the_start(tmp_path: Path, mode: int | None) -> 
     assert "serve.tokens_file" in failed_start(Home(tmp_path, {"serve": serve}), 78)
 
 
+@pytest.mark.nightly
 def test_address_of_all_networks_is_logged(tmp_path: Path) -> None:
     with http_daemon(tmp_path, address="0.0.0.0:0") as running:
         exposed = [event for event in running.daemon.seen if event["event"] == "http.exposed"]

@@ -114,6 +114,7 @@ def requests_of(route: HttpRoute, known: dict[str, list[Any]]) -> st.SearchStrat
     return st.fixed_dictionaries({}, optional=optional)
 
 
+@pytest.mark.cases(15)
 @pytest.mark.sampled
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_hostile_user_sees_and_changes_nothing(world: World, route: HttpRoute) -> None:

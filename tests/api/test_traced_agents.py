@@ -93,6 +93,7 @@ TURNS = [
 ]  # fmt: skip
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("compression", "batch"),
     [
@@ -114,6 +115,7 @@ def test_agent_with_the_exporter_of_opentelemetry_is_remembered(
     assert said(receiver, "bob") == []
 
 
+@pytest.mark.nightly
 def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: HttpDaemon) -> None:
     exporter = exporter_of(receiver, receiver.tokens["ana"], otlp.Compression.Gzip)
     kept = in_memory.InMemorySpanExporter()
@@ -128,6 +130,7 @@ def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: H
     assert said(receiver, "ana") == said(receiver, "bob") == []
 
 
+@pytest.mark.nightly
 def test_exporter_with_a_wrong_token_fails(receiver: HttpDaemon) -> None:
     kept = in_memory.InMemorySpanExporter()
     provider = sdk.TracerProvider()
@@ -140,6 +143,7 @@ def test_exporter_with_a_wrong_token_fails(receiver: HttpDaemon) -> None:
     assert result is export.SpanExportResult.FAILURE
 
 
+@pytest.mark.nightly
 def test_operator_sends_json_for_the_users_that_the_spans_name(receiver: HttpDaemon) -> None:
     spans = [
         span(
@@ -158,6 +162,7 @@ def test_operator_sends_json_for_the_users_that_the_spans_name(receiver: HttpDae
     assert said(receiver, "bob") == [("user", "I am bob.")]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "in parts"])
 def test_request_that_is_too_large_is_refused(receiver: HttpDaemon, announced: bool) -> None:
     content = b" " * (ServeSettings().max_body_bytes + 1)

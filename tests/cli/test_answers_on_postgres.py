@@ -16,7 +16,7 @@ from tests.support.trial_installation import TrialInstallation, rule, rules
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("name", "form"), TOLD)
 def test_answers_differ_from_those_on_files_as_recorded_only(
     tmp_path: Path, postgres_address: str, name: str, form: Form
@@ -67,6 +67,7 @@ def sites(tmp_path: Path, postgres_address: str) -> list[TrialInstallation]:
     return found
 
 
+@pytest.mark.nightly
 def test_commands_that_read_print_the_same_of_both_engines(sites: list[TrialInstallation]) -> None:
     printed = []
     for site in sites:

@@ -484,7 +484,7 @@ def test_check_lists_mistakes_of_the_configuration_and_of_the_rules(site: Instal
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_options_are_accepted_before_the_command(site: Installation, tmp_path: Path) -> None:
     other = tmp_path / "other"
     command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]
@@ -504,7 +504,7 @@ def test_unknown_slumberd_variable_is_a_mistake(site: Installation) -> None:
     assert "SLUMBERD_STATEDIR: unknown variable" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_closed_output_pipe_ends_a_command_without_a_message(site: Installation) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", "x" * 999, timestamp=at(n)) for n in range(200)))
     command = site.command("recent", "alice", "--limit", "200", "--json")
@@ -521,7 +521,7 @@ def test_closed_output_pipe_ends_a_command_without_a_message(site: Installation)
     assert (process.returncode, err) == (141, b"")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_output_to_a_full_disk_exits_with_74(site: Installation) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -556,7 +556,7 @@ def test_demo_ends_with_the_expected_facts(tmp_path: Path) -> None:
     assert "verified: " in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_demo_does_not_write_into_an_existing_directory(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     command = [sys.executable, "-m", "slumberd", "demo", "--keep", str(tmp_path)]

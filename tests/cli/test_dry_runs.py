@@ -160,8 +160,7 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
     process.kill()
 
 
-@pytest.mark.cases(1)
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("react", "code"),
     [
@@ -184,7 +183,7 @@ def test_erasure_without_confirmation_prints_that_nothing_was_erased(
     assert site.lines("recent", "alice") != []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 

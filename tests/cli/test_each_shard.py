@@ -191,6 +191,7 @@ def test_chosen_shard_prints_the_document_of_a_store(home: Home) -> None:
     assert "since" in document
 
 
+@pytest.mark.nightly
 def test_outcome_of_an_episode_is_found_in_its_shard(home: Home) -> None:
     for user in USERS:
         printed = home.call("why-not", f"{user}-1").stdout
@@ -198,6 +199,7 @@ def test_outcome_of_an_episode_is_found_in_its_shard(home: Home) -> None:
         assert f"== shard {shard_of(user, AGENT, SHARDS)} ==" in printed
 
 
+@pytest.mark.nightly
 def test_doctor_does_not_object_to_several_shards(home: Home) -> None:
     printed = home.call("doctor", check=False).stdout
 
@@ -205,6 +207,7 @@ def test_doctor_does_not_object_to_several_shards(home: Home) -> None:
     assert printed.count("== shard") == SHARDS
 
 
+@pytest.mark.nightly
 def test_what_is_true_of_the_whole_database_is_printed_once(home: Home) -> None:
     status, doctor = (home.call(word, check=False).stdout for word in ("status", "doctor"))
 

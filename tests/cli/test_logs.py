@@ -125,7 +125,7 @@ KEYS = st.sampled_from(
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(
     st.dictionaries(KEYS, VALUES),
     EVENTS,
@@ -215,7 +215,7 @@ def test_follow_continues_after_the_file_is_renamed_replaced_or_truncated(tmp_pa
         follower.check_events("x")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_follow_shows_the_events_of_a_rule_across_a_rotation(tmp_path: Path) -> None:
     home = Home(tmp_path, {"logging": {"format": "json", "file": "slumberd.log"}})
     home.rule("good", cadence={"every": 1})

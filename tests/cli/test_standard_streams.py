@@ -44,7 +44,7 @@ def plain(site: Installation) -> dict[str, str]:
     return {"HOME": str(site.state.parent), "PATH": os.environ["PATH"]}
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "streams", "code"),
@@ -67,6 +67,7 @@ def test_command_whose_streams_fail_ends_with_its_own_code(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-"])
 def test_answer_is_printed_without_the_message_that_nobody_can_take(
@@ -78,7 +79,7 @@ def test_answer_is_printed_without_the_message_that_nobody_can_take(
     assert re.fullmatch(r'\{"id":"e0",.*\}\n', done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_answer_that_cannot_be_written_is_an_error(site: Installation) -> None:
     done = run(site, "facts --limit 1", ">/dev/full")
 
@@ -97,7 +98,7 @@ def test_reader_that_closed_the_messages_changes_nothing(site: Installation) -> 
     assert (done.returncode, done.stdout) == (64, "")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_that_cannot_start_ends_with_its_own_code(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.config.write_text("oops: 1\n")

@@ -97,7 +97,7 @@ def test_every_time_is_printed_in_the_same_format_with_its_zone(
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for time in times), times
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", f"s{n}", "is", "so " * (n % 30), timestamp=at(n))

@@ -50,6 +50,7 @@ def change(visit: Visit, button: str, reason: str, *, confirmation: str = "") ->
     page.get_by_role("button", name=confirmation or button, exact=True).click()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
 def test_operator_undoes_decides_and_drops(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"]
@@ -85,6 +86,7 @@ def test_operator_undoes_decides_and_drops(
         expect(page.get_by_text("left the quarantine")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_pages_work_without_scripts_and_on_a_small_screen(
     daemon: HttpDaemon, browser: Browser
 ) -> None:
@@ -97,6 +99,7 @@ def test_pages_work_without_scripts_and_on_a_small_screen(
             assert visit.page.evaluate(wide), path
 
 
+@pytest.mark.nightly
 def test_no_hostile_text_acts_on_a_page(daemon: HttpDaemon, browser: Browser) -> None:
     ids = {name: f"{hostile_name(name)} {fresh_id()}" for name in HOSTILE}
     episodes = [

@@ -30,6 +30,7 @@ def test_page_without_problems_passes(browser: Browser) -> None:
         expect(visit.page.get_by_text("Nothing is wrong.")).to_be_visible()
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("content", "policy", "problem"),
     [

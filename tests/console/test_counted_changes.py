@@ -101,6 +101,7 @@ def links_in(html: str) -> list[tuple[str, str, int]]:
     ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("name", "query"),
     [
@@ -181,6 +182,7 @@ def test_hostile_names_are_text(operator: Person) -> None:
         assert HOSTILE in unescape(page)
 
 
+@pytest.mark.cases(1)
 def test_person_goes_from_a_number_to_the_quarantine(daemon: HttpDaemon, browser: Browser) -> None:
     with browser.visit(daemon.url) as visit:
         visit.sign_in(daemon.tokens["operator"])

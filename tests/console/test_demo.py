@@ -24,11 +24,13 @@ def test_demo_shows_the_facts_of_its_story(tmp_path: Path) -> None:
     assert "<b>25</b> learned" in today.text
 
 
+@pytest.mark.nightly
 def test_demo_serves_this_machine_only(tmp_path: Path) -> None:
     with serving_demo(tmp_path) as demo:
         assert demo.said["open"].startswith("http://127.0.0.1:")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_demo_and_removes_its_files(tmp_path: Path, number: int) -> None:
     with serving_demo(tmp_path) as demo:
@@ -41,6 +43,7 @@ def test_signal_ends_the_demo_and_removes_its_files(tmp_path: Path, number: int)
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.nightly
 def test_demo_with_keep_leaves_its_files(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with serving_demo(tmp_path, "--keep", str(kept)) as demo:

@@ -55,6 +55,7 @@ def picture_file(name: str, tmp_path: Path) -> Path:
     return (DOCS / "pictures" if is_shown else tmp_path) / f"{name}.png"
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("path", ["/console/today", "/console/today?days=90", "/console/changes"])
 def test_everyone_can_use_a_page(
@@ -89,6 +90,7 @@ def test_person_with_a_keyboard_reaches_the_numbers_of_a_day(demo: Demo, browser
         expect(page.get_by_role("heading", level=1)).to_have_text("Changes")
 
 
+@pytest.mark.nightly
 def test_page_of_a_phone_does_not_scroll_sideways(demo: Demo, browser: Browser) -> None:
     with signed_in(demo, browser, size=PHONE) as visit:
         for path in ("/console/today?days=30", "/console/changes"):
@@ -98,6 +100,7 @@ def test_page_of_a_phone_does_not_scroll_sideways(demo: Demo, browser: Browser) 
             assert width <= PHONE[0], path
 
 
+@pytest.mark.nightly
 def test_bars_differ_without_colors(demo: Demo, browser: Browser) -> None:
     with signed_in(demo, browser) as visit:
         fills = visit.page.locator("svg:not(.legend svg) .row-1").evaluate_all(
@@ -108,6 +111,7 @@ def test_bars_differ_without_colors(demo: Demo, browser: Browser) -> None:
         assert all(re.fullmatch(r'url\("?#.*-hatched"?\)', fill) for fill in fills)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("name", "path"),
     [("today", "/console/today"), ("changes", "/console/changes?counted=changed")],

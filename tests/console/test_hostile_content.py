@@ -43,6 +43,7 @@ def test_page_that_escapes_everything_shows_every_text_whole(browser: Browser) -
         check_hostile_texts(visit, HOSTILE, whole=True)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -40,6 +40,7 @@ def person(daemon: HttpDaemon, browser: Browser) -> Iterator[Visit]:
         yield visit
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible(
     daemon: HttpDaemon, browser: Browser, scheme: Literal["light", "dark"]
@@ -51,6 +52,7 @@ def test_pages_are_accessible(
             check_accessible(visit.page)
 
 
+@pytest.mark.nightly
 def test_slider_shows_its_instant_and_leads_there_when_it_is_let_go(person: Visit) -> None:
     person.open("/console/user")
     page, slider = person.page, person.page.locator("#slider-valid")
@@ -73,6 +75,7 @@ def test_slider_shows_its_instant_and_leads_there_when_it_is_let_go(person: Visi
     expect(page.get_by_role("region", name="Facts")).to_contain_text("Porto")
 
 
+@pytest.mark.nightly
 def test_keyboard_moves_the_slider_and_enter_leads_there(person: Visit) -> None:
     person.open("/console/user")
     slider = person.page.get_by_role("slider", name="What was true")
@@ -87,6 +90,7 @@ def test_keyboard_moves_the_slider_and_enter_leads_there(person: Visit) -> None:
     expect(person.page.get_by_role("region", name="Facts")).to_contain_text("No fact matches")
 
 
+@pytest.mark.nightly
 def test_sliders_work_without_the_script(daemon: HttpDaemon, browser: Browser) -> None:
     with browser.visit(daemon.url, scripts=False) as visit:
         visit.sign_in(daemon.tokens["ana"])
@@ -117,6 +121,7 @@ def test_person_reads_why_a_fact_is_current_and_corrects_it(person: Visit) -> No
     expect(page.get_by_role("heading", name="Episode")).to_be_visible()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_hostile_texts_do_nothing(daemon: HttpDaemon, browser: Browser, name: str) -> None:
     user, id = hostile_name(name), hostile_episode(name)["id"]

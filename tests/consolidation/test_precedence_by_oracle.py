@@ -533,6 +533,7 @@ def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, 
     play(steps)
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled
 @settings(max_examples=amount(6, full=60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)

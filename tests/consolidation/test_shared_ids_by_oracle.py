@@ -355,7 +355,7 @@ def test_two_users_of_the_same_ids_equal_the_oracle(steps: list[Step]) -> None:
     play(steps)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=amount(20, full=60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_two_users_of_the_same_ids_in_a_database_equal_the_oracle(

@@ -58,6 +58,7 @@ def test_a_cron_rule_promotes_the_gold_facts_of_all_sets(tmp_path: Path) -> None
     assert differences(slots_of(home.facts()), gold(*SETS)) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", of_two_tiers(["eol", "congress_social"]))
 async def test_every_as_of_row_equals_the_facts_valid_at_its_instant(
     name: str, tmp_path: Path
@@ -76,6 +77,7 @@ async def test_every_as_of_row_equals_the_facts_valid_at_its_instant(
                 assert differences(found, wanted) == [], (at, user)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", of_two_tiers(["eol", "congress_social"]))
 def test_the_command_line_shows_the_facts_valid_at_an_instant(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)

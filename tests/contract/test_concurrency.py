@@ -80,7 +80,7 @@ def check_one_creation_each(written: list[MemoryRecord]) -> None:
     assert all(len(instants) == len({*instants}) for instants in updated.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_threads_write_and_search_at_the_same_time(tmp_path: Path) -> None:
     start = threading.Barrier(THREADS)
 
@@ -197,7 +197,7 @@ def test_close_waits_for_running_calls_and_refuses_later_ones(tmp_path: Path) ->
         assert contents(again).keys() == {*written}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_forked_process_is_told_to_open_its_own_store(tmp_path: Path) -> None:
     program = """
 import os, sys

@@ -126,6 +126,7 @@ def test_doctor_finds_no_problem_of_a_database_with_a_running_daemon(
 CHECKS = (["doctor"], ["status", "--check"])
 
 
+@pytest.mark.nightly
 def test_doctor_leaves_no_trace_in_a_database(
     site: Installation, postgres: PostgresServer, database: str
 ) -> None:
@@ -431,6 +432,7 @@ def test_table_with_many_old_versions_of_rows_is_a_finding(
     assert "database.dead_rows" not in find(site, replace(UNLIMITED, dead_rows=600))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("setting", "kind"),
     [
@@ -460,6 +462,7 @@ def test_server_without_fsync_is_a_finding(site: Installation) -> None:
     assert "database.not_durable" in find(site)
 
 
+@pytest.mark.nightly
 def test_replica_is_a_finding(tmp_path: Path, durable_server: OwnServer) -> None:
     with installation_on_server(durable_server, tmp_path) as site:
         site.put(TEA)
@@ -478,6 +481,7 @@ def test_replica_is_a_finding(tmp_path: Path, durable_server: OwnServer) -> None
     assert fired.returncode == 77
 
 
+@pytest.mark.nightly
 def test_transactions_that_run_out_are_a_finding(tmp_path: Path) -> None:
     if programs() is None:
         skip_without_programs()

@@ -103,7 +103,7 @@ def test_every_runnable_block_runs_or_gives_a_reason(block: Block) -> None:
     assert block.mark != "not run" or block.argument, "no reason"
 
 
-@pytest.mark.parametrize("program", ["sh", pytest.param("bash", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("program", ["sh", pytest.param("bash", marks=pytest.mark.nightly)])
 def test_quickstart_works_when_pasted_into_a_shell(tmp_path: Path, program: str) -> None:
     quickstart, output = blocks_marked(README, "run")[0], blocks_marked(README, "output")[0]
     folder = tmp_path / "here"

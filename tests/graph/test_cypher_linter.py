@@ -195,7 +195,7 @@ def test_error_names_the_position_of_the_mistake() -> None:
     assert str(refused.value).startswith("cypher at character 18: unknown-function: 'my.fn'")
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cypher",

@@ -213,7 +213,7 @@ def test_graph_rule_without_a_configured_graph_is_refused(tmp_path: Path) -> Non
     assert "rules[0].kind: there is no graph to promote" in refused.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_fires_graph_rules_by_cron_although_another_rule_fails(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     write_rule(home, "broken", filter_cypher="MATCH (n:Nowhere) RETURN n.x AS subject")

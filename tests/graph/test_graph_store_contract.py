@@ -439,7 +439,7 @@ asyncio.run(use())
 OPENS_A_SOCKET = "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_network_is_used(tmp_path: Path) -> None:
     graph, proof = (
         without_network(USES_A_GRAPH, tmp_path),

@@ -106,19 +106,19 @@ def _resident_mebibytes(process: subprocess.Popen[bytes]) -> float:
         return 0.0
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_query_that_builds_a_huge_value_is_refused(tmp_path: Path, name: str) -> None:
     assert output_of(tmp_path, [HOSTILE[name]]) == ["unbounded-value"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_queries_with_values_of_usual_size_are_answered(tmp_path: Path) -> None:
     assert output_of(tmp_path, [*HARMLESS]) == [*map(str, HARMLESS.values())]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_largest_accepted_value_is_built_in_little_memory(tmp_path: Path) -> None:
     at_the_bound = [
         repeated("'" + "a" * 100 + "'", SUM, times=3),

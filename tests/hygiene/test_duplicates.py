@@ -149,6 +149,7 @@ each_method = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @each_method
 @settings(max_examples=amount(60, full=1_000))

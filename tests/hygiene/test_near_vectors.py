@@ -89,6 +89,7 @@ def of_all_pairs(entries: list[Entry], least: float, keep: str) -> list[Duplicat
     return [found[entry.id] for entry in ordered if entry.id in found]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 3, 256])
 @settings(max_examples=amount(150, full=3_000))

@@ -167,7 +167,7 @@ def test_instants_without_an_offset_are_compared_as_utc() -> None:
     assert kinds(lives("e1", "Porto"), naive) == [("contradiction", 2, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_grows_by_hashes_and_not_by_texts() -> None:
     auditor = Auditor()
     tracemalloc.start()

@@ -58,7 +58,7 @@ GOOD: dict[str, dict[str, Any]] = {
 """A record of each format; the test changes some of its keys."""
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", GOOD)
 @given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES | TEXTS, max_size=3))
 @settings(max_examples=amount(200, full=5_000), deadline=None)

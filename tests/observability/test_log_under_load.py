@@ -56,6 +56,7 @@ def test_daemon_consolidates_without_a_log_reader_and_logs_all_rows_later(
     assert seqs == sorted(set(seqs))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ours", [True, False], ids=["journal", "another file"])
 def test_lines_have_a_priority_when_standard_error_is_the_journal(
     tmp_path: Path, *, ours: bool
@@ -81,6 +82,7 @@ def test_lines_have_a_priority_when_standard_error_is_the_journal(
     assert all(line.startswith(b"<6>{" if ours else b"{") for line in lines)
 
 
+@pytest.mark.nightly
 def test_daemon_reopens_a_renamed_log_file_on_sighup(tmp_path: Path) -> None:
     home = Home(tmp_path, {"logging": {"format": "json", "file": "daemon.log"}})
     log, old = home.state / "daemon.log", home.state / "daemon.log.1"

@@ -225,7 +225,7 @@ def test_delta_lines_that_cannot_be_written_raise_the_error() -> None:
     line_writer.close(seconds=PATIENCE_SECONDS)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
     source, target = os.pipe()
     stream = os.fdopen(target, "wb", buffering=0)

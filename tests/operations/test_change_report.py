@@ -65,7 +65,7 @@ def test_report_equals_the_counts_of_its_rows(rows: list[Record]) -> None:
     assert_counts(counter.finish(10), rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(records(), records())
 def test_report_without_what_has_left_equals_the_counts_of_the_rest(
     rows: list[Record], left: list[Record]

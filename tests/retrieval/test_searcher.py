@@ -372,6 +372,7 @@ def said(user: str, texts: list[list[str]]) -> list[Episode]:
     ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("vectors", [False, True])
 @given(own=TEXTS, others=TEXTS)

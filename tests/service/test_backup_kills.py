@@ -122,6 +122,7 @@ def check_known(state: Path) -> None:
     assert (unknown, ahead) == (0, 0)
 
 
+@pytest.mark.nightly
 def test_backup_during_writes_restores_to_the_facts_of_the_oracle(
     tmp_path: Path,
 ) -> None:
@@ -208,6 +209,7 @@ def kill_at_each_step(home: Home, tmp_path: Path, *words: str) -> Iterator[tuple
             return
 
 
+@pytest.mark.nightly
 def test_killed_restore_changed_nothing_or_is_finished_later(home: Home, tmp_path: Path) -> None:
     now = State.of(home.state / "facts.db")
     then = State.of(home.folder / "backup" / "facts.db")

@@ -184,7 +184,7 @@ def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
         assert standby.stop() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
     first: Home, second: Home, postgres_address: str
 ) -> None:
@@ -255,6 +255,7 @@ COMMANDS = {
 """Commands that the daemon performs, and their exit codes."""
 
 
+@pytest.mark.nightly
 def test_commands_of_another_host_end_as_on_the_host_of_the_daemon(
     first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
@@ -327,6 +328,7 @@ def test_command_is_refused_while_another_command_holds_the_database(
     assert "is held by another slumberd (a-host/7)" in refused.stderr
 
 
+@pytest.mark.nightly
 def test_daemon_goes_on_after_the_server_was_restarted(
     tmp_path: Path, own_postgres: OwnServer
 ) -> None:

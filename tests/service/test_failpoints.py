@@ -60,7 +60,6 @@ def choose_points(points: Sequence[str], most: int) -> list[str]:
     return one_each if len(one_each) <= most else chance.sample(one_each, most)
 
 
-@pytest.mark.cases(3)
 @pytest.mark.path
 @pytest.mark.sampled
 @pytest.mark.parametrize(

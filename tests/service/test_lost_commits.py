@@ -34,7 +34,7 @@ def proxied(own_postgres: OwnServer, database: str) -> Iterator[tuple[LossyProxy
         yield found
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_put_without_an_answer_is_made_again_without_a_second_episode(
     own_postgres: OwnServer, database: str, proxied: tuple[LossyProxy, str], loss: Loss
@@ -55,7 +55,7 @@ async def test_put_without_an_answer_is_made_again_without_a_second_episode(
     assert rows == [(1,)]
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("loss", LOSSES)
 def test_daemon_consolidates_once_what_it_could_not_commit(
     own_postgres: OwnServer,

@@ -204,7 +204,7 @@ async def check_removed_fact_stays_out(
         assert (replay.differing, replay.first) == (0, None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.sampled
 @settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(BEGINNINGS)), STEPS)
@@ -414,7 +414,7 @@ def check_author_and_reason_are_recorded(home: Home) -> None:
     assert home.call("audit", "verify").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_manual_edits_without_a_daemon_record_author_and_reason(home: Home) -> None:
     check_author_and_reason_are_recorded(home)
 

@@ -158,6 +158,7 @@ def test_database_is_needed_for_published_rules(tmp_path: Path) -> None:
     assert "postgres.rules: is 'published', and 'store' names no database" in refused.stdout
 
 
+@pytest.mark.nightly
 def test_running_daemons_load_rules_that_another_host_publishes(
     author: Home, first: Home, second: Home, postgres: PostgresServer, postgres_address: str
 ) -> None:
@@ -193,6 +194,7 @@ def test_standby_takes_over_with_the_newest_rules(author: Home, first: Home, sec
         assert standby.stop() == 0
 
 
+@pytest.mark.nightly
 def test_reload_loads_the_newest_rules(author: Home, first: Home) -> None:
     author.call("rules", "publish")
     with first.daemon():
@@ -229,6 +231,7 @@ def module(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.nightly
 def test_host_that_lacks_a_function_keeps_its_rules_until_it_has_it(
     author: Home, first: Home, module: Path, postgres: PostgresServer, postgres_address: str
 ) -> None:

@@ -108,6 +108,7 @@ class GatedHome:
         )
 
 
+@pytest.mark.nightly
 def test_killed_firing_loses_no_second_evaluation(tmp_path: Path) -> None:
     home = GatedHome(tmp_path)
 

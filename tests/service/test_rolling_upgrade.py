@@ -76,7 +76,7 @@ def test_older_daemon_goes_on_until_the_newer_one_takes_over(
             assert later.stop() == 0
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 def test_older_daemon_starts_on_a_schema_that_works_with_it(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:

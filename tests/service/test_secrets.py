@@ -156,7 +156,7 @@ def test_no_command_shows_the_key_in_any_state_of_its_file(
         assert not leaks(secret, output)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_command_shows_the_key_of_erased_scopes(
     keyed: Installation, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,7 +205,7 @@ def test_daemon_shows_its_key_in_no_file_and_no_answer(keyed: Installation) -> N
     assert not leaks(KEY, output)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("state", ["another"])
 def test_daemon_that_cannot_start_shows_no_key(keyed: Installation, state: str) -> None:
     STATES[state](keyed)

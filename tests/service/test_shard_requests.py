@@ -151,7 +151,7 @@ def test_agents_of_the_tests_are_in_all_shards() -> None:
     assert {shard_of("ana", agent, SHARDS) for agent in AGENTS} == {*range(SHARDS)}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("operation", "request_fields"),
     [
@@ -176,6 +176,7 @@ def test_shards_answer_as_one_store(
     assert several == one
 
 
+@pytest.mark.nightly
 def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")
@@ -186,6 +187,7 @@ def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
     assert sum(map(len, several)) == len(AGENTS)
 
 
+@pytest.mark.nightly
 def test_pages_of_an_earlier_belief_are_those_of_one_store(both: list[Asker]) -> None:
     answers = []
     for ask in both:
@@ -202,6 +204,7 @@ def test_pages_of_an_earlier_belief_are_those_of_one_store(both: list[Asker]) ->
     assert sum(map(len, several)) == len(AGENTS)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_pages_of_users_are_those_of_one_store(both: list[Asker], limit: int) -> None:
     for ask in both:
@@ -248,6 +251,7 @@ def test_quarantine_of_all_shards_is_that_of_one_store(
     assert totals == [{"all": len(AGENTS)}] * 2
 
 
+@pytest.mark.nightly
 def test_rules_of_all_shards_are_summed_up(both: list[Asker]) -> None:
     before = [ask("rules", coverage=True)["rules"][0] for ask in both]
     for ask in both:
@@ -277,6 +281,7 @@ def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker])
     assert both[1]("facts", user="ana")["facts"] == []
 
 
+@pytest.mark.nightly
 def test_reason_is_in_the_ledger_of_each_shard(cluster: Home, of_shards: Asker) -> None:
     of_shards.remember(*AGENTS)
     run = of_shards("fire", reason="a test")["run"]
@@ -290,6 +295,7 @@ def test_reason_is_in_the_ledger_of_each_shard(cluster: Home, of_shards: Asker) 
     assert erased["reason"] == "ana asked"
 
 
+@pytest.mark.nightly
 def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
     dry = [ask("fire", dry_run=True) for ask in both]
     for ask in both:
@@ -303,6 +309,7 @@ def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
     assert reports[0]["rules"] == reports[1]["rules"]
 
 
+@pytest.mark.nightly
 def test_report_of_all_users_counts_all_shards(both: list[Asker]) -> None:
     for ask in both:
         ask.remember("agent1", "agent2", user="bob")
@@ -318,6 +325,7 @@ def test_report_of_all_users_counts_all_shards(both: list[Asker]) -> None:
     assert split_firing(several["largest"][0]["firing_id"])[0] is not None
 
 
+@pytest.mark.nightly
 def test_firings_of_all_shards_are_paged_newest_first(of_shards: Asker) -> None:
     for nth, value in enumerate(("tea", "rum", "milk")):
         of_shards.remember(*AGENTS[nth:], value=value)
@@ -338,6 +346,7 @@ def test_firings_of_all_shards_are_paged_newest_first(of_shards: Asker) -> None:
     assert {split_firing(firing["firing_id"])[0] for firing in whole} == {*range(SHARDS)}
 
 
+@pytest.mark.nightly
 def test_rows_of_a_firing_are_read_from_its_shard(of_shards: Asker) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")
@@ -396,6 +405,7 @@ def test_person_retracts_facts_of_several_shards_at_once(both: list[Asker]) -> N
     assert again[1] == again[0] == ids[:2]
 
 
+@pytest.mark.nightly
 def test_correction_finds_the_shard_of_the_fact(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")
@@ -413,6 +423,7 @@ def test_correction_finds_the_shard_of_the_fact(both: list[Asker]) -> None:
     assert str(absent[0]) == str(absent[1])
 
 
+@pytest.mark.nightly
 def test_explanation_names_the_firing_with_its_shard(of_shards: Asker) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")
@@ -426,6 +437,7 @@ def test_explanation_names_the_firing_with_its_shard(of_shards: Asker) -> None:
     assert isinstance(of_shards.error("explain", user="bob", id="agent3-ana-tea"), NoInputError)
 
 
+@pytest.mark.nightly
 def test_history_comes_from_the_shard_of_the_fact(of_shards: Asker) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")
@@ -460,6 +472,7 @@ def test_user_is_erased_from_all_shards_by_a_plan(both: list[Asker]) -> None:
         assert isinstance(ask.error("forget", user="nobody"), NothingKeptError)
 
 
+@pytest.mark.nightly
 def test_user_of_one_shard_is_erased_though_the_others_keep_nothing(of_shards: Asker) -> None:
     of_shards.remember("agent0")
 
@@ -468,6 +481,7 @@ def test_user_of_one_shard_is_erased_though_the_others_keep_nothing(of_shards: A
     assert erased["rows"]["episodes"]["episodes"] == 1
 
 
+@pytest.mark.nightly
 def test_pauses_and_daemons_of_all_shards_are_told(both: list[Asker]) -> None:
     answers = [
         [ask("pause", rules=["all"]), comparable(ask("next")), ask("resume", rules=["all"])]
@@ -485,6 +499,7 @@ def test_pauses_and_daemons_of_all_shards_are_told(both: list[Asker]) -> None:
     assert both[1]("held") == both[0]("held") == {"held": []}
 
 
+@pytest.mark.nightly
 def test_absent_things_are_refused_as_by_one_store(both: list[Asker]) -> None:
     asked: list[tuple[str, dict[str, Any]]] = [
         ("fire", {"rules": ["unknown"]}),
@@ -510,6 +525,7 @@ def test_absent_things_are_refused_as_by_one_store(both: list[Asker]) -> None:
     assert NotQuarantinedError in {kind for kind, _ in several}
 
 
+@pytest.mark.nightly
 def test_changes_need_the_ledger_of_one_agent(of_shards: Asker) -> None:
     of_shards.remember("agent0")
     of_shards("fire")
@@ -521,6 +537,7 @@ def test_changes_need_the_ledger_of_one_agent(of_shards: Asker) -> None:
     assert isinstance(of_shards.error("changes"), UsageError)
 
 
+@pytest.mark.nightly
 def test_batch_that_awaits_approval_is_decided_in_its_shard(cluster: Home, database: str) -> None:
     cluster.rule("all", cadence=NEVER, limits={"max_deletes": 0})
     with serving(cluster):
@@ -561,6 +578,7 @@ def test_shard_without_a_daemon_is_told_and_the_others_stay_done(
     assert [*error.problems] == [0, 2, 3]
 
 
+@pytest.mark.nightly
 def test_command_performs_on_shards_without_a_daemon_itself(
     tmp_path: Path, cluster: Home, database: str
 ) -> None:
@@ -591,6 +609,7 @@ def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
             ask_database(database, shard, operation, forward(request, bob))
 
 
+@pytest.mark.nightly
 def test_quarantined_episodes_of_several_shards_are_retried_and_dropped(
     of_shards: Asker, database: str
 ) -> None:
@@ -619,6 +638,7 @@ def test_quarantined_episodes_of_several_shards_are_retried_and_dropped(
     assert (dropped["dropped"], rest["dropped"]) == (2, len(AGENTS) - 2)
 
 
+@pytest.mark.nightly
 def test_erasure_that_some_shards_missed_is_finished_by_the_same_request(
     tmp_path: Path, cluster: Home, database: str
 ) -> None:
@@ -642,6 +662,7 @@ def test_erasure_that_some_shards_missed_is_finished_by_the_same_request(
     assert gone == []
 
 
+@pytest.mark.nightly
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")

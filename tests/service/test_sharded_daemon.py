@@ -106,6 +106,7 @@ def test_hosts_divide_the_shards_and_take_those_of_a_killed_host(
             assert other.stop() == 0
 
 
+@pytest.mark.nightly
 def test_stopping_host_leaves_its_shards_at_once(
     first: Home, second: Home, database: str, postgres: PostgresServer
 ) -> None:
@@ -118,6 +119,7 @@ def test_stopping_host_leaves_its_shards_at_once(
         assert other.stop() == 0
 
 
+@pytest.mark.nightly
 def test_suspended_host_loses_its_shards_and_goes_on_with_others(
     first: Home, second: Home, database: str, postgres: PostgresServer
 ) -> None:
@@ -156,6 +158,7 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
     assert {event["shard"] for event in lost} == {*range(SHARDS)}
 
 
+@pytest.mark.nightly
 def test_every_counts_the_episodes_of_all_shards(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:

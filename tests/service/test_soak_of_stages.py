@@ -118,6 +118,7 @@ def test_soak_finds_a_mark_that_was_written_twice(home: Home) -> None:
         check_marks_have_causes(home)
 
 
+@pytest.mark.nightly
 def test_idle_firings_write_marks_when_their_digest_is_not_stable(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def head_of(printed: str) -> str:
     return str(head)
 
 
+@pytest.mark.nightly
 def test_copy_back_has_every_row_of_every_table(
     home: Home, postgres_address: str, tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_ledger_of_a_copy_verifies_with_the_same_head_and_replays(
     assert home.facts() == facts
 
 
+@pytest.mark.nightly
 def test_rules_go_on_in_the_copy_where_they_stopped(home: Home, postgres_address: str) -> None:
     copy(home.state, postgres_address)
     wanted = continue_(home)
@@ -227,6 +229,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.nightly
 def test_verify_names_the_table_and_the_row_of_a_difference(
     home: Home, postgres_address: str
 ) -> None:
@@ -570,6 +573,7 @@ def test_files_of_two_state_directories_are_refused(
     assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
 
 
+@pytest.mark.nightly
 def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
     small: Home, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -682,7 +686,7 @@ def test_copy_into_a_database_that_is_killed_leaves_nothing(
     assert "equal" in copy(home.state, postgres_address, "--verify")
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("event", ["page", "os.rename", "os.link", "os.remove", "sqlite3.connect"])
 def test_copy_into_files_that_is_killed_anywhere_leaves_all_or_nothing(
     home: Home, postgres_address: str, tmp_path: Path, event: str

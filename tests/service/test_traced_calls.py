@@ -46,6 +46,7 @@ def run(program: str, directory: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.nightly
 def test_program_with_a_tracer_provider_sees_each_operation(tmp_path: Path) -> None:
     lines = run(TRACING + PROGRAM, tmp_path / "memory")
 
@@ -56,5 +57,6 @@ def test_program_with_a_tracer_provider_sees_each_operation(tmp_path: Path) -> N
     assert "Tea" not in "".join(lines)
 
 
+@pytest.mark.nightly
 def test_program_without_opentelemetry_does_not_load_it(tmp_path: Path) -> None:
     assert run(PROGRAM + LOADED, tmp_path / "memory") == ["[]"]

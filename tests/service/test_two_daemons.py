@@ -123,7 +123,7 @@ def test_second_daemon_is_refused_while_the_first_is_stopped(tmp_path: Path) -> 
     check_consolidated_once(home, ["e0", "e1"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_lock_on_a_file_admits_a_second_daemon(tmp_path: Path) -> None:
     """The test above can fail: after a lock file is deleted, a second daemon locks a new one."""
     home = home_of(tmp_path, LOCKS_A_FILE)
@@ -138,7 +138,7 @@ def test_lock_on_a_file_admits_a_second_daemon(tmp_path: Path) -> None:
                 assert second.process.poll() is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_stopped_during_a_takeover_writes_nothing_afterwards(tmp_path: Path) -> None:
     first, second = pair(tmp_path)
     facts = first.state / "facts.db"
@@ -183,7 +183,7 @@ def test_daemon_stopped_before_its_commit_does_not_commit_after_a_takeover(tmp_p
     check_consolidated_once(home, ["e0", "e1", "e2"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_without_the_fence_commits_after_a_takeover(tmp_path: Path) -> None:
     """The tests above can fail: only the epoch prevents that commit."""
     _, wrote = take_over_before_a_commit(tmp_path, WITHOUT_FENCE)
@@ -191,7 +191,7 @@ def test_daemon_without_the_fence_commits_after_a_takeover(tmp_path: Path) -> No
     assert wrote
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_takeover_during_a_commit_is_refused(tmp_path: Path) -> None:
     first, second = pair(tmp_path, STOPS_IN_ITS_COMMIT)
 

@@ -279,7 +279,7 @@ KEYS = st.sampled_from([PLACEHOLDER_KEY, None])
 ROWS = st.tuples(USERS, PARTS, PARTS, KEYS, st.integers(-3, 3))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=80, deadline=None)
 @given(
     rows=st.lists(ROWS, max_size=20),

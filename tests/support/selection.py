@@ -108,7 +108,7 @@ def pytest_pycollect_makeitem(
     return [] if marks & LATER_MARKS[chosen_tier(collector.config)] else None
 
 
-@pytest.hookimpl(trylast=True)  # after the marks, so that the engine comes last in the id
+@pytest.hookimpl(tryfirst=True)  # before other parameters, so that the engine comes first in the id
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let a test of stores run on each engine in turn, unless the test chooses its engines."""
     marks = list(metafunc.definition.iter_markers())

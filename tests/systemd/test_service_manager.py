@@ -65,6 +65,7 @@ def facts(box: Box) -> set[str]:
     return {json.loads(line)["id"] for line in lines}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("umask", ["022", "077"])
 def test_daemon_starts_after_an_agent_created_the_database(box: Box, umask: str) -> None:
     box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
@@ -101,6 +102,7 @@ def test_only_a_member_of_the_group_can_put_and_fire(box: Box) -> None:
     assert box.run("runuser -u stranger -- slumberd fire --all").returncode == 77
 
 
+@pytest.mark.nightly
 def test_reload_applies_the_new_rules(box: Box) -> None:
     box.do(f"cat > {RULES}/more.yaml", PROFILE.replace("everything", "more"))
 

@@ -158,6 +158,7 @@ def check_decision(archive: Archive, episode: Episode, found: Decision) -> None:
     )
 
 
+@pytest.mark.nightly
 async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
     ids = [episode.id for episode in archive.episodes]
     read = {rule.id: await archive.memory.reread(rule, ids, upto=2**63 - 1) for rule in RULES}
@@ -217,6 +218,7 @@ async def test_every_fact_has_its_firings_and_the_facts_that_it_replaced(archive
     assert explained == len(archive.current) > 500
 
 
+@pytest.mark.nightly
 async def test_every_source_has_session_instant_and_node(archive: Archive) -> None:
     by_id = {episode.id: episode for episode in archive.episodes}
     for fact_id in archive.current:

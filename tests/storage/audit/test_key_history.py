@@ -87,6 +87,7 @@ def test_history_has_at_each_instant_what_a_query_returns(steps: list[Step]) -> 
     play(steps, check_histories)
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled
 @FEW
 @given(EVERYTHING)

@@ -625,6 +625,7 @@ async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
     assert await ids_at(believed_at=at(0)) == []
 
 
+@pytest.mark.cases(1)
 @pytest.mark.slow
 async def test_reader_never_misses_the_fact(store: EngineFactStore) -> None:
     await store.pin(fact("f0"))

@@ -190,6 +190,7 @@ async def test_recent_reads_past_unreadable_rows_as_in_files(
         assert len(await copy.recent("carol", limit=50)) == 11
 
 
+@pytest.mark.nightly
 def test_copy_that_is_killed_leaves_nothing(
     postgres: PostgresServer, postgres_address: str, tmp_path: Path
 ) -> None:

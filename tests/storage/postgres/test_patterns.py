@@ -71,6 +71,7 @@ def test_search_returns_what_the_oracle_returns_in_the_same_order(
     assert found == Oracle(pattern).of(facts)[: pattern.limit]
 
 
+@pytest.mark.nightly
 @QUIET
 @given(
     FACTS,
@@ -97,6 +98,7 @@ def test_each_slot_alone_finds_what_a_full_scan_finds(
     assert found == Oracle(pattern).of(facts)
 
 
+@pytest.mark.nightly
 @QUIET
 @given(
     FACTS,

@@ -56,6 +56,7 @@ def unanalyzed(request: pytest.FixtureRequest, postgres_address: str) -> Iterato
         connection.rollback()
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize(
     ("name", "parameters", "found"),
     [
@@ -92,6 +93,7 @@ def test_a_statement_with_many_values_reads_only_their_rows(
     assert len(rows) == found
 
 
+@pytest.mark.cases(1)
 def test_states_are_dropped_by_their_keys_alone(unanalyzed: Connection) -> None:
     session = PostgresSession(unanalyzed, "postgresql:///test", 0)
 

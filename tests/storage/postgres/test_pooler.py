@@ -32,6 +32,7 @@ def put_by_sql(connection: psycopg.Connection, id: str, user: str) -> None:
     connection.execute(PUT, values)
 
 
+@pytest.mark.nightly
 async def test_programs_put_by_sql_through_a_pooler(own_postgres: OwnServer, database: str) -> None:
     with running_pooler(own_postgres, database) as address, ExitStack() as stack:
         programs = [
@@ -49,6 +50,7 @@ async def test_programs_put_by_sql_through_a_pooler(own_postgres: OwnServer, dat
     assert counted == 30
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ignored", ["", "options,extra_float_digits"], ids=["strict", "lenient"])
 async def test_store_refuses_a_pooler(own_postgres: OwnServer, database: str, ignored: str) -> None:
     settings = {"ignore_startup_parameters": ignored} if ignored else {}

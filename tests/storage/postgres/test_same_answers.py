@@ -65,7 +65,7 @@ async def everything_of(story: Story) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @QUIET
 @given(EVERYTHING)
 @example(
@@ -171,7 +171,7 @@ async def answers_of(
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @QUIET
 @given(BATCHES, st.sampled_from([None, "s1", "s/2"]))
 def test_episodes_are_read_filtered_and_found_alike(

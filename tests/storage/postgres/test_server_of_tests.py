@@ -79,7 +79,7 @@ def test_login_has_the_roles_that_it_was_created_with(
     assert found == ("a_host", True, False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_server_keeps_what_was_committed_before_a_crash(own_postgres: OwnServer) -> None:
     with own_postgres.database() as name:
         own_postgres.run("CREATE TABLE kept (a int)", database=name)
@@ -102,7 +102,7 @@ with running_server() as server:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_server_ends_with_a_process_of_the_tests_that_is_killed(own_postgres: OwnServer) -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run(

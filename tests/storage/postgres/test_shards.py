@@ -143,7 +143,7 @@ async def test_shards_hold_the_facts_of_files(
             assert expected
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.sampled
 @pytest.mark.parametrize("shards", [2, 3, 64])
 async def test_history_of_files_goes_on_in_the_shards_of_a_copy(
@@ -196,6 +196,7 @@ async def _opened(
     return branch
 
 
+@pytest.mark.nightly
 def test_database_computes_the_shard_that_python_computes(postgres: PostgresServer) -> None:
     with postgres.database(shards=64) as name:
         for user, agent in product(USERS, AGENTS):

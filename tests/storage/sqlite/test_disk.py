@@ -156,7 +156,7 @@ def test_firings_fail_while_the_file_cannot_grow(tmp_path: Path) -> None:
     check_consolidated_once(home, ids(202))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> None:
     """The test above can fail: it finds a firing that is not one transaction."""
     home = home_of(tmp_path, IMPATIENT + MOVES_THE_WATERMARK_FIRST)
@@ -171,7 +171,7 @@ def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> N
 needs_disks = pytest.mark.usefixtures("small_disks")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_disks
 def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
@@ -200,7 +200,7 @@ def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
     check_consolidated_once(home, ids(204))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_disks
 def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> None:
     with Disk(tmp_path / "logs", size="64k") as disk:
@@ -229,7 +229,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
     check_consolidated_once(home, ids(61))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_disks
 def test_daemon_does_not_start_on_a_read_only_disk(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
@@ -299,6 +299,7 @@ def replace(file: Path, target: Path, how: str) -> None:
         backup(file, target)
 
 
+@pytest.mark.nightly
 def test_memory_restored_in_place_is_read_from_where_log_and_ledger_agree(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 5))
@@ -316,7 +317,7 @@ def test_memory_restored_in_place_is_read_from_where_log_and_ledger_agree(tmp_pa
     check_consolidated_once(home, ids(15))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_waits_for_a_missing_database(tmp_path: Path) -> None:
     home, away = home_of(tmp_path), tmp_path / "away.db"
     put(home, episodes(0, 1))
@@ -411,7 +412,7 @@ def locked(path: Path) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_waits_for_the_lock_of_another_program(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
@@ -428,6 +429,7 @@ def test_daemon_waits_for_the_lock_of_another_program(tmp_path: Path) -> None:
     check_consolidated_once(home, ids(4))
 
 
+@pytest.mark.nightly
 def test_daemon_ends_with_75_when_another_program_locks_the_facts_at_its_start(
     tmp_path: Path,
 ) -> None:
@@ -444,7 +446,7 @@ def test_daemon_ends_with_75_when_another_program_locks_the_facts_at_its_start(
     assert "facts.db' is locked by another process" in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
@@ -461,7 +463,7 @@ def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path
     check_consolidated_once(home, ids(4))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_log_that_a_reader_holds_shrinks_after_the_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +489,7 @@ def test_log_that_a_reader_holds_shrinks_after_the_read(
     check_consolidated_once(home, ids(210))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.slow
 @needs_disks
 @pytest.mark.parametrize("name", ["memory", "facts"])
@@ -534,6 +537,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
     }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 250], ids=["all of it", "a part of it"])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
@@ -560,7 +564,7 @@ def test_log_of_another_database_is_refused_and_damages_nothing(
     check_consolidated_once(home, ids(42))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_log_of_another_database_replaces_it_without_the_check(
     tmp_path: Path, crashed: dict[int, Home]
 ) -> None:
@@ -575,7 +579,7 @@ def test_log_of_another_database_replaces_it_without_the_check(
     assert len(home.facts()) == 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_log_left_by_a_crash_is_accepted(tmp_path: Path) -> None:
     home = left_by_a_crash(tmp_path, 250, 300)
     assert (home.state / "facts.db-wal").stat().st_size

@@ -69,6 +69,7 @@ def test_nothing_acknowledged_is_lost_by_a_power_cut(
     assert [problem for problem in found if problem] == []
 
 
+@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", range(100 if LONG else 4))
 def test_second_power_cut_during_recovery_loses_nothing(tmp_path: Path, which: int) -> None:
