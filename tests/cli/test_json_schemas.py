@@ -221,6 +221,7 @@ def test_good_document_is_accepted_by_schema_and_loader(
     assert _accepted_by_loader(name, file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), BAD.values(), ids=BAD)
 def test_bad_document_is_refused_by_schema_and_loader(tmp_path: Path, name: str, text: str) -> None:
     file = tmp_path / "sheet.yaml"

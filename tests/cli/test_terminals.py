@@ -64,6 +64,7 @@ def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_id_is_broken_and_no_line_is_too_long(

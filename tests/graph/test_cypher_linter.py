@@ -230,6 +230,7 @@ def test_hostile_query_takes_few_parser_steps(cypher: str, monkeypatch: pytest.M
     assert len(steps) <= cypher_parser.MAX_STEPS + 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cypher", [*READING[:16], *WRITING])
 def test_bounded_parser_reads_the_same_tree_as_the_plain_parser(cypher: str) -> None:
     (plain,) = neo4j.Neo4j().parse(cypher)

@@ -95,6 +95,7 @@ def test_every_logged_event_is_in_the_catalogue(event: LoggedEvent) -> None:
     assert event.fields - {"exc_info"} <= kind.fields.keys()
 
 
+@pytest.mark.slow
 @of_each(logged_whole, attrgetter("name"))
 def test_every_logged_event_has_every_field_of_the_catalogue(event: LoggedEvent) -> None:
     always = CATALOGUE[event.name].fields.keys() - {"exception"}

@@ -173,6 +173,7 @@ def test_no_command_shows_the_key_of_erased_scopes(
     assert not [leak for (secret,) in found for leak in leaks(secret, output)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("form", FORMS, ids=["raw", "hex", "HEX", "base64", "list", "repr"])
 def test_search_for_leaks_finds_a_key_in_an_error(

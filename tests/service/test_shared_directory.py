@@ -99,6 +99,7 @@ def command(site: Installation, *words: str) -> Callable[[], object]:
     return partial(main, [*words, "--config", str(site.config)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [put, put_and_die])
 def test_daemon_consolidates_the_episode_of_an_agent_that_put_first(
     site: Installation, first: Callable[[Path], object]
@@ -112,6 +113,7 @@ def test_daemon_consolidates_the_episode_of_an_agent_that_put_first(
     assert [fact["id"] for fact in site.lines("facts")] == ["e1"]
 
 
+@pytest.mark.slow
 def test_daemon_fires_after_an_agent_that_fired_first(site: Installation) -> None:
     put_as_agent = partial(put, site.state / "memory.db")
     assert run_as(AGENT, SHELL, put_as_agent) == 0
@@ -126,6 +128,7 @@ def test_daemon_fires_after_an_agent_that_fired_first(site: Installation) -> Non
     assert run_as(DAEMON, UNIT, command(site, "resume", "quiet")) == 0
 
 
+@pytest.mark.slow
 def test_agent_puts_into_a_database_that_the_daemon_created(site: Installation) -> None:
     assert run_as(DAEMON, UNIT, command(site, "fire", "--all")) == 0
 

@@ -156,6 +156,7 @@ def test_module_of_a_neutral_package_contains_no_sql(path: Path) -> None:
     assert texts_of(path).sql() == set()
 
 
+@pytest.mark.slow
 @of_each(neutral_modules, name_of)
 def test_every_statement_that_a_module_names_exists(path: Path) -> None:
     texts = texts_of(path)

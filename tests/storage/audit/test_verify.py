@@ -127,6 +127,7 @@ def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(everyth
         assert verify(session_of(copy), DEPTH, chain_only=True) == verify(session_of(copy), DEPTH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "column", ["delta", "firing", "version", "what", "kind", "commitment", "chain"]
 )

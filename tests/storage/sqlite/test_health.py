@@ -243,6 +243,7 @@ def test_healthy_closed_store_is_read_without_a_trace(kind: str, path: Path) -> 
     assert state_of(path.parent) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statements", "lock"),
     [
@@ -285,6 +286,7 @@ def test_the_write_lock_is_held_while_another_process_has_it(
     assert during.ok or "is locked by another process" in during.warnings[0]
 
 
+@pytest.mark.slow
 async def test_health_of_an_open_store_keeps_its_locks(kind: str, path: Path) -> None:
     async with KINDS[kind](path) as store:
         await store.bootstrap()

@@ -53,6 +53,7 @@ def test_every_command_is_known_to_read_or_to_write() -> None:
     assert sorted(every_command()) == sorted([*READING, *WRITING])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", READING)
 def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(
     site: Installation, command: str
