@@ -45,6 +45,7 @@ def put(client: httpx.Client, where: str, **fields: Any) -> str:
     assert answer.status_code == 201, answer.text
     user = {"user": fields["user"]} if "user" in fields else {}
     outcome = client.get(f"/v1/outcomes/{id}", params={"seconds": 30, **user})
+    assert outcome.status_code == 200, outcome.text
     assert outcome.json()["settled"], outcome.text
     return id
 
