@@ -29,6 +29,11 @@ def test_timing(): pass
 @pytest.mark.acceptance
 def test_command(): pass
 
+@pytest.mark.slow
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("number", range(5))
+def test_case(number): pass
+
 def test_quick(): pass
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
@@ -43,16 +48,16 @@ def test_sampled(number): pass
 """
 DEFAULT = ["test_quick", "test_of[sqlite]", "test_path[postgres]", "test_sampled[0]"]
 ALL = [
-    *("test_slow", "test_timing", "test_command", "test_quick", "test_of[sqlite]"),
-    *(
-        "test_of[postgres]",
-        "test_path[postgres]",
-        "test_sampled[0]",
-        "test_sampled[1]",
-        "test_sampled[2]",
-    ),
+    *("test_slow", "test_timing", "test_command", "test_case[0]", "test_case[2]", "test_quick"),
+    *("test_of[sqlite]", "test_of[postgres]", "test_path[postgres]"),
+    *("test_sampled[0]", "test_sampled[1]", "test_sampled[2]"),
 ]
-NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
+NIGHTLY = [
+    *("test_nightly", "test_slow", "test_timing", "test_command"),
+    *(f"test_case[{number}]" for number in range(5)),
+    *("test_quick", "test_of[sqlite]", "test_of[postgres]", "test_path[postgres]"),
+    *(f"test_sampled[{number}]" for number in range(5)),
+]
 
 
 @pytest.mark.slow
@@ -64,7 +69,10 @@ NIGHTLY = ["test_nightly", *ALL, "test_sampled[3]", "test_sampled[4]"]
         pytest.param(["--nightly"], NIGHTLY, id="nightly"),
         pytest.param(
             ["--all", "-m", "slow"],
-            ["test_slow", "test_timing", "test_command", "test_of[postgres]"],
+            [
+                *("test_slow", "test_timing", "test_command"),
+                *("test_case[0]", "test_case[2]", "test_of[postgres]"),
+            ],
             id="what all adds",
         ),
     ],

@@ -30,7 +30,7 @@ else:
     mcp_target = LateModule("tests.fuzz.mcp")
     trace_target = LateModule("tests.fuzz.traces")
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 @pytest.fixture

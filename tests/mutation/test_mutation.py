@@ -21,7 +21,7 @@ from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import try_fault
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ADULT = """\
 ADULT = 18

@@ -11,7 +11,7 @@ from tests.recall.access import Archive, contains, load_mappings
 from tests.recall.prompts import leaks, tally
 from tests.recall.stories import Checkpoint, Story, story_of
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 OFFICE = [
     ("pm", "product_manager"),

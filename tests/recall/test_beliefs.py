@@ -11,7 +11,7 @@ from tests.recall.beliefs import Benchmark, benchmark_of
 from tests.recall.figures import missed
 from tests.recall.samples import TEA, belief, blind, case, plain
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 OVEN = belief("b2", "oven", pinned=True)

@@ -12,7 +12,7 @@ import pytest
 from tests.recall import __main__ as command
 from tests.recall.samples import blind, episode, plain
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from tests.recall.conversations import read_beam, read_locomo
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from tests.recall.engine import Named
 from tests.recall.engines import OPENERS
 from tests.recall.samples import TEA, case, episode, office_story
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 async def test_slumberd_searches_one_user_and_forgets_one_session() -> None:

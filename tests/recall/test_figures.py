@@ -10,7 +10,7 @@ from tests.recall.conversations import Conversations, Question
 from tests.recall.figures import BARS, Bar, Figure, document, missed, table
 from tests.recall.samples import blind, episode, plain
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 LEAST = Bar("locomo", "recall @5", "lexical", at_least(0.69), at_least(0.74))
 MOST = Bar("gatemem", "leaks", "lexical", at_most(0))

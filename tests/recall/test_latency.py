@@ -10,7 +10,7 @@ from tests.recall import latency
 from tests.recall.generated import Generator
 from tests.recall.samples import plain
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 @pytest.mark.slow

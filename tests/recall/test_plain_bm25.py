@@ -7,7 +7,7 @@ import pytest
 from tests.recall.plain_bm25 import PlainBM25, UserIndex
 from tests.recall.samples import episode
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 def index(**texts: str) -> UserIndex:

@@ -15,7 +15,7 @@ from tests.recall.figures import missed
 from tests.recall.plain_bm25 import PlainBM25
 from tests.recall.samples import blind, office_story, plain
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 
 class Hoarder(PlainBM25):
