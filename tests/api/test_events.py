@@ -80,6 +80,7 @@ def test_client_sees_no_event_of_another_user_and_no_firing(daemon: HttpDaemon) 
     assert {event["data"]["user"] for event in seen} == {"bob"}
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("last", ["x", "-1", "9" * 30])
 def test_unclear_last_event_is_refused(daemon: HttpDaemon, last: str) -> None:
     with daemon.with_token("ana") as ana:

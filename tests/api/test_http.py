@@ -289,6 +289,7 @@ def test_unclear_entity_tag_is_refused(ana: httpx.Client, tag: str) -> None:
     assert problem(ana.patch("/v1/facts/x", json=body, headers={"If-Match": tag}), 400)
 
 
+@pytest.mark.path
 def test_socket_is_for_owner_and_group(daemon: HttpDaemon) -> None:
     assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o660
 

@@ -77,6 +77,7 @@ def test_client_that_sends_slowly_is_cut_off(daemon: HttpDaemon, sent: bytes) ->
     assert daemon.daemon.process.returncode is None
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     ("line", "body"),
     [

@@ -74,6 +74,7 @@ def test_token_of_one_user_reads_nothing_of_another(
     assert named.status_code == 403
 
 
+@pytest.mark.path
 def test_correction_of_one_host_is_seen_by_the_other(
     first: httpx.Client, second: httpx.Client
 ) -> None:

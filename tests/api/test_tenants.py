@@ -140,6 +140,7 @@ def test_hostile_user_sees_and_changes_nothing(world: World, route: HttpRoute) -
         assert view_of(ana, world.known["id"]) == world.view
 
 
+@pytest.mark.path
 def test_secret_is_there_for_its_owner(world: World) -> None:
     assert MARKER in str(world.view)
 

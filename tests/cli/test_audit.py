@@ -441,7 +441,7 @@ def test_verify_logs_its_result_only_with_the_option_log(site: Installation) -> 
     assert event["head"] == checkpoints_of(site)[-1]["head"]
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
     change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 

@@ -277,7 +277,7 @@ def test_restore_reports_erasures_after_the_backup(site: Installation) -> None:
     assert "erasure is newer than the backup: run `slumberd forget` again" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_backup_contains_the_key_only_with_the_option_with_key(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
@@ -321,7 +321,7 @@ def test_backup_and_restore_preserve_owners_and_modes(site: Installation, tmp_pa
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_backup_refuses_a_pipe_in_place_of_a_file(site: Installation, tmp_path: Path) -> None:
     (site.state / "paused.json").unlink()
     os.mkfifo(site.state / "paused.json")
@@ -343,7 +343,7 @@ def test_restore_does_not_replace_a_database_that_is_a_link(site: Installation) 
     assert "is a link" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_doctor_finds_an_unfinished_restore(site: Installation) -> None:
     begin(site.state, "20260101T000000Z", {})
 
@@ -437,7 +437,7 @@ def test_restore_journal_that_names_an_unknown_file_is_not_finished(tmp_path: Pa
         finish(tmp_path, {})
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_backup_in_json_lists_its_files(site: Installation, tmp_path: Path) -> None:
     (backed_up,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")

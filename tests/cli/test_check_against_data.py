@@ -51,7 +51,7 @@ def test_check_counts_the_episodes_a_rule_selects_and_the_deltas_of_its_firing(
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_check_prints_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(ODD, LATE)

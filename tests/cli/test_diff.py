@@ -86,7 +86,7 @@ def test_diff_consolidates_pending_episodes_on_both_sides(trial: TrialInstallati
     assert changes == [("appears", None, "e3")]
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_facts_of_a_removed_rule_stay_and_are_counted(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
     trial.candidate.write_text(rules(LIKES))
@@ -313,7 +313,7 @@ def test_several_facts_replaced_by_another_appear_and_disappear(trial: TrialInst
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_diff_with_the_option_rule_takes_only_that_rule_from_the_candidate(
     trial: TrialInstallation,
 ) -> None:

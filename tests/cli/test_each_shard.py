@@ -168,6 +168,7 @@ def test_nothing_found_names_users_of_all_shards(home: Home) -> None:
     assert all(user in ended.stderr for user in USERS[:3])
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     "words",
     [
@@ -238,6 +239,7 @@ def test_option_chooses_one_shard(home: Home, shard: int) -> None:
     assert [user for user in USERS if user in printed] == of_shard(shard)
 
 
+@pytest.mark.path
 def test_user_and_agent_are_read_from_their_shard_only(home: Home) -> None:
     printed = home.call("facts", "--user", USERS[0], "--agent", AGENT).stdout
 
@@ -263,10 +265,12 @@ def test_ledger_of_each_shard_is_verified(home: Home) -> None:
     assert printed.count("verified: ") == SHARDS
 
 
+@pytest.mark.path
 def test_state_of_each_shard_is_shown(home: Home) -> None:
     assert home.call("status").stdout.count("== shard") == SHARDS
 
 
+@pytest.mark.path
 def test_quarantine_of_each_shard_is_listed(home: Home) -> None:
     ended = home.call("quarantine", "ls")
 
@@ -294,6 +298,7 @@ def test_export_has_the_lines_of_all_shards(home: Home, files: Home) -> None:
         assert promotion["firing"].startswith(f"{shard}~all@")
 
 
+@pytest.mark.path
 def test_export_of_a_shard_has_its_lines_only(home: Home) -> None:
     exported = home.call("--shard", "1", "export", "--kind", "facts").stdout
 
@@ -301,6 +306,7 @@ def test_export_of_a_shard_has_its_lines_only(home: Home) -> None:
     assert "~" not in exported
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     "words",
     [
@@ -350,6 +356,7 @@ def test_files_have_no_shards(tmp_path: Path) -> None:
     assert "--shard is for databases" in ended.stderr
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_rules_are_tried_on_the_episodes_of_one_shard(home: Home, shard: int) -> None:
     file = str(home.rules / "all.yaml")

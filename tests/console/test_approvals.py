@@ -45,6 +45,7 @@ def test_page_without_batches_says_so(operator: Person) -> None:
     assert "No batch awaits approval." in operator.go("/approvals").text
 
 
+@pytest.mark.path
 def test_batch_is_shown_with_its_problem_and_without_a_dry_run(
     daemon: HttpDaemon, operator: Person
 ) -> None:

@@ -139,6 +139,7 @@ def test_number_of_a_rule_leads_to_rows_of_the_rule(operator: Person) -> None:
     assert all("other%40" in firing for firing in re.findall(r"firing\?id=[^\"]*", page))
 
 
+@pytest.mark.path
 def test_page_links_the_other_numbers_of_the_time(operator: Person) -> None:
     page = operator.read("/changes", counted="marked").html
 

@@ -54,6 +54,7 @@ def test_demo_with_keep_leaves_its_files(tmp_path: Path) -> None:
     assert (kept / "tokens.yaml").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.path
 def test_demo_without_the_extra_says_so_before_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "slumberd.api.server", None)
 

@@ -151,6 +151,7 @@ def test_plan_that_is_out_of_date_erases_nothing_and_shows_the_new_plan(
     assert facts_of(daemon, "moving") == []
 
 
+@pytest.mark.path
 def test_form_without_a_scope_or_a_reason_is_refused_beside_its_fields(operator: Person) -> None:
     form = operator.go("/erase").form(user="")
 

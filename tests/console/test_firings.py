@@ -312,6 +312,7 @@ def test_incomplete_change_is_refused(
     assert_shows(refused, problem)
 
 
+@pytest.mark.path
 def test_reload_of_a_preview_leads_to_the_first_page(operator: Person) -> None:
     assert operator.go("/change").to == "/console/"
 

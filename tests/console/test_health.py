@@ -72,6 +72,7 @@ def test_page_says_what_to_do_and_where(daemon: HttpDaemon, operator: Person) ->
     assert seen.page.links["1 batch awaits approval"] == "/console/approvals"
 
 
+@pytest.mark.path
 def test_configuration_that_cannot_be_read_is_no_error_page(
     daemon: HttpDaemon, operator: Person
 ) -> None:

@@ -218,6 +218,7 @@ def test_fact_page_says_why_it_is_held(operator: Person) -> None:
     assert 'href="/console/firing?id=all%40' in seen.html
 
 
+@pytest.mark.path
 def test_history_is_drawn_and_is_in_a_table(operator: Person) -> None:
     seen = operator.read("/fact", id="e3", user="ana")
     page = seen.text

@@ -222,6 +222,7 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) 
     assert operator.confirm(preview).status == 303
 
 
+@pytest.mark.path
 def test_only_operators_see_the_page(daemon: HttpDaemon) -> None:
     with signed_in(daemon, "ana") as ana:
         assert ana.go("/quarantine").status == 403

@@ -109,7 +109,7 @@ def test_existing_file_is_kept(site: Installation, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_file_is_for_the_owner_and_the_group(site: Installation, tmp_path: Path) -> None:
     report_of(site, tmp_path)
 
@@ -124,7 +124,7 @@ def test_hyphen_writes_to_standard_output(site: Installation) -> None:
     assert printed.rstrip().endswith("</html>")
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_limit_holds_for_the_file(site: Installation, tmp_path: Path) -> None:
     assert "1 other user had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
 

@@ -267,6 +267,7 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) 
 _QUOTED = "object != '<img src=x onerror=alert(1)>\"&'"
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("page", ["/rules", "/rule?rule=nightly"])
 def test_only_operators_see_rules(daemon: HttpDaemon, page: str) -> None:
     with signed_in(daemon, "ana") as ana:

@@ -82,6 +82,7 @@ def test_budget_bounds_the_context(operator: Person) -> None:
     assert_shows(seen, "0 of 0 tokens", "The context is empty.")
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     ("field", "text", "problem"),
     [

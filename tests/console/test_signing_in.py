@@ -50,6 +50,7 @@ def test_person_returns_to_the_page_that_was_asked_for(daemon: HttpDaemon) -> No
         assert done.to == "/console/search?q=tea&user=ana"
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     "address",
     ["https://elsewhere.example/", "//elsewhere.example/", "/v1/status", "/console/\\elsewhere"],

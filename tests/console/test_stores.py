@@ -282,6 +282,7 @@ def test_health_page_shows_the_database(store: Store, operator: Person) -> None:
     assert all(0 < float(left) <= PostgresSettings().lease for _, left in leases)
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("store", ["files"], indirect=True)
 def test_health_page_shows_no_database_of_files(store: Store, operator: Person) -> None:
     assert "Database Where" not in operator.read("/health").text

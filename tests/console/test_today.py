@@ -219,6 +219,7 @@ def test_batch_that_awaits_approval_is_waiting(daemon: HttpDaemon, operator: Per
     assert "0 awaiting approval" in operator.go("/today").text
 
 
+@pytest.mark.path
 @pytest.mark.parametrize(
     ("page", "query", "problem"),
     [

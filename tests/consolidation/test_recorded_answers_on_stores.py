@@ -223,7 +223,7 @@ async def test_repaired_answer_counts(provider: Provider) -> None:
         assert second["messages"][2] == {"role": "assistant", "content": "tea!"}
 
 
-@pytest.mark.slow
+@pytest.mark.path
 async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(provider: Provider) -> None:
     def answer(request: dict[str, object]) -> Reply:
         poisoned = "poison" in str(request["messages"])

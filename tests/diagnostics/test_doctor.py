@@ -531,7 +531,7 @@ def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
     assert ids_of(check_unit(machine, tmp_path)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
     places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
     subjects = []

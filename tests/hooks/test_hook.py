@@ -212,7 +212,7 @@ def test_transcript_that_was_replaced_is_read_from_its_beginning(hook: Hook) -> 
         assert stored(memory) == [*TALK, TALK[0]]
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_refused_turn_is_reported_and_the_others_are_put(tmp_path: Path) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
     lines = lines_of(hook, TALK)

@@ -279,7 +279,7 @@ async def test_daemon_does_not_start_without_the_extra(
     assert not (tmp_path / "facts.db").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.path
 async def test_heartbeat_reports_how_far_the_sink_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +314,7 @@ def put_by_command(home: Home, *episodes: Any) -> None:
     home.call("import", file, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_status_reports_how_far_the_sink_is_behind(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))

@@ -314,6 +314,7 @@ def test_command_performs_its_operation_itself_without_a_daemon(
     assert objects(second) == ["e1"]
 
 
+@pytest.mark.path
 def test_command_is_refused_while_another_command_holds_the_database(
     first: Home, postgres: PostgresServer, database: str
 ) -> None:
@@ -376,6 +377,7 @@ def test_status_and_doctor_show_the_hosts(
     assert "hosts.differ" in checked.stdout
 
 
+@pytest.mark.path
 def test_backup_of_a_database_names_what_to_use_instead(first: Home) -> None:
     for command in ("backup", "restore"):
         refused = first.call(command, str(first.folder / "b"), check=False)

@@ -117,6 +117,7 @@ async def test_standby_goes_on_after_the_server_was_restarted(own_postgres: OwnS
         await tenure.__aexit__()
 
 
+@pytest.mark.path
 async def test_daemon_ends_when_another_one_has_taken_its_database(
     make: Make, tenure: DatabaseTenure, postgres: PostgresServer, database: str
 ) -> None:
@@ -146,6 +147,7 @@ async def test_daemon_that_was_late_goes_on_when_nobody_took_its_database(
         stop.set()
 
 
+@pytest.mark.path
 async def test_daemon_that_lost_its_database_pauses_no_rule(
     make: Make, tenure: DatabaseTenure, postgres: PostgresServer, postgres_address: str
 ) -> None:

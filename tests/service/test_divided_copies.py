@@ -262,6 +262,7 @@ def test_ledger_with_a_key_is_copied_only_with_the_key(tmp_path: Path, address: 
     assert copy(home.state, address, "--verify", *words).startswith("equal: ")
 
 
+@pytest.mark.path
 def test_login_of_the_daemon_may_copy(home: Home, postgres: PostgresServer) -> None:
     with postgres.database(shards=SHARDS) as name:
         postgres.login("divider", "slumberd_daemon")

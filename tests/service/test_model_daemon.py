@@ -65,7 +65,7 @@ def test_status_says_what_the_model_cost_and_that_it_answers(tmp_path: Path) -> 
     assert model["budget"] == {"calls": 200, "tokens": 500_000, "cost": None}
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_status_says_why_the_model_does_not_answer(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         server.otherwise = lambda _: Reply(503, b"loading")
@@ -110,7 +110,7 @@ def test_daemon_promotes_the_rest_when_the_model_is_back(tmp_path: Path) -> None
     assert promoted["fact_id"] == "e1#1"
 
 
-@pytest.mark.slow
+@pytest.mark.path
 def test_command_asks_without_a_daemon(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         home = home_of(tmp_path, server)

@@ -102,6 +102,7 @@ def test_doctor_needs_no_directory_of_rules_and_reports_what_is_missing(
     assert '"event":"daemon.failed"' in started.stderr
 
 
+@pytest.mark.path
 def test_versions_are_listed_and_written_to_be_published_again(
     author: Home, first: Home, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_versions_are_listed_and_written_to_be_published_again(
     assert rule["cadence"] == {"every": 1}
 
 
+@pytest.mark.path
 def test_mistakes_and_surprises_publish_nothing(author: Home, tmp_path: Path) -> None:
     author.call("rules", "publish")
     before = author.call("rules", "published").stdout
@@ -149,6 +151,7 @@ def test_mistakes_and_surprises_publish_nothing(author: Home, tmp_path: Path) ->
     assert author.call("rules", "published").stdout == before
 
 
+@pytest.mark.path
 def test_database_is_needed_for_published_rules(tmp_path: Path) -> None:
     home = Home(tmp_path, {"postgres": PUBLISHED})
 

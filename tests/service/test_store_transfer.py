@@ -161,6 +161,7 @@ def test_host_puts_into_a_copy_beside_what_was_copied(small: Home, postgres_addr
     assert copied == [("new",), ("e1",)]
 
 
+@pytest.mark.path
 def test_copy_of_a_database_logs_what_was_put_last(postgres_address: str, tmp_path: Path) -> None:
     async def put_there() -> None:
         async with PostgresMemoryStore(postgres_address) as memory:
@@ -245,6 +246,7 @@ def test_verify_names_the_table_and_the_row_of_a_difference(
         assert table in {difference["table"] for difference in found["differences"]}
 
 
+@pytest.mark.path
 def test_verify_reports_rows_that_only_one_of_both_has(home: Home, postgres_address: str) -> None:
     copy(home.state, postgres_address)
     change(home.state / "facts.db", "DELETE FROM slumberd_successes WHERE rule = 'all'")
@@ -376,6 +378,7 @@ def test_rows_that_no_database_can_hold_are_named_and_nothing_is_copied(
     assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
 
 
+@pytest.mark.path
 def test_nul_of_a_text_for_people_is_copied_as_two_characters(
     small: Home, postgres_address: str
 ) -> None:
@@ -388,6 +391,7 @@ def test_nul_of_a_text_for_people_is_copied_as_two_characters(
     assert "equal" in copy(small.state, postgres_address, "--verify")
 
 
+@pytest.mark.path
 def test_nul_elsewhere_is_refused_with_its_row(small: Home, postgres_address: str) -> None:
     small.call("fire", "--all")
     change(small.state / "facts.db", "INSERT INTO slumberd_successes VALUES (?, 1)", values=["a\0"])
@@ -434,6 +438,7 @@ def test_facts_that_other_programs_changed_are_recorded_first(
     assert "p1" not in {fact["id"] for fact in home.facts()}
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("payload", [b"not JSON", b"[]"], ids=["no JSON", "no object"])
 def test_unreadable_fact_is_named(home: Home, postgres_address: str, payload: bytes) -> None:
     change(home.state / "facts.db", "UPDATE facts SET payload = ? WHERE fact_id = 'p1'",

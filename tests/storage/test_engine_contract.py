@@ -198,6 +198,7 @@ async def test_scrub_leaves_every_row(subject: Subject) -> None:
     assert await subject.keys() == keys_of(subject.table, 1, 2)
 
 
+@pytest.mark.path
 async def test_pulse_counts_what_was_written(subject: Subject) -> None:
     before = await subject.engine.pulse()
 
@@ -227,6 +228,7 @@ async def test_health_is_good_once_the_tables_exist(subject: Subject) -> None:
     assert (health.ok, health.lock_state, health.warnings) == (True, "free", [])
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("kind", ["episode_engine", "fact_engine"])
 async def test_health_of_a_missing_store_creates_none(missing: Provider, kind: str) -> None:
     engine: Engine = getattr(missing, kind)()

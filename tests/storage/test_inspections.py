@@ -104,6 +104,7 @@ def test_status_of_facts_names_the_watermark_and_the_outcome_of_a_rule(
     assert status.outcomes["all"].added == 3
 
 
+@pytest.mark.path
 def test_users_are_listed_in_order_up_to_a_limit(stores: StoreInspections) -> None:
     assert stores.episodes.users(2) == ["alice", "ann"]
     assert stores.facts.users(9) == ["alice", "bob", "carol"]

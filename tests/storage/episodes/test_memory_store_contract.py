@@ -431,6 +431,7 @@ def plan(**operation: Any) -> MigrationPlan:
     return MigrationPlan(target_version=2, operations=[usual | operation])
 
 
+@pytest.mark.path
 async def test_a_migration_adds_its_column_once_and_is_recorded(memory: EngineMemoryStore) -> None:
     await put(memory, episode())
 

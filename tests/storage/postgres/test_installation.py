@@ -28,6 +28,7 @@ FROM pg_class WHERE relnamespace = 'slumberd'::regnamespace ORDER BY 1, 2
 """
 
 
+@pytest.mark.path
 def test_printed_statements_make_the_same_schema(postgres: PostgresServer) -> None:
     with postgres.empty_database() as printed, postgres.empty_database() as made:
         script = called("postgres", "init", postgres.address_of(made), "--shards", "2", "--print")
@@ -49,6 +50,7 @@ def test_schema_is_created_once_and_all_or_nothing(postgres: PostgresServer, emp
     assert installation.upgrade(empty) == []
 
 
+@pytest.mark.path
 async def test_store_says_how_to_create_and_to_upgrade_the_schema(
     postgres: PostgresServer, empty: str
 ) -> None:
@@ -72,6 +74,7 @@ async def test_store_says_how_to_create_and_to_upgrade_the_schema(
             installation.upgrade(empty)
 
 
+@pytest.mark.path
 def test_missing_step_is_printed_and_run(
     postgres: PostgresServer, empty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_database_of_another_encoding_is_refused(postgres: PostgresServer) -> No
         postgres.run("DROP DATABASE latin")
 
 
+@pytest.mark.path
 def test_commands_create_upgrade_and_check(postgres: PostgresServer, empty: str) -> None:
     missing = called("postgres", "check", empty)
     made = called("postgres", "init", empty)

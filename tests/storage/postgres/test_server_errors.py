@@ -70,6 +70,7 @@ async def test_batch_that_the_server_refuses_is_written_at_the_next_attempt(  # 
         assert (await facts.verify())[::2] == (2, None)
 
 
+@pytest.mark.path
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("code", ["40001", "40P01"])
 async def test_put_that_another_transaction_made_impossible_runs_again(

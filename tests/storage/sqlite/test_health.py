@@ -373,7 +373,7 @@ def test_read_only_file_is_read_and_unreadable_file_is_reported(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.slow
+@pytest.mark.path
 async def test_count_that_takes_too_long_is_left_out(path: Path, kind: str) -> None:
     table = {"memory": "episodes", "facts": "facts"}[kind]
     with closing(sqlite3.connect(path)) as connection, connection:

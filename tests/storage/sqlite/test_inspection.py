@@ -183,7 +183,7 @@ async def test_sizes_count_the_write_ahead_log_apart(tmp_path: Path) -> None:
     assert store.sizes().log == 0
 
 
-@pytest.mark.slow
+@pytest.mark.path
 async def test_erased_scopes_and_content_that_came_back_are_counted(tmp_path: Path) -> None:
     async with state_directory(tmp_path, [rule("all")]) as home:
         await home.stores.memory.put_many(EPISODES)
