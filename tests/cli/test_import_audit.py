@@ -103,7 +103,7 @@ def test_overlapping_facts_of_graphiti_contradict(site: Installation, tmp_path: 
     assert [(one["finding"], one["path"], one["earlier_path"]) for one in found["findings"]] == [
         ("contradiction", "[1]", "[0]")
     ]
-    assert (found["records"], found["episodes"]) == (3, 5)
+    assert (found["format"], found["records"], found["episodes"]) == ("graphiti", 3, 5)
 
 
 def test_first_findings_of_a_kind_are_listed_and_all_are_counted(

@@ -13,7 +13,6 @@ from tests.support.recorded_answers import Form, layout
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "form"), TOLD)
 def test_answer_of_each_command_equals_its_recording(tmp_path: Path, name: str, form: Form) -> None:

@@ -44,6 +44,12 @@ def test_what_changes_nothing_is_idempotent_and_says_what_it_does(name: str) -> 
     assert all(issubclass(error, SlumberdError) for error in operation.errors)
 
 
+def test_operations_that_may_change_something_again_are_these() -> None:
+    again = {name for name, operation in OPERATIONS.items() if not operation.idempotent}
+
+    assert again == {"correct", "decide", "drop", "fire", "forget", "pin", "undo"}
+
+
 @EVERY
 def test_operation_of_one_scope_may_refuse_the_scope(name: str) -> None:
     operation = OPERATIONS[name]

@@ -405,7 +405,6 @@ def test_person_retracts_facts_of_several_shards_at_once(both: list[Asker]) -> N
     assert again[1] == again[0] == ids[:2]
 
 
-@pytest.mark.nightly
 def test_correction_finds_the_shard_of_the_fact(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")
@@ -537,7 +536,6 @@ def test_changes_need_the_ledger_of_one_agent(of_shards: Asker) -> None:
     assert isinstance(of_shards.error("changes"), UsageError)
 
 
-@pytest.mark.nightly
 def test_batch_that_awaits_approval_is_decided_in_its_shard(cluster: Home, database: str) -> None:
     cluster.rule("all", cadence=NEVER, limits={"max_deletes": 0})
     with serving(cluster):
