@@ -485,6 +485,7 @@ def last_firing(store: langgraph.SlumberdStore) -> str:
     return found[-1]
 
 
+@pytest.mark.slow
 def test_items_are_facts_whose_changes_can_be_undone(store: langgraph.SlumberdStore) -> None:
     store.put(("u", "ada"), "tea", {"likes": "green"})
     store.put(("u", "ada"), "tea", {"likes": "black"})

@@ -152,6 +152,7 @@ async def test_id_that_another_user_has_taken_is_refused(receiver: Receiver) -> 
     assert [each.content for each in await receiver.episodes()] == ["Noted."]
 
 
+@pytest.mark.slow
 async def test_rejected_spans_are_counted_with_their_reasons_and_others_are_taken(
     receiver: Receiver,
 ) -> None:

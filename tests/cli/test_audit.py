@@ -367,6 +367,7 @@ def test_export_begins_with_the_number_of_facts_that_were_there_before(tmp_path:
     assert [row["kind"] for row in others if row["firing"] == first["seq"]] == ["add", "add"]
 
 
+@pytest.mark.slow
 def test_export_with_after_begins_at_the_next_row(fired_site: Installation) -> None:
     done = fired_site.look("audit", "export", "--after", "4")
 
@@ -410,6 +411,7 @@ def test_compressed_exports_of_the_same_rows_are_equal(
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["replay", "x.db"], ["export"], ["verify"]])
 def test_audit_of_an_empty_site_exits_with_66_and_creates_nothing(
     tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
@@ -451,6 +453,7 @@ def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
     assert (event["event"], event["level"], event["seq"]) == ("ledger.broken", "error", 2)
 
 
+@pytest.mark.slow
 def test_verify_of_the_chain_only_prints_that_nothing_else_was_verified(
     fired_site: Installation,
 ) -> None:

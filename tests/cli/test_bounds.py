@@ -18,6 +18,7 @@ from tests.support.cli_runner import called
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -38,6 +38,7 @@ def hold(trial: TrialInstallation) -> None:
     trial.call("fire", "cautious")
 
 
+@pytest.mark.slow
 def test_check_against_data_shows_how_many_episodes_each_rule_selects(
     trial: TrialInstallation,
 ) -> None:
@@ -59,6 +60,7 @@ def test_audit_shows_fifty_rows_unless_it_is_told_otherwise(trial: TrialInstalla
     assert len(trial.lines("audit", "ls", "--limit", "60")) == 60
 
 
+@pytest.mark.slow
 def test_audit_shows_the_id_of_each_fact(trial: TrialInstallation) -> None:
     trial.fire()
 
@@ -80,6 +82,7 @@ def test_status_shows_the_numbers_of_episodes_facts_and_rows(trial: TrialInstall
     assert shown["ledger"].split()[0] == "3"
 
 
+@pytest.mark.slow
 def test_facts_without_json_prints_a_table(trial: TrialInstallation) -> None:
     trial.fire()
 
@@ -91,6 +94,7 @@ def test_facts_without_json_prints_a_table(trial: TrialInstallation) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: TrialInstallation) -> None:
     trial.fire()
     (document,) = trial.lines("why", "e1")
@@ -125,6 +129,7 @@ def test_why_not_lists_channels_in_order_before_any_firing(trial: TrialInstallat
     assert [json.loads(line)["channel"] for line in lines] == ["facts", "notes"]
 
 
+@pytest.mark.slow
 def test_status_shows_a_dash_where_no_batch_is_held(trial: TrialInstallation) -> None:
     trial.fire()
 

@@ -87,6 +87,7 @@ def test_undo_removes_the_facts_of_a_firing_and_a_backfill_restores_them(
     assert site.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("firing", ["profile@1", "other@2", "@undo", "x", "profile@99999999999999"])
 def test_undo_of_an_unknown_firing_is_refused(site: Installation, firing: str) -> None:
     done = site.call("undo", firing)

@@ -83,6 +83,7 @@ def test_check_fires_rules_in_order_on_the_facts_of_earlier_rules(trial: TrialIn
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
 
+@pytest.mark.slow
 def test_check_prints_reasons_by_channel(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(ALL))
     trial.fire()
@@ -217,6 +218,7 @@ def test_check_with_mistakes_does_not_read_the_data(trial: TrialInstallation) ->
     assert "data" not in json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_check_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
     trial: TrialInstallation,
 ) -> None:
@@ -277,6 +279,7 @@ def test_check_names_a_predicate_whose_objects_keep_replacing_each_other(tmp_pat
     ]
 
 
+@pytest.mark.slow
 def test_check_does_not_name_a_multi_valued_predicate(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5))

@@ -201,6 +201,7 @@ def test_check_prints_every_mistake_of_every_file_on_standard_output(
     assert {place.split(":")[0] for place, _ in places} == {str(site.rules), str(other)}
 
 
+@pytest.mark.slow
 def test_check_prints_the_number_and_the_names_of_valid_rules(site: Installation) -> None:
     done = site.look("check")
 
@@ -291,6 +292,7 @@ def test_facts_in_json_are_printed_line_by_line_with_keys_in_order(
     )
 
 
+@pytest.mark.slow
 def test_facts_are_printed_as_a_table(fired_site: Installation) -> None:
     heading, row = fired_site.look("facts", "--predicate", "lives_in").stdout.splitlines()
 
@@ -344,6 +346,7 @@ def test_recent_episodes_and_ledger_rows_are_printed_as_tables(fired_site: Insta
     assert last.split()[-3:-1] == ["e4", "e1"]
 
 
+@pytest.mark.slow
 def test_audit_verify_prints_rows_and_head(fired_site: Installation) -> None:
     (verified,) = fired_site.lines("audit", "verify")
 

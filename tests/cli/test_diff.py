@@ -46,6 +46,7 @@ def totals(summary: dict[str, Any]) -> tuple[int, ...]:
     return tuple(summary[name] for name in ("appear", "change", "disappear", "stay", "support"))
 
 
+@pytest.mark.slow
 def test_diff_of_the_same_rules_shows_no_change(trial: TrialInstallation) -> None:
     changes, summary = trial.diff()
 
@@ -54,6 +55,7 @@ def test_diff_of_the_same_rules_shows_no_change(trial: TrialInstallation) -> Non
     assert only_rule(summary)["change"] == "unchanged"
 
 
+@pytest.mark.slow
 def test_diff_backfills_a_rule_with_a_changed_filter(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(NO_COFFEE))
 
@@ -195,6 +197,7 @@ def test_unreadable_episode_does_not_appear_as_a_fact(trial: TrialInstallation) 
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
+@pytest.mark.slow
 def test_rows_of_another_program_are_evaluated_on_both_sides(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
@@ -288,6 +291,7 @@ def test_diff_counts_a_held_batch_as_approved_on_both_sides(
     assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
+@pytest.mark.slow
 def test_diff_backfills_an_added_rule_that_has_fired_before(
     trial: TrialInstallation,
 ) -> None:
@@ -429,6 +433,7 @@ def test_diff_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
         assert trial.files() == before
 
 
+@pytest.mark.slow
 def test_diff_writes_nothing_while_the_databases_are_open(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(ALL))
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:

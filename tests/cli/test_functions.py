@@ -71,6 +71,7 @@ def test_check_reports_a_function_that_does_not_exist(
     assert f"module {MODULE!r} has no function 'find'" in checked.stderr + checked.stdout
 
 
+@pytest.mark.slow
 def test_preview_counts_what_the_function_cannot_read(site: TrialInstallation) -> None:
     report = site.against_data()
 

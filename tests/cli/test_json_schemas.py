@@ -87,6 +87,7 @@ def test_unknown_schema_name_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "did you mean 'rules'?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_schema_is_valid_and_describes_every_key(name: str) -> None:
     schema = schema_of(SHIPPED[name].form)
@@ -99,6 +100,7 @@ def test_schema_is_valid_and_describes_every_key(name: str) -> None:
             assert all(value["description"] for value in part["properties"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(sample.relative_to(ROOT)))
 def test_sample_names_its_schema_and_fits_it(sample: Path) -> None:
     first = sample.read_text().splitlines()[0]
@@ -210,6 +212,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), GOOD.values(), ids=GOOD)
 def test_good_document_is_accepted_by_schema_and_loader(
     tmp_path: Path, name: str, text: str

@@ -92,6 +92,7 @@ def test_why_shows_the_source_of_a_fact_whose_episode_the_host_deleted(
     assert row["in memory"] == "no longer among the episodes"
 
 
+@pytest.mark.slow
 def test_why_shows_content_only_on_request(site_of_ada: TrialInstallation) -> None:
     (bare,) = site_of_ada.lines("why", "e1")
     (whole,) = site_of_ada.lines("why", "e1", "--content")

@@ -88,6 +88,7 @@ def firing_ids_of(site: Installation) -> set[str]:
     return {row["firing_id"] for row in site.lines("audit", "ls", "--limit", "1000")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_time_is_printed_in_the_same_format_with_its_zone(
     shared_site: Installation, words: list[str]

@@ -64,6 +64,7 @@ async def moved(memory: Memory, where: str, id: str) -> None:
     assert outcome.settled
 
 
+@pytest.mark.slow
 async def test_what_is_remembered_becomes_a_fact_and_is_recalled(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await moved(memory, "Lisbon", "e1")
@@ -78,6 +79,7 @@ async def test_what_is_remembered_becomes_a_fact_and_is_recalled(open_memory: Op
     assert fact.payload["object"] == "Lisbon"
 
 
+@pytest.mark.slow
 async def test_same_id_and_text_change_nothing_and_another_text_is_a_new_version(
     open_memory: Open,
 ) -> None:
@@ -123,6 +125,7 @@ async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
     assert episode.metadata["speaker"] == "Ann"
 
 
+@pytest.mark.slow
 async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await memory.remember("I moved to Lisbon", when=NOON)
@@ -146,6 +149,7 @@ async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> 
         assert await memory.episodes() == []
 
 
+@pytest.mark.slow
 async def test_outcome_without_an_enabled_rule_that_reads_it_is_settled(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         remembered = await memory.remember("no triple")
@@ -156,6 +160,7 @@ async def test_outcome_without_an_enabled_rule_that_reads_it_is_settled(open_mem
     assert [rule.outcome for rule in outcome.rules] == ["filtered"]
 
 
+@pytest.mark.slow
 async def test_correction_by_id_replaces_the_fact(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await moved(memory, "Lisbon", "e1")
@@ -173,6 +178,7 @@ async def test_correction_by_id_replaces_the_fact(open_memory: Open) -> None:
     assert after.version != before.version
 
 
+@pytest.mark.slow
 async def test_correction_by_subject_and_predicate_asserts_what_was_unknown(
     open_memory: Open,
 ) -> None:
@@ -184,6 +190,7 @@ async def test_correction_by_subject_and_predicate_asserts_what_was_unknown(
     assert (fact.payload["predicate"], fact.payload["object"]) == ("age", None)
 
 
+@pytest.mark.slow
 async def test_retraction_removes_the_fact_of_its_scope_only(open_memory: Open) -> None:
     async with open_memory("ann") as ann, open_memory("bob") as bob:
         await moved(ann, "Lisbon", "e1")
@@ -251,6 +258,7 @@ async def test_user_sees_and_changes_nothing_of_another(open_memory: Open) -> No
         assert fact.payload["object"] == "Lisbon"
 
 
+@pytest.mark.slow
 async def test_facts_come_in_pages(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         for number in range(5):
@@ -281,6 +289,7 @@ async def test_facts_are_listed_by_the_beginning_of_their_subjects(open_memory: 
     assert {fact.payload["subject"] for fact in found} == {"/a/1", "/a/2"}
 
 
+@pytest.mark.slow
 async def test_episodes_come_in_pages(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         for number in range(5):
@@ -369,6 +378,7 @@ async def test_fact_and_episode_are_explained(open_memory: Open) -> None:
     assert "e2 replaced it" in episode.explanation["rules"][0]["removal"]
 
 
+@pytest.mark.slow
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
     rule = tmp_path / "memory/rules.d/preferences.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 9}"))
@@ -396,6 +406,7 @@ async def test_second_daemon_on_a_directory_is_refused(tmp_path: Path) -> None:
                 pass
 
 
+@pytest.mark.slow
 async def test_address_of_no_daemon_says_that_none_runs(tmp_path: Path) -> None:
     async with Memory.open(f"unix:{tmp_path}", user="ann") as memory:
         with pytest.raises(NotRunningError):
@@ -418,6 +429,7 @@ async def test_mistake_in_a_rule_is_told_before_anything_starts(tmp_path: Path) 
             pass
 
 
+@pytest.mark.slow
 async def test_what_was_remembered_is_there_after_the_next_start(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "m", user="ann") as memory:
         await moved(memory, "Lisbon", "e1")
@@ -426,6 +438,7 @@ async def test_what_was_remembered_is_there_after_the_next_start(tmp_path: Path)
         assert [fact.id for fact in (await memory.facts()).facts] == ["e1"]
 
 
+@pytest.mark.slow
 async def test_tasks_remember_and_recall_at_the_same_time(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         ids = [f"e{number}" for number in range(20)]

@@ -368,6 +368,7 @@ def test_mistakes_of_tests_are_reported_at_their_places(
 SHIPPED = sorted((ROOT / "rules" / "patterns").glob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
 def test_shipped_file_names_its_schema_and_fits_it(file: Path) -> None:
     name = "pattern-tests" if file.name.endswith(".test.yaml") else "patterns"

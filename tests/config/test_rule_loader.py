@@ -209,6 +209,7 @@ def test_rule_without_similarity_keeps_its_hash(tmp_path: Path) -> None:
     assert len({hashed(""), hashed(", similarity: {}"), hashed(", similarity: {min: 0.9}")}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", ["1.1", "-0.1", ".nan", "near", "true"])
 def test_min_similarity_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
     keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
@@ -765,6 +766,7 @@ def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
 _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "chosen_by"),
     [

@@ -125,6 +125,7 @@ def test_empty_variable_sets_nothing() -> None:
     assert _load(environ={**HOME, "SLUMBERD_TIMEZONE": ""}).timezone == "UTC"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
 def test_empty_file_sets_nothing(file: Path, text: str) -> None:
     settings = _load(_write(file, text))

@@ -263,6 +263,7 @@ async def test_undo_records_the_undone_claims_and_the_restored_facts(home: OpenS
     )
 
 
+@pytest.mark.slow
 async def test_log_lines_equal_the_records_that_a_crash_would_repeat(
     home: OpenStores,
 ) -> None:
@@ -275,6 +276,7 @@ async def test_log_lines_equal_the_records_that_a_crash_would_repeat(
     assert home.log.lines == without_firings(await home.facts.reads.records())
 
 
+@pytest.mark.slow
 async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStores) -> None:
     await home.put(*MORNING)
 
@@ -418,6 +420,7 @@ async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_an_episode_that_another_rule_holds_back_is_counted_in_no_channel(
     home: OpenStores,
 ) -> None:

@@ -48,6 +48,7 @@ async def test_a_backfill_promotes_the_episodes_that_the_rule_selects_now(
         assert report.channels["facts"].added == report.channels["facts"].deleted == 1
 
 
+@pytest.mark.slow
 async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
@@ -254,6 +255,7 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(
         assert await home.facts.ledger.held() == {}
 
 
+@pytest.mark.slow
 async def test_approved_batch_is_committed_whole_when_batches_are_smaller_now(
     provider: Provider,
 ) -> None:
@@ -294,6 +296,7 @@ async def test_the_limits_of_a_rule_override_the_general_limits(provider: Provid
         assert len(await home.objects()) == 3
 
 
+@pytest.mark.slow
 async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_deleted(
     provider: Provider,
 ) -> None:

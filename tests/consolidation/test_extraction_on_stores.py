@@ -154,6 +154,7 @@ async def test_turn_before_is_found_by_its_instant_whatever_its_offset(tmp_path:
         assert (await home.objects())["e2#1"] == "Which area?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "heard"), [(3, "Which area?"), (4, "Which area?"), (49, "Which area?"), (50, None)]
 )

@@ -47,6 +47,7 @@ def links(fact: Fact) -> list[str]:
 STREAM = [statement(f"e{n}", f"drink {n}", n) for n in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one by one"])
 @pytest.mark.parametrize(
     "order",

@@ -196,6 +196,7 @@ async def test_repaired_summary_counts(provider: Provider) -> None:
         assert len(asked.server.requests[1]["messages"]) == 4
 
 
+@pytest.mark.slow
 async def test_summaries_wait_for_the_budget_and_for_the_server(provider: Provider) -> None:
     script = (Reply(500, b"down"),)
     async with asked_stores(provider, RULE, script=script, budget=Budget(calls=1)) as asked:

@@ -245,6 +245,7 @@ async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(provider: P
         assert [len(texts) for texts in asked.server.asked()] == [3, 1, 1, 1]
 
 
+@pytest.mark.slow
 async def test_injected_instructions_gain_nothing(provider: Provider) -> None:
     # The model obeys the text; the checks do not.
     obeyed = triples(
@@ -268,6 +269,7 @@ async def test_injected_instructions_gain_nothing(provider: Provider) -> None:
         assert await asked.likes() == {"e1#1": "tea", "e0#1": "Rome"}
 
 
+@pytest.mark.slow
 async def test_retraction_counts_where_the_rule_allows_it(provider: Provider) -> None:
     fired = asking(may_retract=True)
     async with asked_stores(provider, fired) as asked:
@@ -426,6 +428,7 @@ async def test_answer_that_comes_after_the_erasure_is_not_recorded(tmp_path: Pat
     assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_answers_about_episodes_that_the_host_deleted_are_removed(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         await asked.home.put(said("e1", f"I like {CANARY}"), said("e2", "I like ale", 1))
@@ -441,6 +444,7 @@ async def test_answers_about_episodes_that_the_host_deleted_are_removed(tmp_path
         assert [eid for eid, _ in kept] == ["e2"]
 
 
+@pytest.mark.slow
 async def test_unavailable_model_loses_nothing(provider: Provider) -> None:
     async with asked_stores(provider, RULE, script=(DOWN, DOWN)) as asked:
         await asked.home.put(said("e1", "I like tea"))

@@ -103,6 +103,7 @@ async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
         assert await ids(home) == ["e1", "e2", "e3"]
 
 
+@pytest.mark.slow
 async def test_summarised_episodes_stay(provider: Provider) -> None:
     async with open_stores(provider) as home:
         keep_for(home, 1)
@@ -166,6 +167,7 @@ async def test_episode_that_another_rule_has_not_read_stays(
         assert report.purged == (["e1"] if reads else [])
 
 
+@pytest.mark.slow
 async def test_episode_that_another_rule_archived_stays(provider: Provider) -> None:
     async with open_stores(provider) as home:
         keep_for(home, 1, "other")

@@ -118,6 +118,7 @@ async def test_edit_leaves_the_undone_claim_of_an_episode_whose_id_looks_like_it
         assert await home.objects() == {"e1#1": "Rome", "e1#2": "beer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "left"),
     [

@@ -255,6 +255,7 @@ async def test_retry_restores_the_claim_that_an_undo_could_not_restore_when_the_
     assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
+@pytest.mark.slow
 async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
     home: OpenStores, tmp_path: Path
 ) -> None:

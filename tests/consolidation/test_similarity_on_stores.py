@@ -256,6 +256,7 @@ def test_an_edited_episode_is_compared_by_its_newest_version(run_story: Any) -> 
     run_story(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(NEAR, PLAIN), (PLAIN, NEAR)])
 def test_the_links_of_the_first_rule_hold_for_every_rule(run_story: Any, order: Any) -> None:
     async def story(store: AnyFactStore) -> None:
@@ -385,6 +386,7 @@ async def outcome_of(
             return await near_ids(store)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(8, full=40))
 @given(stories, st.data())

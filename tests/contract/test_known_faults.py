@@ -218,6 +218,7 @@ async def test_records_are_listed_and_erased_as_episodes(store: EpisodeMemorySto
     assert ids(store.search(ask("tea", namespace="bob"))) == ["c"]
 
 
+@pytest.mark.slow
 def test_every_record_of_a_large_batch_has_a_meaning(by_meaning: EpisodeMemoryStore) -> None:
     by_meaning.write([record("a kitten plays"), record("rain all day")] * 150)
 

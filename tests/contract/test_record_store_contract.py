@@ -222,6 +222,7 @@ def test_least_score_that_is_no_number_is_refused(store: MemoryStore) -> None:
         store.search(ask("tea", min_score=float("nan")))
 
 
+@pytest.mark.slow
 def test_filter_is_applied_before_the_ranking(store: MemoryStore) -> None:
     store.write([record("tea tea tea", f"{number}", kind="loud") for number in range(300)])
     store.write([record("a remark about tea", "quiet", kind="quiet")])

@@ -91,6 +91,7 @@ def stat_files(site: Installation) -> dict[str, tuple[int, ...]]:
     }
 
 
+@pytest.mark.slow
 def test_doctor_finds_no_problem_in_a_sound_installation_and_leaves_no_trace(
     site: Installation,
 ) -> None:

@@ -296,6 +296,7 @@ def test_status_without_recorded_calls_shows_none(tmp_path: Path, *, aged: bool)
     assert (found["calls"], found["tokens"], found["cost"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_status_without_a_language_model_shows_nothing_of_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("chat", cadence={"every": 99})

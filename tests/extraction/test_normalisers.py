@@ -205,6 +205,7 @@ def test_case_and_white_space_are_normalised_once(name: NormaliserName, text: st
     assert normalise(name, once, 0) == once
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.sampled_from(["Tea", "Milk", "the rest"])), st.text())
 def test_alias_is_replaced_once(names: dict[str, str], text: str) -> None:
     final = {alias_key(name) for name in names.values()}

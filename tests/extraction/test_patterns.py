@@ -120,6 +120,7 @@ def test_turns_of_other_sessions_and_the_division_into_calls_do_not_matter(
         ]
 
 
+@pytest.mark.slow
 @given(TEXTS, TEXTS)
 def test_a_sentence_of_its_own_adds_only_its_own_triples(first: str, second: str) -> None:
     both = triples(f"{first}\n{second}", *BOOKING.patterns)

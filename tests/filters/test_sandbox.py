@@ -102,6 +102,7 @@ def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
     check_reads_only_its_rows(unlimited_target, fragment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fragment", HOSTILE)
 def test_checks_refuse_what_a_lax_authorizer_would_allow(
     fragment: str, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +113,7 @@ def test_checks_refuse_what_a_lax_authorizer_would_allow(
         check_filter("r1", fragment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fragment", BOMBS, ids=[bomb[:30] for bomb in BOMBS])
 def test_slow_filter_on_hostile_rows_stops_at_its_budget(
     fragment: str, heavy: FilterTarget

@@ -300,12 +300,14 @@ def _lint(cypher: str) -> bool | None:
     return writes
 
 
+@pytest.mark.slow
 def test_nested_parentheses_pass() -> None:
     nested = "(" * 8 + "a.x = 1 OR a.y = 2" + " AND a.z = 3)" * 8
 
     Linter().check(f"MATCH (a) WHERE {nested} RETURN a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cypher", WRITING)
 def test_keyword_that_writes_is_found_without_the_tree(
     cypher: str, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ async def test_every_provider_is_a_graph_store(any_graph: GraphStore) -> None:
     assert isinstance(any_graph, GraphStore)
 
 
+@pytest.mark.slow
 async def test_query_returns_its_columns_and_its_rows_in_order(any_graph: GraphStore) -> None:
     found = await any_graph.query(ORDERED)
 
@@ -152,6 +153,7 @@ async def test_condition_selects_triples(
     assert await column(graph, query) == ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "values"),
     [

@@ -146,6 +146,7 @@ async def test_every_triple_of_a_real_graph_is_promoted(store: AnyFactStore) -> 
     assert {fact.payload["source"] for fact in facts} == {"ladybug"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", ["/a/b.db", "relative", "(", "with space\n", "naïve", ":memory:", ""]
 )
@@ -373,6 +374,7 @@ async def test_second_promotion_changes_neither_facts_nor_ledger(store: AnyFactS
     assert await rows_in(store) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"rule_id": "two"}, {"agent_id": "two"}, {"user": "two"}])
 async def test_id_of_a_fact_depends_on_rule_agent_and_user(
     store: AnyFactStore, other: dict[str, str]
@@ -389,6 +391,7 @@ async def test_different_triples_without_ids_get_different_ids(store: AnyFactSto
     assert len({fact.id for fact in facts}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "confidence"),
     [

@@ -271,6 +271,7 @@ def test_malformed_event_is_one_line_on_standard_error(tmp_path: Path, event: by
     assert re.fullmatch(r"slumberd: [^\x00-\x1f]+\n", done.stderr), done.stderr
 
 
+@pytest.mark.slow
 def test_event_without_a_transcript_puts_nothing(hook: Hook) -> None:
     done = hook.run("Stop", transcript_path=None)
 

@@ -289,6 +289,7 @@ def test_purged_episode_leaves_its_weight_as_it_is() -> None:
     assert memory.decide([REWEIGHT]) == NOTHING
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(100, full=1_000))
 @given(
     st.lists(st.integers(0, 900), min_size=1, max_size=30),

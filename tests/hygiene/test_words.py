@@ -61,6 +61,7 @@ def test_negations_of_a_text_are_found(text: str, negations: tuple[str, ...]) ->
     assert wording_of(text).negations == negations
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_normal_text_has_no_case_and_no_superfluous_white_space(text: str) -> None:
     normal = normal_text(text)

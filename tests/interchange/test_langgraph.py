@@ -41,6 +41,7 @@ def items() -> list[dict[str, Any]]:
     return [item.dict() for item in store.search(("memories",))]
 
 
+@pytest.mark.slow
 def test_item_becomes_an_episode_of_the_user_in_its_namespace() -> None:
     dumped = items()
 

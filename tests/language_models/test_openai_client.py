@@ -25,6 +25,7 @@ async def ask(server: ModelServer, *, key: str | None = None, seconds: float = 5
         return await client.complete(REQUEST)
 
 
+@pytest.mark.slow
 async def test_client_sends_the_request_and_reads_the_answer() -> None:
     async with model_server([completion('{"triples": []}')]) as server:
         answer = await ask(server, key="secret")
@@ -42,6 +43,7 @@ async def test_client_sends_the_request_and_reads_the_answer() -> None:
     assert "authorization: bearer secret" in server.headers[0].lower()
 
 
+@pytest.mark.slow
 async def test_client_without_a_key_sends_none() -> None:
     async with model_server() as server:
         server.otherwise = lambda _: completion("")

@@ -25,6 +25,7 @@ def test_the_key_of_an_ordinary_scope_is_as_specified() -> None:
     assert Scope("Alice", "S1", "rag").key == "/user/Alice/session/S1/agent/rag/"
 
 
+@pytest.mark.slow
 @given(SCOPES, SCOPES)
 @example(Scope("u", "b/agent/c", "d"), Scope("u", "b", "c/agent/d"))
 @example(Scope("a/b", "s", "r"), Scope("a%2Fb", "s", "r"))
@@ -33,11 +34,13 @@ def test_two_scopes_never_share_a_key(left: Scope, right: Scope) -> None:
     assert (left.key == right.key) == (left == right)
 
 
+@pytest.mark.slow
 @given(SCOPES)
 def test_a_key_has_the_scope_that_it_was_built_from(scope: Scope) -> None:
     assert scope_of(scope.key) == scope
 
 
+@pytest.mark.slow
 @given(PARTS)
 def test_an_escaped_part_has_no_slash_and_unescapes_to_the_part(part: str) -> None:
     assert "/" not in escape(part)

@@ -213,15 +213,18 @@ def firing_labels(name: str, entries: Sequence[Entry], minutes: float) -> list[d
     return alerts()[name].fires(entries, until=at(minutes * MINUTE).timestamp())
 
 
+@pytest.mark.slow
 def test_every_alert_has_a_case_here() -> None:
     assert [*CASES] == [*alerts()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_alert_fires_on_its_log(name: str) -> None:
     assert firing_labels(name, CASES[name].trips, CASES[name].minutes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_alert_stays_quiet_on_a_similar_log(name: str) -> None:
     assert firing_labels(name, CASES[name].quiet, CASES[name].minutes) == []
@@ -236,6 +239,7 @@ def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
     ] == []
 
 
+@pytest.mark.slow
 @of_each(lambda: CASES)
 def test_annotations_of_an_alert_use_its_own_labels(name: str) -> None:
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(alerts()[name].annotations.values())))

@@ -90,6 +90,7 @@ def rows_without_owner(records: Iterable[Record]) -> set[int]:
     }
 
 
+@pytest.mark.slow
 async def test_rows_contain_user_and_agent_at_commit_and_when_read_again(
     store: SQLiteFactStore,
 ) -> None:
@@ -108,6 +109,7 @@ async def test_rows_contain_user_and_agent_at_commit_and_when_read_again(
     }
 
 
+@pytest.mark.slow
 async def test_rows_that_are_erased_before_they_are_logged_contain_no_user(
     store: SQLiteFactStore,
 ) -> None:
@@ -151,6 +153,7 @@ def fired_lines(home: Home) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "delta.applied"]
 
 
+@pytest.mark.slow
 def test_delta_lines_contain_user_agent_and_firing_instant(tmp_path: Path) -> None:
     [line] = fired_lines(Home(tmp_path))
 

@@ -84,6 +84,7 @@ def test_field_with_the_name_of_a_label_is_renamed() -> None:
     assert labels["event_extracted"] == "beat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

@@ -84,6 +84,7 @@ def test_restored_backup_triggers_its_alert(site: Installation, tmp_path: Path) 
     assert firing(read_log(site)) - before == {"SlumberdLedgerShrank"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "trips"), [(10, False), (11, True)])
 def test_quarantined_episodes_trigger_their_alert(
     site: Installation, count: int, trips: bool
@@ -133,6 +134,7 @@ async def heartbeat_run(folder: Path, watched: ConsolidationRule) -> AsyncIterat
             yield HeartbeatRun(state, stream, folder)
 
 
+@pytest.mark.slow
 async def test_healthy_daemon_triggers_no_alert(tmp_path: Path) -> None:
     async with heartbeat_run(tmp_path, rule("tea")) as context:
         assert await context.run_for(30) == set()

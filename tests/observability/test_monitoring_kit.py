@@ -209,6 +209,7 @@ def test_every_panel_shows_data_of_a_sample_log(named: tuple[str, str]) -> None:
         assert metric(query).at(entries[-1].at, entries), title
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 def test_systemd_accepts_the_timer(tmp_path: Path) -> None:
     for unit in (KIT / "systemd").glob("slumberd-verify.*"):

@@ -136,6 +136,7 @@ def recipes() -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the recipes were not run: no jq is here")
 @pytest.mark.parametrize("recipe", recipes())
 def test_recipe_finds_something_in_a_real_log(

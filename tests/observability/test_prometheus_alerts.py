@@ -141,6 +141,7 @@ def test_alert_uses_metrics_of_the_textfile(document: dict[str, Any]) -> None:
     assert CASES[document["alert"]].series.partition("{")[0] in named
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_promtool_accepts_the_alerts() -> None:
     done = run_promtool("check", "rules", str(RULES))

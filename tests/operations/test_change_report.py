@@ -57,6 +57,7 @@ def records(draw: st.DrawFn) -> list[Record]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(records())
 def test_report_equals_the_counts_of_its_rows(rows: list[Record]) -> None:
     counter = ChangeCounter(10)

@@ -49,6 +49,7 @@ async def places(transport: Transport, **request: Any) -> list[str]:
     return [fact["payload"]["object"] for fact in page["facts"]]
 
 
+@pytest.mark.slow
 async def test_facts_are_those_believed_at_an_instant(transport: Transport) -> None:
     first, second = [await recorded_at(transport, place) for place in ("Oslo", "Lisbon")]
 
@@ -68,6 +69,7 @@ async def test_both_clocks_answer_what_was_known_then_about_an_instant(
     assert await places(transport, valid_at=valid_at, believed_at=third) == ["Rome"]
 
 
+@pytest.mark.slow
 async def test_pages_of_an_earlier_belief_hold_each_fact_once(transport: Transport) -> None:
     for number in range(5):
         pinned = {"subject": "ada", "predicate": f"p{number}", "object": number, "reason": "so"}

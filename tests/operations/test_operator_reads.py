@@ -102,6 +102,7 @@ async def test_cursor_of_no_page_is_refused(ask: Asker, operation: str, cursor: 
         await ask(operation, cursor=cursor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["users", "quarantined"])
 async def test_only_operators_read_about_every_user(ask: Asker, operation: str) -> None:
     reader = Caller(name="token", rights=ALL_RIGHTS - {Right.OPERATE})

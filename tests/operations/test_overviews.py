@@ -43,6 +43,7 @@ async def test_profile_quotes_current_facts_of_the_scope(transport: Transport) -
     assert (nothing["text"], other_agent["text"]) == ("", "")
 
 
+@pytest.mark.slow
 async def test_report_counts_changes_of_the_scope(transport: Transport) -> None:
     found = await transport.call("report", {**OF_ADA, "days": 2})
     other_agent = await transport.call("report", {**OF_ADA, "agent": "phone"})
@@ -149,11 +150,13 @@ async def test_only_an_operator_may_leave_out_the_user(
             await served_by(memory).dispatcher.call("report", request_, reader)
 
 
+@pytest.mark.slow
 async def test_operator_who_names_an_agent_must_name_its_user(transport: Transport) -> None:
     with pytest.raises(UsageError, match="name a user"):
         await transport.call("report", {"agent": "desk"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [0, 367, 1.5])
 async def test_report_of_too_long_a_time_is_refused(transport: Transport, days: float) -> None:
     with pytest.raises(UsageError, match="days"):

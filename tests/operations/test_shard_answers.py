@@ -91,6 +91,7 @@ def test_firing_is_split_from_its_shard(text: str, parts: tuple[int | None, str]
     assert split_firing(text) == parts
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1_023), st.text())
 def test_name_of_a_firing_is_read_again(shard: int, firing_id: str) -> None:
     assert split_firing(firing_of_shard(shard, firing_id)) == (shard, firing_id)

@@ -97,6 +97,7 @@ async def test_new_publisher_continues_at_the_saved_position() -> None:
     assert setup.sink.seqs == [1, 2, 3]
 
 
+@pytest.mark.slow
 async def test_pages_are_bounded_and_follow_without_a_pause() -> None:
     setup = Delivery(*[True] * (2 * PAGE_ROWS + 1))
     assert [await setup.publisher.publish_page() for _ in range(4)] == [0.0, 0.0, 0.0, POLL_SECONDS]

@@ -120,6 +120,7 @@ async def test_replaced_row_does_not_take_its_successor_along(stores: Stores) ->
     assert await stores.ids("dog") == ["e1"]
 
 
+@pytest.mark.slow
 async def test_cancelled_search_leaves_the_index_whole(stores: Stores) -> None:
     await stores.put(episode("e1", content="dog"))
     await stores.ids("dog")
@@ -213,6 +214,7 @@ async def test_current_fact_is_found_and_a_superseded_one_only_as_of_its_time(
     assert await stores.ids("Paris", as_of=between) == ["f1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "trust", "sources"),
     [

@@ -160,6 +160,7 @@ async def run_diff(folder: Path, history: Sequence[Episode], case: Case, half: i
     return {*listed}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=amount(5, full=30), deadline=None)
 @given(
@@ -182,6 +183,7 @@ def test_diff_equals_the_difference_of_two_consolidations(
         asyncio.run(main(Path(folder)))
 
 
+@pytest.mark.slow
 async def test_watermarks_of_a_copy_are_never_beyond_its_log(tmp_path: Path) -> None:
     async def say(name: str) -> None:
         async with open_stores(tmp_path) as home:
@@ -203,6 +205,7 @@ async def test_watermarks_of_a_copy_are_never_beyond_its_log(tmp_path: Path) -> 
     assert (mark.seq, newest.seq, broken) == (2, 3, None)
 
 
+@pytest.mark.slow
 async def test_diff_tells_each_of_its_steps(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "alice", "drinks", "tea"))

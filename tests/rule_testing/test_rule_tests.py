@@ -181,6 +181,7 @@ def test_passed_test_is_printed_in_one_line(
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.slow
 def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
     episodes = """[{id: e1, user: ann, agent: ben, subject: s, predicate: p, object: 1, content: c,
         confidence: 0.75}]"""
@@ -277,6 +278,7 @@ def test_channels_of_all_rule_files_apply_to_a_test(rules: Path) -> None:
     assert _passes(rules / "tea.test.yaml", f"{{facts: [{current}]}}", episodes=f"[{episodes}]")
 
 
+@pytest.mark.slow
 def test_rule_that_starts_now_evaluates_the_first_step(rules: Path) -> None:
     (rules / "other.yaml").write_text(OTHER)
 

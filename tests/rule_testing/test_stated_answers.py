@@ -88,6 +88,7 @@ tests:
     assert code == 0, printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "triple",
     [
@@ -115,6 +116,7 @@ tests:
     assert code == 0, printed
 
 
+@pytest.mark.slow
 def test_answer_has_an_intent_and_a_confidence(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +140,7 @@ tests:
     assert code == 0, printed
 
 
+@pytest.mark.slow
 def test_answers_of_a_step_replace_those_of_an_earlier_one(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_notes_of_a_rare_expression_cover_centuries() -> None:
     assert len(table.notes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_changes_equal_those_of_a_search_by_half_hours(zone: str) -> None:
     clock, start = ZoneInfo(zone), datetime(2026, 1, 1, tzinfo=UTC)

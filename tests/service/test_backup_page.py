@@ -26,6 +26,7 @@ def commands() -> list[str]:
     return sorted({line for line in [*lines, *spans] if line.startswith("slumberd ")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_command_of_the_page_parses(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])

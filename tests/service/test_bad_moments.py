@@ -77,6 +77,7 @@ EDITED = triple("e4", "s1", "is", "edited", timestamp=at(4))
 RESCOPED = triple("e1", "s1", "is", "another moment", timestamp=at(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("edited", [EDITED, RESCOPED], ids=["of a later batch", "of an earlier"])
@@ -96,6 +97,7 @@ async def test_episode_edited_during_a_firing_gives_the_fact_of_its_newest_versi
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 async def test_episode_deleted_before_it_is_read_gives_no_fact(tmp_path: Path, number: int) -> None:
     async with open_stores(tmp_path, batch=2) as home:

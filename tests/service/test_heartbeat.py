@@ -234,6 +234,7 @@ async def test_beat_reports_for_how_long_an_instant_is_not_served(tmp_path: Path
     assert (before["late_seconds"], line["late_seconds"]) == (0.0, 60 * MINUTE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["disabled", "paused", "held", "awake"])
 async def test_rule_that_must_not_fire_is_not_late(tmp_path: Path, state: str) -> None:
     resting = rule("resting", enabled=state != "disabled", limits={"max_deletes": 0})

@@ -32,6 +32,7 @@ PEER = Caller.of_user(7, 7)
 DOWN = Reply(500, b"down")
 
 
+@pytest.mark.slow
 async def test_worker_asks_nothing_twice(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"))
@@ -56,6 +57,7 @@ async def test_worker_frees_the_rule_after_each_window(tmp_path: Path) -> None:
         assert asked.freed == ["chat", "chat"]
 
 
+@pytest.mark.slow
 async def test_worker_asks_about_each_session_apart(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         await asked.home.put(

@@ -43,6 +43,7 @@ def umask(request: pytest.FixtureRequest, site: Installation) -> Iterator[None]:
     gc.set_threshold(*thresholds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("umask", "mode", "directory"),
     [
@@ -68,6 +69,7 @@ def test_only_the_owner_or_a_writing_group_can_use_the_files(
     assert stat.S_IMODE(site.state.stat().st_mode) == directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("umask", "file", "directory"),
     [

@@ -158,6 +158,7 @@ async def test_dry_run_records_no_reason(home: OpenStores, story: Story) -> None
     assert WHY not in json.dumps(answer)
 
 
+@pytest.mark.slow
 async def test_row_of_an_undo_without_a_reason_has_the_same_bytes_as_before(
     home: OpenStores,
 ) -> None:

@@ -71,6 +71,7 @@ def test_lock_creates_the_directory_for_its_owner_or_a_group_that_may_write(
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         with pytest.raises(StateDirectoryLockedError) as caught, StateLock(tmp_path):
@@ -80,6 +81,7 @@ def test_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> 
         assert caught.value.exit_code == 75
 
 
+@pytest.mark.slow
 def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         first.send_signal(signal.SIGKILL)

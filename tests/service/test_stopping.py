@@ -79,6 +79,7 @@ async def test_late_firing_writes_nothing_at_whichever_check_its_time_ends(tmp_p
         assert len(await home.objects()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 120])
 async def test_each_part_of_a_batch_checks_whether_it_must_end(tmp_path: Path, rows: int) -> None:
     checks = 0

@@ -28,6 +28,7 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
         yield stores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "firing_id",
     [

@@ -67,6 +67,7 @@ def test_systemd_accepts_the_unit(copy: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_systemd_reports_a_misspelt_key_of_the_unit(copy: Path) -> None:
     copy.write_text(copy.read_text().replace("RestartPreventExitStatus=", "RestartPrevent="))
 

@@ -66,6 +66,7 @@ async def test_put_with_the_placeholder_scope_needs_an_episode_that_names_its_ow
         await memory.put(episode("e1", user=""), **PLACEHOLDER._asdict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SCOPES, ids=SCOPE_NAMES)
 async def test_recent_returns_rows_under_the_placeholder_to_their_owner(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, scope: tuple[Any, ...]
@@ -92,6 +93,7 @@ async def test_recent_returns_an_episode_whose_owner_is_the_placeholder_once(
         assert ids(await memory.recent(*scope, limit=9)) == ["ours", "theirs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [PLACEHOLDER_KEY, None], ids=["placeholder", "slashes"])
 @pytest.mark.parametrize(
     "dumps",
@@ -140,6 +142,7 @@ UNESCAPED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unescaped", [pytest.param(unescaped, id=unescaped.id) for unescaped in UNESCAPED]
 )

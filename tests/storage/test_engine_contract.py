@@ -65,6 +65,7 @@ async def test_write_that_is_not_kept_returns_its_result_and_writes_nothing(
     assert await subject.keys() == keys_of(table, 1)
 
 
+@pytest.mark.slow
 async def test_read_sees_one_snapshot(subject: Subject, table: Table) -> None:
     await subject.insert(1)
     other, loop = subject.again(), asyncio.get_running_loop()
@@ -198,7 +199,6 @@ async def test_scrub_leaves_every_row(subject: Subject) -> None:
     assert await subject.keys() == keys_of(subject.table, 1, 2)
 
 
-@pytest.mark.path
 async def test_pulse_counts_what_was_written(subject: Subject) -> None:
     before = await subject.engine.pulse()
 
@@ -228,7 +228,6 @@ async def test_health_is_good_once_the_tables_exist(subject: Subject) -> None:
     assert (health.ok, health.lock_state, health.warnings) == (True, "free", [])
 
 
-@pytest.mark.path
 @pytest.mark.parametrize("kind", ["episode_engine", "fact_engine"])
 async def test_health_of_a_missing_store_creates_none(missing: Provider, kind: str) -> None:
     engine: Engine = getattr(missing, kind)()

@@ -65,6 +65,7 @@ async def test_flush_commits_each_of_its_transactions(engine: EpisodeEngine) -> 
     assert await engine.read(ids) == ["e1", "e2"]
 
 
+@pytest.mark.slow
 async def test_transaction_of_a_flush_is_committed_when_it_returns(
     engines: tuple[EpisodeEngine, EpisodeEngine],
 ) -> None:

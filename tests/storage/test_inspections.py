@@ -66,6 +66,7 @@ def stores(settings: Settings) -> StoreInspections:
     return inspections_of(settings)
 
 
+@pytest.mark.slow
 def test_status_counts_episodes_and_what_lies_above_each_row(stores: StoreInspections) -> None:
     ranges = [LogRange(0, 100), LogRange(0, 2), LogRange(3, 100), LogRange(4, 100)]
 
@@ -93,6 +94,7 @@ async def test_what_was_put_since_the_last_firing_is_pending(settings: Settings)
     assert status.backlogs[LogRange(3, 1)] == Backlog(1, at(5).isoformat())
 
 
+@pytest.mark.slow
 def test_status_of_facts_names_the_watermark_and_the_outcome_of_a_rule(
     stores: StoreInspections,
 ) -> None:
@@ -111,6 +113,7 @@ def test_users_are_listed_in_order_up_to_a_limit(stores: StoreInspections) -> No
     assert [stores.facts.has_facts_of(user) for user in ("bob", "dave")] == [True, False]
 
 
+@pytest.mark.slow
 def test_passes_over_a_store_find_what_they_look_for(stores: StoreInspections) -> None:
     future = stores.episodes.future_episodes(START + timedelta(seconds=7), None)
 
@@ -119,6 +122,7 @@ def test_passes_over_a_store_find_what_they_look_for(stores: StoreInspections) -
     assert stores.facts.disagreeing_facts(None) == []
 
 
+@pytest.mark.slow
 def test_pass_without_time_has_no_result(stores: StoreInspections) -> None:
     assert stores.episodes.future_episodes(START, 0) is None
     assert stores.facts.unreached_retractions(0) is None
@@ -137,6 +141,7 @@ async def test_erasures_are_counted(settings: Settings) -> None:
     assert (stores.facts.count_erasures(0), stores.facts.count_erasures(10**6)) == (1, 0)
 
 
+@pytest.mark.slow
 def test_stores_exist_and_have_a_size(stores: StoreInspections) -> None:
     assert [store.exists() for store in stores] == [True, True]
     assert all(store.sizes().total > 0 for store in stores)

@@ -70,6 +70,7 @@ async def test_two_streams_are_read_side_by_side(subject: Subject, table: Table)
     assert len(rows) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["read", "write"])
 async def test_stream_ends_with_its_transaction(subject: Subject, table: Table, way: str) -> None:
     await subject.insert(*range(MANY))
@@ -148,6 +149,7 @@ async def test_do_each_runs_once_for_each_element(subject: Subject, table: Table
     assert await subject.keys() == keys_of(table, 0, 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 2, 300, MANY])
 async def test_insert_writes_every_row(subject: Subject, table: Table, count: int) -> None:
     rows = [table.row(number) for number in range(count)]

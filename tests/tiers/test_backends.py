@@ -104,6 +104,7 @@ async def test_text_of_the_query_counts(backend: MemoryStoreProtocol) -> None:
     assert found[0].score > found[1].score == 0
 
 
+@pytest.mark.slow
 async def test_changed_text_is_found_by_its_new_words_only(backend: MemoryStoreProtocol) -> None:
     await store(backend, entry("e1", "tea in the morning"))
     assert await backend.retrieve(MemoryQuery("tea", min_relevance=0.1))
@@ -145,6 +146,7 @@ async def test_score_is_the_weighted_sum(backend: MemoryStoreProtocol) -> None:
     assert found.source
 
 
+@pytest.mark.slow
 async def test_future_entry_is_no_better_than_a_new_one(backend: MemoryStoreProtocol) -> None:
     await store(backend, entry("future", age=-9e8), entry("new"))
 
@@ -160,6 +162,7 @@ async def test_results_are_at_most_top_k(backend: MemoryStoreProtocol) -> None:
     assert await backend.retrieve(MemoryQuery("", top_k=0)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
@@ -315,6 +318,7 @@ async def test_later_change_of_the_metadata_changes_no_stored_entry(
     assert (await backend.get_recent(1))[0].metadata == {"tags": ["a"]}
 
 
+@pytest.mark.slow
 async def test_concurrent_writes_are_all_found(backend: MemoryStoreProtocol) -> None:
     await asyncio.gather(*(backend.store(entry(f"e{n}", f"tea {n}")) for n in range(50)))
 

@@ -129,6 +129,7 @@ def test_first_of_the_list_is_kept_with_the_highest_importance() -> None:
     assert ids(duplicates) == ["old"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

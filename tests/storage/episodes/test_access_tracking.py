@@ -245,6 +245,7 @@ async def test_a_read_that_finds_nothing_writes_nothing(
     assert memory._reads.waiting == 0
 
 
+@pytest.mark.slow
 async def test_episode_that_was_deleted_meanwhile_has_no_row(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
@@ -257,6 +258,7 @@ async def test_episode_that_was_deleted_meanwhile_has_no_row(
     assert [eid for eid, *_ in written(path)] == ["e2"]
 
 
+@pytest.mark.slow
 async def test_a_file_of_an_older_slumberd_gets_the_table(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:

@@ -281,6 +281,7 @@ PROMOTED = {
 """A row that only looks bad, and is promoted."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["put", "insert"])
 @pytest.mark.parametrize(("columns", "object"), named(PROMOTED))
 async def test_a_row_that_only_looks_bad_is_promoted_and_its_neighbours_are_as_without_it(

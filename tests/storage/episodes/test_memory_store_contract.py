@@ -229,6 +229,7 @@ async def test_put_many_counts_episodes_by_outcome(memory: EngineMemoryStore) ->
     assert await ids(memory, "bob") == ["e3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
@@ -431,7 +432,6 @@ def plan(**operation: Any) -> MigrationPlan:
     return MigrationPlan(target_version=2, operations=[usual | operation])
 
 
-@pytest.mark.path
 async def test_a_migration_adds_its_column_once_and_is_recorded(memory: EngineMemoryStore) -> None:
     await put(memory, episode())
 

@@ -667,6 +667,7 @@ async def test_a_rolled_back_own_write_keeps_the_triggers(
     assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "theirs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["REPLACE", "IGNORE", "FAIL", "ABORT", "ROLLBACK"])
 async def test_no_trigger_makes_a_write_of_another_program_fail(
     store: SQLiteFactStore, policy: str

@@ -82,6 +82,7 @@ def test_reason_is_that_of_a_firing(event: int, payload: bytes | None, reason: s
     assert reason_of_firing(row) == reason
 
 
+@pytest.mark.slow
 def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:
     rows = (LedgerRow(n, n, 1, CLAIM, 1, "", n, n, n, "f", None, b"{}") for n in range(10_000))
 
@@ -132,6 +133,7 @@ async def test_removed_row_is_found_at_the_next_row(path: Path, row: int) -> Non
     assert broken.seq == row + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", range(1, ROWS))
 async def test_two_rows_that_change_places_are_found_at_the_first(path: Path, row: int) -> None:
     tamper(

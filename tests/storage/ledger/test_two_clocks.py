@@ -161,6 +161,7 @@ async def test_late_correction_changes_what_was_true_then(provider: Provider, na
     assert [fact.payload["object"] for fact in found] == ([] if name == "delete" else ["Faro"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LATE)
 async def test_late_correction_never_changes_what_was_believed_then(
     provider: Provider, name: str

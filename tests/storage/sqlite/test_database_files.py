@@ -69,6 +69,7 @@ async def use_two_stores(path: Path) -> tuple[list[str], list[str]]:
         return ["e1", "e2", "e3"], seen_by_another(path)
 
 
+@pytest.mark.slow
 async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
     tmp_path: Path,
 ) -> None:
@@ -77,6 +78,7 @@ async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
     assert found == put
 
 
+@pytest.mark.slow
 async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -541,6 +541,7 @@ def test_a_put_whose_loop_ended_leaves_the_store_usable(path: Path) -> None:
     asyncio.run(memory.close())
 
 
+@pytest.mark.slow
 async def test_commit_of_another_process_is_noticed(memory: SQLiteMemoryStore, path: Path) -> None:
     await memory.changed()
     script = (

@@ -82,6 +82,7 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
             await store.bootstrap()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     ["facts", "audit ls", "audit verify", "audit export", "why e1", "status", "fire --all"],

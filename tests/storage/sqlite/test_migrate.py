@@ -163,6 +163,7 @@ async def test_migration_table_of_another_program_is_not_changed(
     assert (health.ok, health.version) == (True, 1)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
 @example('"; DROP TABLE facts; --')
 @example("select")

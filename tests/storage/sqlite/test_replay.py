@@ -173,6 +173,7 @@ async def test_a_lost_fact_is_counted_beside_a_surplus_one(live: Path, tmp_path:
     assert replayed.first == Break(0, "fact 'p1' is not what the ledger says")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "column", ["user", "agent", "payload", "lineage", "metadata", "pinned_at", "confidence"]
 )

@@ -208,6 +208,7 @@ def test_scrub_clears_pages_behind_the_end_of_the_database(tmp_path: Path) -> No
     assert (done.rewritten, canaries(path)) == (None, 0)
 
 
+@pytest.mark.slow
 def test_page_in_the_cache_of_another_program_brings_nothing_back(tmp_path: Path) -> None:
     path = created(tmp_path / "host.db")
     with opened(path, wal_autocheckpoint=0) as host:

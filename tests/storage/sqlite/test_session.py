@@ -56,6 +56,7 @@ def add_references(connection: sqlite3.Connection, *invalid: int) -> list[Row]:
     return expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "invalid",
     [
