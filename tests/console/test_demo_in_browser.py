@@ -111,7 +111,7 @@ def test_bars_differ_without_colors(demo: Demo, browser: Browser) -> None:
         assert all(re.fullmatch(r'url\("?#.*-hatched"?\)', fill) for fill in fills)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "path"),
     [("today", "/console/today"), ("changes", "/console/changes?counted=changed")],

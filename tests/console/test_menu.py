@@ -41,6 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
         yield running
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_first_page_and_menu_open(daemon: HttpDaemon, name: str) -> None:
     with httpx.Client(base_url=daemon.url, timeout=PATIENCE_SECONDS) as client:

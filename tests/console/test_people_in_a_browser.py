@@ -121,7 +121,7 @@ def test_person_reads_why_a_fact_is_current_and_corrects_it(person: Visit) -> No
     expect(page.get_by_role("heading", name="Episode")).to_be_visible()
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ATTACKS)
 def test_hostile_texts_do_nothing(daemon: HttpDaemon, browser: Browser, name: str) -> None:
     user, id = hostile_name(name), hostile_episode(name)["id"]

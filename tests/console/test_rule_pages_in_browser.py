@@ -42,6 +42,7 @@ def press(visit: Visit, button: str) -> None:
     visit.page.get_by_role("button", name=button, exact=True).click()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("color_scheme", SCHEMES)
 def test_operator_counts_tries_and_fires_a_rule(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"], tmp_path: Path
@@ -72,6 +73,7 @@ def test_operator_counts_tries_and_fires_a_rule(
         assert newest_firing(daemon)["reason"] == "before the demo"
 
 
+@pytest.mark.nightly
 def test_operator_tries_a_backfill_without_a_reason(daemon: HttpDaemon, browser: Browser) -> None:
     learn(daemon, likes(fresh_id(), "tea", user=fresh_id()))
     with browser.visit(daemon.url, scripts=False, tolerated=["status of 400"]) as visit:
@@ -88,6 +90,7 @@ def test_operator_tries_a_backfill_without_a_reason(daemon: HttpDaemon, browser:
         expect(page.get_by_role("heading", name="What the backfill would do")).to_be_visible()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("color_scheme", SCHEMES)
 def test_operator_erases_a_user_and_saves_the_certificate(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"], tmp_path: Path
@@ -131,6 +134,7 @@ def save_certificate(visit: Visit, folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.nightly
 def test_certificate_is_printed_without_menu_and_buttons(
     daemon: HttpDaemon, browser: Browser, tmp_path: Path
 ) -> None:
@@ -153,6 +157,7 @@ def test_certificate_is_printed_without_menu_and_buttons(
         visit.take_picture(tmp_path / "printed.png")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("color_scheme", SCHEMES)
 def test_person_searches_and_corrects_a_field(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"], tmp_path: Path
@@ -178,6 +183,7 @@ def test_person_searches_and_corrects_a_field(
         visit.take_picture(tmp_path / "search.png")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("color_scheme", SCHEMES)
 def test_operator_follows_the_advice_of_the_health_page(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"], tmp_path: Path
@@ -197,6 +203,7 @@ def test_operator_follows_the_advice_of_the_health_page(
         expect(page.get_by_role("heading", level=1)).to_have_text("Approvals")
 
 
+@pytest.mark.nightly
 def test_pages_work_without_scripts_and_on_a_small_screen(
     daemon: HttpDaemon, browser: Browser
 ) -> None:
@@ -209,6 +216,7 @@ def test_pages_work_without_scripts_and_on_a_small_screen(
             assert visit.page.evaluate(FITS), path
 
 
+@pytest.mark.nightly
 def test_no_hostile_text_acts_on_a_page(daemon: HttpDaemon, browser: Browser) -> None:
     episodes = [
         likes(

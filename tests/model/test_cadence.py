@@ -46,6 +46,10 @@ def test_intervals_are_all_that_divide_an_hour_or_a_day_evenly() -> None:
     assert [*INTERVALS] == [*minutes, *hours, "1d"]
 
 
+def test_interval_is_a_cron_expression_in_utc() -> None:
+    assert cadence_of({"interval": "15m"}) == Cron("*/15 * * * *", "UTC")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_interval_is_a_cron_expression_that_divides_a_day_evenly(interval: str) -> None:

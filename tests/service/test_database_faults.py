@@ -71,6 +71,7 @@ def test_daemon_goes_on_after_connections_that_were_lost_in_a_copy(
     check_written_once(postgres, other, postgres_address, 3)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("code", ["40001", "40P01", "57014", "53100", "53200"])
 def test_daemon_goes_on_after_errors_of_the_server(
     tmp_path: Path, postgres: PostgresServer, postgres_address: str, code: str
@@ -108,6 +109,7 @@ def test_command_says_that_what_it_did_may_be_committed(
         check_written_once(postgres, home, postgres_address, 1)
 
 
+@pytest.mark.nightly
 @needs_namespace
 def test_daemon_goes_on_after_the_disk_of_the_server_was_full(
     tmp_path: Path, own_postgres: OwnServer

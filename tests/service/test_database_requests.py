@@ -179,6 +179,7 @@ def test_large_answer_arrives_and_a_large_request_is_refused(postgres_address: s
     assert "at most 1 MiB" in str(refused)
 
 
+@pytest.mark.nightly
 def test_requests_of_many_hosts_are_all_answered(postgres_address: str) -> None:
     operations = Operations()
     with daemon_on(postgres_address, operations):

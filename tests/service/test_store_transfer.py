@@ -691,7 +691,7 @@ def test_copy_into_a_database_that_is_killed_leaves_nothing(
     assert "equal" in copy(home.state, postgres_address, "--verify")
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("event", ["page", "os.rename", "os.link", "os.remove", "sqlite3.connect"])
 def test_copy_into_files_that_is_killed_anywhere_leaves_all_or_nothing(
     home: Home, postgres_address: str, tmp_path: Path, event: str

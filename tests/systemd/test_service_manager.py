@@ -65,7 +65,7 @@ def facts(box: Box) -> set[str]:
     return {json.loads(line)["id"] for line in lines}
 
 
-@pytest.mark.cases(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("umask", ["022", "077"])
 def test_daemon_starts_after_an_agent_created_the_database(box: Box, umask: str) -> None:
     box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
@@ -111,6 +111,7 @@ def test_reload_applies_the_new_rules(box: Box) -> None:
     assert box.show("StatusText") == "2 rules"
 
 
+@pytest.mark.nightly
 def test_reload_with_mistakes_fails_and_keeps_the_old_rules(box: Box) -> None:
     box.do(f"cat > {RULES}/more.yaml", PROFILE.replace("when_filter", "when_flter"))
 
@@ -144,6 +145,7 @@ def test_killed_daemon_is_restarted_and_loses_nothing(box: Box) -> None:
     wait_until(lambda: facts(box) == {"e0", "e1", "e2", "e3"})
 
 
+@pytest.mark.nightly
 def test_watchdog_restarts_a_stopped_daemon(box: Box) -> None:
     before = restarts(box)
     assert put(box, 1) == 0
@@ -188,6 +190,7 @@ def test_journal_has_an_error_event_when_the_configuration_is_invalid(
     assert "state_dri" in event["message"]
 
 
+@pytest.mark.nightly
 def test_verify_service_logs_a_changed_ledger_to_the_journal(box: Box) -> None:
     box.do("cp /opt/slumberd/share/slumberd/config/monitoring/systemd/* /etc/systemd/system/")
     box.do("systemctl daemon-reload")

@@ -135,6 +135,23 @@ async def test_fact_that_is_not_current_has_the_history_of_its_key(provider: Pro
     assert [history.payload["object"] for history in (old, new)] == ["Porto", "Braga"]
 
 
+async def test_value_that_stays_beside_a_later_one_has_one_period(provider: Provider) -> None:
+    tea, coffee = (
+        triple(id, "alice", "likes", what, timestamp=at(seconds))
+        for id, what, seconds in (("e1", "tea", 0), ("e2", "coffee", 60))
+    )
+    async with provider.facts() as store:
+        await store.bootstrap()
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
+        await fire(store, FIRST, 1, tea)
+        await fire(store, SECOND, 2, coffee)
+
+        found = await history(store, "e1")
+
+    assert shown(found.valid) == [("tea", at(0), None), ("coffee", at(60), None)]
+    assert shown(found.believed) == [("tea", FIRST, None), ("coffee", SECOND, None)]
+
+
 async def test_limit_leaves_out_the_earliest_periods_and_says_so(provider: Provider) -> None:
     async with provider.facts() as store:
         await store.bootstrap()
