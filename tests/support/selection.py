@@ -159,8 +159,12 @@ def leave_cases_to_nightly(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the tests that ``--all`` adds fork their daemons; other tests start them as users do."""
-    start_by_forks(by_forks=chosen_tier(item.config) == "all" and tier_of(item) == "all")
+    """Let the tests that ``--all`` adds fork their daemons; other tests start them as users do.
+
+    A test that measures time measures what users start.
+    """
+    is_added = chosen_tier(item.config) == "all" and tier_of(item) == "all"
+    start_by_forks(by_forks=is_added and item.get_closest_marker("timing") is None)
 
 
 def runs_on_a_database(item: pytest.Item) -> bool:
