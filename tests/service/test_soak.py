@@ -128,6 +128,7 @@ def test_soak_finds_an_episode_that_was_decided_twice(home: Home) -> None:
         check_once_each(home.state / "facts.db")
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 def test_soak_finds_a_daemon_that_commits_the_watermark_apart(tmp_path: Path) -> None:
     with pytest.raises(BrokenPromise, match="episodes were never evaluated"):
