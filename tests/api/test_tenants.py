@@ -44,7 +44,10 @@ def several_shards(postgres: PostgresServer) -> Iterator[str]:
         yield postgres.address_of(name)
 
 
-@pytest.fixture(scope="module", params=["files", "several_shards"])
+@pytest.fixture(
+    scope="module",
+    params=["files", pytest.param("several_shards", marks=pytest.mark.nightly)],
+)
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
@@ -114,7 +117,6 @@ def requests_of(route: HttpRoute, known: dict[str, list[Any]]) -> st.SearchStrat
     return st.fixed_dictionaries({}, optional=optional)
 
 
-@pytest.mark.cases(15)
 @pytest.mark.sampled
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_hostile_user_sees_and_changes_nothing(world: World, route: HttpRoute) -> None:

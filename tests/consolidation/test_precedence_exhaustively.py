@@ -98,7 +98,6 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
         yield upto, batch
 
 
-@pytest.mark.cases(2)
 @pytest.mark.parametrize("predicate", ["is", "likes"])
 @pytest.mark.parametrize(
     ("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.nightly)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,12 +24,8 @@ from tests.support.daemons import Home
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
 
-def of_two_tiers(sets: Sequence[str]) -> list[Any]:
-    """Return sets as parameters: the first one for ``--all``, the others for ``--nightly``."""
-    return [sets[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in sets[1:])]
-
-
-@pytest.mark.parametrize("name", of_two_tiers(SETS))
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("name", SETS)
 def test_an_every_rule_promotes_the_gold_facts_of_a_set(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
@@ -59,7 +53,7 @@ def test_a_cron_rule_promotes_the_gold_facts_of_all_sets(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", of_two_tiers(["eol", "congress_social"]))
+@pytest.mark.parametrize("name", ["eol", "congress_social"])
 async def test_every_as_of_row_equals_the_facts_valid_at_its_instant(
     name: str, tmp_path: Path
 ) -> None:
@@ -78,7 +72,7 @@ async def test_every_as_of_row_equals_the_facts_valid_at_its_instant(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", of_two_tiers(["eol", "congress_social"]))
+@pytest.mark.parametrize("name", ["eol", "congress_social"])
 def test_the_command_line_shows_the_facts_valid_at_an_instant(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 100})

@@ -65,7 +65,7 @@ class _Run:
 def start_by_forks(*, by_forks: bool) -> None:
     """Choose how the next test starts commands: by forks, or as users do.
 
-    Coverage cannot measure a fork, so there is none while it measures processes.
+    Coverage cannot measure a fork. So nothing is forked while coverage measures processes.
     """
     _Run.by_forks = by_forks and "COVERAGE_PROCESS_START" not in os.environ
 
@@ -238,12 +238,14 @@ def _fork_for(client: socket.socket) -> None:
         with client.makefile("rb") as asked:
             call = _Call(*marshal.loads(asked.read(int.from_bytes(size))))  # noqa: S302 # is ours
         process = _fork(call, dict(enumerate(descriptors)))
-        client.sendall(f"{process.pid}\n".encode())
-        if client in wait([process.sentinel, client]):  # the client has been killed
-            process.kill()
-        process.join()
-        with suppress(OSError):
+        try:
+            client.sendall(f"{process.pid}\n".encode())
+            if client in wait([process.sentinel, client]):  # the client has been killed
+                process.kill()
+            process.join()
             client.sendall(f"{process.exitcode}\n".encode())
+        except OSError:
+            process.kill()
 
 
 def _fork(call: _Call, descriptors: Mapping[int, int]) -> ForkServerProcess:
