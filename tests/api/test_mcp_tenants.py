@@ -148,7 +148,6 @@ async def world(directory: Path) -> AsyncIterator[World]:
         yield World(ann, bob, memory)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(amount(1, full=40)))
 async def test_view_of_a_user_is_the_same_with_and_without_a_hostile_user(
     tmp_path: Path, seed: int
