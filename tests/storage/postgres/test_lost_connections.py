@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.errors import StoreError
 from slumberd.model.fact import FactPattern
+from slumberd.storage.engine import Session
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.session import PostgresSession
 from tests.support.builders import rule, triple
 from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
 from tests.support.postgres_server import OwnServer, PostgresServer
@@ -67,3 +70,28 @@ async def test_facts_are_written_once(
         assert len(await facts.query(FactPattern())) == 200
         rows, _, broken = await facts.verify()
         assert (rows, broken) == (201, None)
+
+
+@pytest.mark.path
+async def test_a_connection_with_an_unfinished_copy_is_not_used_again(
+    proxied: tuple[LossyProxy, str],
+) -> None:
+    _, address = proxied
+
+    def begin_copy(session: Session) -> None:
+        assert isinstance(session, PostgresSession)
+        session._connection.pgconn.exec_(b"COPY slumberd.ledger_0 FROM STDIN")
+        raise psycopg.OperationalError("sending copy data failed")
+
+    async with PostgresMemoryStore(address) as memory, PostgresFactStore(address) as facts:
+        await facts.bootstrap()
+        await facts.transactions.take_over()
+        await memory.put_many([triple("e1", "alice", "likes", "tea")])
+        batch = await batch_of(memory, facts)
+        engine = facts.transactions.engine
+        with pytest.raises(StoreError, match="ended the connection: sending copy data failed"):
+            await engine.write(begin_copy)
+
+        await facts.apply_deltas(batch)
+
+        assert len(await facts.query(FactPattern())) == 1

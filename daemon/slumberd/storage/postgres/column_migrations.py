@@ -7,7 +7,7 @@ import psycopg
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.added_columns import AddedColumn, added_columns, quoted
-from slumberd.storage.postgres.connection import Connection
+from slumberd.storage.postgres.connection import Connection, end_transaction
 
 _RECORD = (
     b"INSERT INTO slumberd.store_migrations (store, version, applied_at) VALUES ($1, $2, $3)"
@@ -39,8 +39,7 @@ def add_columns(
             cursor.execute(_RECORD, (table, plan.target_version, at))
         connection.commit()
     finally:
-        if not connection.closed:
-            connection.rollback()
+        end_transaction(connection)
 
 
 def _add(connection: Connection, column: AddedColumn, store: str) -> None:

@@ -105,6 +105,20 @@ def _is_pooled(connection: Connection) -> bool:
     return row != (connection.info.backend_pid,)
 
 
+def end_transaction(connection: Connection) -> None:
+    """Undo what is not committed; close a connection on which that fails.
+
+    When a message could not be sent, the driver may take the connection for open, with a copy that
+    never ends. Each later statement on it would fail.
+    """
+    if connection.closed:
+        return
+    try:
+        connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
 @contextmanager
 def translate_errors(place: str) -> Iterator[None]:
     """Turn errors of the driver and of the server into slumberd's errors.

@@ -26,7 +26,12 @@ from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.column_migrations import add_columns
-from slumberd.storage.postgres.connection import Connection, is_lost, translate_errors
+from slumberd.storage.postgres.connection import (
+    Connection,
+    end_transaction,
+    is_lost,
+    translate_errors,
+)
 from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
@@ -126,8 +131,7 @@ class PostgresEngine:
             try:
                 return self._run_session(connection, work, cancelled)
             finally:
-                if not connection.closed:
-                    connection.rollback()
+                end_transaction(connection)
 
         try:
             return await self._run("read", run)
@@ -173,8 +177,7 @@ class PostgresEngine:
             if keep:
                 self._commit(connection)
         finally:
-            if not connection.closed:
-                connection.rollback()
+            end_transaction(connection)
         return result
 
     def _commit(self, connection: Connection) -> None:
@@ -397,8 +400,7 @@ class PostgresEpisodeEngine(PostgresEngine):
                     number_inbox(cursor, self.shard)
                 connection.commit()
             finally:
-                if not connection.closed:
-                    connection.rollback()
+                end_transaction(connection)
 
         await self._run("write", work)
 
@@ -501,8 +503,7 @@ def _notify(connection: Connection) -> None:
         connection.commit()
     except psycopg.Error:
         # Whoever waits also looks by itself; the next use opens a new connection.
-        if not connection.closed:
-            connection.rollback()
+        end_transaction(connection)
 
 
 def _pulse(connection: Connection) -> None:

@@ -12,7 +12,12 @@ import psycopg
 from slumberd.errors import SchemaError, UsageError
 from slumberd.model.store_status import DatabaseLogin
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import (
+    Connection,
+    connect,
+    end_transaction,
+    translate_errors,
+)
 
 LEAST_SERVER = 140_000
 """The oldest version of the server, as ``server_version_num`` says it."""
@@ -245,8 +250,7 @@ def check(connection: Connection, *, place: str) -> None:
         _check_server(connection, place)
         missing = _find_missing(connection, place)
     finally:
-        if not connection.closed:
-            connection.rollback()
+        end_transaction(connection)
     if missing:
         problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
         raise SchemaError(place, problem, _MIGRATE)
