@@ -112,6 +112,16 @@ def test_dry_run_prints_how_many_versions_it_did_not_read(
     assert "profile: 1,002 more versions of episodes not read, and not counted above\n" in printed
 
 
+def test_dry_run_of_an_edit_says_that_nothing_was_written(site: Installation) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+    pinned = ("--subject", "x", "--predicate", "is", "--object", "y", "--reason", "so")
+
+    done = site.call("pin", "--user", "bob", "--agent", "a", *pinned, "--dry-run")
+
+    assert done.stdout.endswith("\na dry run: 1 add\nnothing was written\n")
+    assert site.call("facts", "--json").stdout == ""
+
+
 def erase_on_terminal(
     site: Installation, react: Callable[[subprocess.Popen[bytes], int], None]
 ) -> Any:

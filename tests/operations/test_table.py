@@ -32,7 +32,7 @@ def test_form_accepts_the_example_request(name: str) -> None:
 def test_result_accepts_the_example_answer(name: str) -> None:
     operation = OPERATIONS[name]
 
-    operation.result.model_validate(operation.example.answer)
+    operation.result.model_validate(operation.example.answer, extra="forbid")
 
 
 @EVERY

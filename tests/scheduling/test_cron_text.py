@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.scheduling import cron
-from slumberd.scheduling.cron_text import changes, timetable
+from slumberd.scheduling.cron_text import ClockChange, Note, changes, timetable
 
 pytestmark = pytest.mark.unit
 
 DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
 ZONES = [
     "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca",
     "America/Havana", "Asia/Beirut", "UTC",
@@ -109,6 +110,24 @@ def test_note_describes_the_effect_of_a_clock_change(
     expression: str, timezone: str, after: str, most: int, notes: list[str]
 ) -> None:
     assert _notes(expression, timezone, after, most) == notes
+
+
+@pytest.mark.parametrize(
+    ("minutes", "words"),
+    [
+        ([-60], "fires once in all"),
+        ([-60, -30], "fires the first time only"),
+        ([-60, 30], "fires 2 times in all"),
+        ([-60, -30, 0, 30], "fires both times"),
+    ],
+)
+def test_note_on_repeated_times_says_which_of_them_fire(minutes: list[int], words: str) -> None:
+    change = ClockChange(datetime(2026, 10, 25, 1, tzinfo=UTC), 2 * HOUR, HOUR)
+    times = [datetime(2026, 10, 25, 2, minute, tzinfo=UTC) for minute in (0, 30)]
+
+    note = Note(change, times, [change.at + timedelta(minutes=late) for late in minutes])
+
+    assert note.words().endswith(f"02:00 and 02:30 come twice: {words}")
 
 
 def test_notes_list_the_next_change_and_those_with_an_effect() -> None:

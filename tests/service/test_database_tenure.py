@@ -40,9 +40,9 @@ async def tenure(make: Make) -> AsyncIterator[DatabaseTenure]:
     await made.__aexit__()
 
 
-def tenure_at(address: str, *, seconds: float) -> DatabaseTenure:
+def tenure_at(address: str, *, seconds: float, is_daemon: bool = True) -> DatabaseTenure:
     return DatabaseTenure(
-        address, 0, where(address), SystemClock(), seconds=seconds, is_daemon=True
+        address, 0, where(address), SystemClock(), seconds=seconds, is_daemon=is_daemon
     )
 
 
@@ -66,6 +66,19 @@ async def test_two_daemons_of_one_process_do_not_hold_one_database(make: Make) -
     assert refused.value.holder == first.name
     async with make():
         pass
+
+
+@pytest.mark.parametrize("is_daemon", [True, False])
+async def test_only_a_daemon_tells_of_itself(
+    postgres: PostgresServer, postgres_address: str, database: str, is_daemon: bool
+) -> None:
+    async with tenure_at(postgres_address, seconds=3600, is_daemon=is_daemon) as tenure:
+        tenure.describe(dict, lambda _: None)
+        await tenure._renew()
+
+        told = postgres.rows("SELECT name FROM slumberd.hosts", database)
+
+    assert told == [(tenure.name,)] * is_daemon
 
 
 async def test_standby_gets_the_database_when_its_holder_leaves(

@@ -107,6 +107,39 @@ def test_status_of_facts_names_the_watermark_and_the_outcome_of_a_rule(
 
 
 @pytest.mark.path
+async def test_status_of_facts_names_each_sink_and_its_position(settings: Settings) -> None:
+    async with open_stores(settings, SystemClock(), settings.facts_path) as stores:
+        await stores.facts.promotion_feed.save_published_position("fathom", 2, 1)
+
+    status = inspections_of(settings).facts.status()
+
+    assert status is not None
+    assert {name: (one.lag.rows, one.refused) for name, one in status.sinks.items()} == {
+        "fathom": (3, 1)
+    }
+
+
+@pytest.mark.path
+def test_retraction_before_a_claim_does_not_reach_it(
+    postgres: PostgresServer, postgres_address: str
+) -> None:
+    rows = [
+        (1, "retracted", 2, "e0", "{}"),
+        (2, "unresolved", 1, "c1", '{"names":["e0"]}'),
+        (3, "unresolved", 1, "c2", '{"names":["e1"]}'),
+        (4, "retracted", 2, "e1", "{}"),
+    ]
+    for seq, reason, what, fact, payload in rows:
+        postgres.run(
+            f"INSERT INTO slumberd.ledger SELECT 0, {seq}, 1, 1, 1, 0, '{reason}', {what}, NULL, 0,"
+            f" '{fact}', NULL, NULL, '{payload}', '', ''",
+            database=postgres_address.rpartition("/")[2],
+        )
+
+    assert PostgresFactInspection(postgres_address, 0).unreached_retractions(None) == ["c1"]
+
+
+@pytest.mark.path
 def test_users_are_listed_in_order_up_to_a_limit(stores: StoreInspections) -> None:
     assert stores.episodes.users(2) == ["alice", "ann"]
     assert stores.facts.users(9) == ["alice", "bob", "carol"]

@@ -81,7 +81,8 @@ class Note:
             return "fires both times"
         if len(self.fired) == len(self.times) and self.fired[-1] < self.change.at:
             return "fires the first time only"
-        return f"fires {len(self.fired)} times in all"
+        times = "once" if len(self.fired) == 1 else f"{len(self.fired)} times"
+        return f"fires {times} in all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,10 +111,13 @@ async def test_many_reads_are_written_at_once_but_not_repeatedly(
 ) -> None:
     await memory.recent("alice", limit=2)
     assert memory._reads._writing is None
+    alarm = memory._reads._alarm
+    assert alarm is not None
     await memory.recent("alice", limit=2)
     await wait_for_write(memory)
     await memory.recent("alice", limit=4)
 
+    assert alarm.cancelled()
     assert memory._reads.waiting == 4
     assert written(path) == [("e2", 2, NOON, 0), ("e3", 2, NOON, 0)]
 
