@@ -26,7 +26,7 @@ class NumberedLine(NamedTuple):
 
     number: int
     text: bytes
-    problem: str = ""
+    problem: str
 
 
 def numbered_lines(
