@@ -562,6 +562,14 @@ _ALL = (
     _kind("info", "rule.removed", "A reload removed a rule.", rule_id=TEXT, rule_hash=TEXT),
     _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=TEXT, by=TEXT),
     _kind(
+        "info",
+        "schema.upgraded",
+        "The first start of this release upgraded the tables of a file.",
+        store=TEXT,
+        former=COUNT,
+        schema=COUNT,
+    ),
+    _kind(
         "error",
         "shard.failed",
         "The work on one shard of the database ended because of an error. It begins again after "

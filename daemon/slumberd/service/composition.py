@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -58,12 +59,13 @@ from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
@@ -327,12 +329,25 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
     Raises:
         ConfigurationError: The ledger key cannot be read.
         LedgerKeyError: The key is not the ledger's.
+        SchemaError: A file has an unknown schema; nothing is changed.
     """
     fact_store = facts_of(settings, clock, facts_path, key=key_of(settings))
+    former = await asyncio.to_thread(_find_schemas, settings, facts_path)
     async with memory_of(settings, clock) as memory, fact_store as facts:
         await memory.bootstrap()
         await facts.bootstrap()
+        for store, number in former.items():
+            if 0 < number < SCHEMAS[store].newest:
+                newest = SCHEMAS[store].newest
+                _log.info("schema.upgraded", store=store, former=number, schema=newest)
         yield Stores(memory, facts)
+
+
+def _find_schemas(settings: Settings, facts_path: Path) -> Mapping[StoreName, int]:
+    """Return the numbers of the schemas of both files, before either is changed."""
+    if settings.store is not None:
+        return {}
+    return find_numbers({"memory": settings.memory_path, "facts": facts_path})
 
 
 def backed_up_files(settings: Settings) -> dict[str, Path]:
