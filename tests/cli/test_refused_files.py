@@ -37,7 +37,8 @@ READS = ("facts", "why e2", "audit verify", "audit ls", "status", "doctor")
 
 def digests(folder: Path) -> dict[str, str]:
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
     }
 
 
@@ -75,7 +76,7 @@ def test_command_refuses_unknown_files_untouched(
 
     done = refused.call(*command.split())
 
-    found = {name: hash for name, hash in digests(refused.state).items() if name.endswith(".db")}
+    found = {name: each for name, each in digests(refused.state).items() if name.endswith(".db")}
     assert done.returncode == 74, done.stdout + done.stderr
     assert found == before
     assert not [*refused.state.glob("*-wal"), *refused.state.glob("*-shm")]
@@ -86,7 +87,7 @@ def test_daemon_refuses_unknown_files_untouched(refused: Installation) -> None:
 
     done = refused.run("run")
 
-    found = {name: hash for name, hash in digests(refused.state).items() if name.endswith(".db")}
+    found = {name: each for name, each in digests(refused.state).items() if name.endswith(".db")}
     assert done.returncode == 74, done.stdout + done.stderr
     assert found == before
 
@@ -98,7 +99,7 @@ def test_unknown_facts_keep_the_episodes_from_an_upgrade(tmp_path: Path) -> None
 
     done = site.call("fire", "--all")
 
-    found = {name: hash for name, hash in digests(site.state).items() if name.endswith(".db")}
+    found = {name: each for name, each in digests(site.state).items() if name.endswith(".db")}
     assert done.returncode == 74
     assert found == before
 
