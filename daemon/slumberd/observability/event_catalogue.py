@@ -386,6 +386,14 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "info",
+        "law.changed",
+        "The first start under a new law resolved the keys again that it changes.",
+        firing_id=TEXT,
+        appeared=COUNT,
+        gone=COUNT,
+    ),
+    _kind(
         "warning",
         "lease.lost",
         "The lease of the database ended before it was renewed, and this process lost it. The "

@@ -501,20 +501,30 @@ async def open_under(tenure: Tenure, settings: Settings, clock: Clock) -> AsyncI
     """Open the stores and begin a new epoch, under a right to write that is taken already."""
     async with open_stores(settings, clock, settings.facts_path) as stores:
         await tenure.fence(stores.facts.transactions)
-        await adopt(stores.facts)
+        await adopt(stores.facts, clock)
         if settings.logging.scope == "hashed":
             stores = replace(stores, scope_key=await stores.facts.transactions.scope_key())
         yield stores
 
 
-async def adopt(facts: Facts) -> None:
-    """Record external changes of the facts; a first start logs how many facts it finds."""
+async def adopt(facts: Facts, clock: Clock) -> None:
+    """Record external changes of the facts, and resolve them under the newest law.
+
+    A first start logs how many facts it finds, and what a new law changes.
+    """
     is_first = not await facts.reads.ledger_rows()
     kinds = [record.kind for record in await facts.ledger.notice_external()]
     found = sum(kind != "firing" for kind in kinds)
     if is_first and found:
         unreadable = kinds.count("quarantine")
         _log.info("facts.adopted", found=found, unreadable=unreadable)
+    changed = await facts.ledger.adopt_law(at=clock.now())
+    if changed is not None:
+        deltas = [record for record in changed.records if record.kind != "firing"]
+        gone = sum(record.kind == "delete" for record in deltas)
+        appeared = len(deltas) - gone
+        firing_id = changed.firing_id
+        _log.info("law.changed", firing_id=firing_id, appeared=appeared, gone=gone)
 
 
 @asynccontextmanager

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
+from slumberd.consolidation.precedence import newest_law
 from slumberd.errors import SchemaError
+from tests.support.builders import START
 from tests.support.release_files import FOLDER, kept_facts, put_kept
 
 pytestmark = pytest.mark.integration
@@ -235,3 +237,39 @@ async def test_missing_table_of_episodes_is_made_again(tmp_path: Path) -> None:
 
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM slumberd_accesses").fetchone() == (0,)
+
+
+SPOKEN = {1: {"English"}, 2: {"English", "Swedish"}}
+"""What ann speaks after the first start under each law: one version of one episode says both."""
+
+
+async def spoken(facts: SQLiteFactStore) -> set[object]:
+    found = await facts.query(FactPattern(predicate="speaks"))
+    return {fact.payload["object"] for fact in found}
+
+
+async def proved(facts: SQLiteFactStore, folder: Path) -> bool:
+    """Return whether the ledger verifies, and its replay has the same facts."""
+    _, _, broken = await facts.verify()
+    replayed = folder / "replayed.db"
+    replay = await facts.replay(replayed)
+    replayed.unlink()
+    return (broken, replay.differing, replay.first) == (None, 0, None)
+
+
+@pytest.mark.parametrize("version", OPENED)
+async def test_ledger_with_two_claims_of_one_version_verifies_before_and_after_an_upgrade(
+    tmp_path: Path, version: str
+) -> None:
+    path = put_kept(version, tmp_path)["facts"]
+    async with SQLiteFactStore(path, traceless=True) as facts:
+        assert await spoken(facts) == SPOKEN[1]
+        assert await proved(facts, tmp_path)
+
+    async with SQLiteFactStore(path) as facts:
+        await facts.bootstrap()
+        outcome = await facts.ledger.adopt_law(at=START)
+
+        assert (outcome is None) == (newest_law() == 1)
+        assert await spoken(facts) == SPOKEN[newest_law()]
+        assert await proved(facts, tmp_path)

@@ -160,7 +160,7 @@ class StateFiles:
         path, key = self.databases["facts"], key_of(self.settings)
         async with facts_of(self.settings, clock, path, key=key) as facts:
             await facts.bootstrap()
-            await adopt(facts)
+            await adopt(facts, clock)
 
     def _has_complete_ledger(self) -> bool:
         path = self.databases["facts"]
