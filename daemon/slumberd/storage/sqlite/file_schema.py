@@ -190,7 +190,9 @@ def upgrade(connection: sqlite3.Connection, schema: FileSchema) -> int:
 
 
 def split(script: str) -> Iterator[str]:
-    """Yield the statements of a script."""
+    """Yield the statements of a script, of which there may be none."""
+    if not script.strip():
+        return
     # Not executescript: it commits what is open.
     sql = ""
     for piece in f"{script.rstrip().rstrip(';')};".split(";")[:-1]:
