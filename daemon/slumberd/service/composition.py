@@ -343,6 +343,19 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
         yield Stores(memory, facts)
 
 
+def older_schemas(settings: Settings) -> dict[StoreName, tuple[int, int]]:
+    """Return the number of the schema and the newest one, of each file that is older.
+
+    Raises:
+        SchemaError: A file has an unknown schema, or tables that do not fit its number.
+    """
+    return {
+        store: (number, SCHEMAS[store].newest)
+        for store, number in _find_schemas(settings, settings.facts_path).items()
+        if 0 < number < SCHEMAS[store].newest
+    }
+
+
 def _find_schemas(settings: Settings, facts_path: Path) -> Mapping[StoreName, int]:
     """Return the numbers of the schemas of both files, before either is changed."""
     if settings.store is not None:

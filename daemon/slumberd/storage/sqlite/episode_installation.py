@@ -82,8 +82,8 @@ SCHEMA = FileSchema(
     unnumbered=OLDEST,
     repairs=True,
     remedy=(
-        "a build between 0.1.0 and 0.2.0 wrote it, or another program changed it: restore a "
-        "backup, or read its episodes with that build and import them into a new file"
+        "a build before 0.2.0 wrote it, or another program changed it: `slumberd upgrade --to DIR` "
+        "carries files of 0.1.0 over; else restore a backup, or import its episodes into a new file"
     ),
 )
 """The schemas of memory.db; the first is that of slumberd 0.2.0, and never changes."""

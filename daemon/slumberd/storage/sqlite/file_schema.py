@@ -22,8 +22,8 @@ OLDEST = 2
 """The schema of slumberd 0.2.0, the oldest release whose files every later one opens."""
 
 _CARRY_OVER = (
-    "`slumberd upgrade` carries its facts, manual edits and erased scopes over into new files, "
-    "and leaves this one as it is"
+    "`slumberd upgrade --to DIR` carries its facts, manual edits and erased scopes over into new "
+    "files, and leaves this one as it is"
 )
 _ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
 _NEWER = "use that slumberd, or a newer one"
@@ -84,6 +84,11 @@ def find_number(connection: sqlite3.Connection, schema: FileSchema) -> int:
         problem = f"does not have the tables of schema {number} ({schema.component}): {difference}"
         raise SchemaError(where, problem, schema.remedy)
     return number
+
+
+def is_of_0_1_0(connection: sqlite3.Connection) -> bool:
+    """Return whether a file has a ledger of slumberd 0.1.0."""
+    return _recorded_number(connection, "ledger", _forms_in(connection)) == 1
 
 
 def _recorded_number(connection: sqlite3.Connection, component: str, found: Forms) -> object:

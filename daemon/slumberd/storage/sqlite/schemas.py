@@ -10,7 +10,7 @@ from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite import episode_installation, ledger_schema
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import look_first
-from slumberd.storage.sqlite.file_schema import FileSchema, find_number
+from slumberd.storage.sqlite.file_schema import FileSchema, find_number, is_of_0_1_0
 
 SCHEMAS: Mapping[StoreName, FileSchema] = {
     "memory": episode_installation.SCHEMA,
@@ -33,3 +33,10 @@ def find_numbers(paths: Mapping[StoreName, Path]) -> dict[StoreName, int]:
 
         look_first(path, Pragmas(), find)
     return numbers
+
+
+def holds_facts_of_0_1_0(path: Path) -> bool:
+    """Return whether a file has a ledger of slumberd 0.1.0."""
+    answers: list[bool] = []
+    look_first(path, Pragmas(), lambda opened: answers.append(is_of_0_1_0(opened)))
+    return answers == [True]
