@@ -37,6 +37,8 @@ rules:
     then_emits: [facts]
 """
 CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
+KEY = "5b1d" * 16
+"""The key of the ledgers below `keyed`, as the file of the key has it."""
 
 
 def kept(version: str, store: str) -> bytes:
@@ -58,6 +60,14 @@ def kept_facts(version: str) -> list[dict[str, Any]]:
     """Return the facts that the release itself printed of its files."""
     lines = (FOLDER / version / "facts.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def key_setting(directory: Path) -> str:
+    """Write the file of the key into a directory; return the setting that names it."""
+    file = directory / "ledger.key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    return f"facts: {{key_file: {file}}}\n"
 
 
 def episode(number: int, **metadata: Any) -> dict[str, Any]:
@@ -110,14 +120,14 @@ DECLARED = (
 class Release:
     """The commands of a release, on a state directory."""
 
-    def __init__(self, daemon: Path, python: str, directory: Path) -> None:
+    def __init__(self, daemon: Path, python: str, directory: Path, *, keyed: bool) -> None:
         self._command = [python, "-m", "slumberd"]
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith("SLUMBERD")
         }
         self._environ = {**kept, "PYTHONPATH": str(daemon), "NO_COLOR": "1"}
         self._config = directory / "slumberd.yaml"
-        self._config.write_text(CONFIG)
+        self._config.write_text(CONFIG + (key_setting(directory) if keyed else ""))
         (directory / "rules.d").mkdir()
         (directory / "rules.d" / "rules.yaml").write_text(RULES)
         self.state = directory / "state"
@@ -196,10 +206,13 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--no-triples", action="store_true")
+    parser.add_argument("--keyed", action="store_true", help="begin the ledger with a key")
     parser.add_argument("--postgres", action="store_true", help="copy them into a database, too")
     wanted = parser.parse_args()
     with TemporaryDirectory() as directory:
-        release = Release(wanted.daemon.absolute(), wanted.python, Path(directory))
+        release = Release(
+            wanted.daemon.absolute(), wanted.python, Path(directory), keyed=wanted.keyed
+        )
         facts = make(release, has_triples=not wanted.no_triples)
         wanted.target.mkdir(parents=True, exist_ok=True)
         for store in STORES:

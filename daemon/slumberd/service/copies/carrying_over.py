@@ -74,7 +74,9 @@ def _carry_into(
     if "memory" in names:
         carry_episodes_over(names["memory"])
     if "facts" in names:
-        carried = carry_facts_over(names["facts"], key_of(settings), at=at, by=by)
+        carried = carry_facts_over(
+            names["facts"], key_of(settings), source=sources["facts"], at=at, by=by
+        )
     find_numbers(names)
     if (settings.state_dir / FILE).exists():
         shutil.copy2(settings.state_dir / FILE, new / FILE)

@@ -32,9 +32,9 @@ from slumberd.storage.ledger.rows import (
     GENESIS,
     LedgerRow,
     chain_of,
+    check_key,
     commitment_of,
     fixed_part,
-    require_key,
     seal,
 )
 from slumberd.storage.sqlite.bulk_write import insert, own_writes
@@ -106,12 +106,15 @@ def carry_episodes_over(path: Path) -> None:
         install(connection)
 
 
-def carry_facts_over(path: Path, key: bytes | None, *, at: datetime, by: str) -> CarriedOver:
+def carry_facts_over(
+    path: Path, key: bytes | None, *, source: Path, at: datetime, by: str
+) -> CarriedOver:
     """Bring a copy of a facts.db of slumberd 0.1.0 to the newest schema, and verify its ledger.
 
     Args:
         path: The copy.
         key: The key of its ledger.
+        source: What it was copied from, for errors.
         at: The moment.
         by: The person.
 
@@ -122,7 +125,7 @@ def carry_facts_over(path: Path, key: bytes | None, *, at: datetime, by: str) ->
     with (
         translate_errors(path, _PRAGMAS),
         closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-        closing(SQLiteSession(connection, str(path))) as session,
+        closing(SQLiteSession(connection, str(source))) as session,
     ):
         with transaction(connection):
             carried = _carry_facts_over(connection, session, at=at, by=by)
@@ -224,7 +227,7 @@ def _with_part(reach: bytes | None) -> bytes | None:
 
 def _carry_ledger(connection: sqlite3.Connection, session: SQLiteSession) -> tuple[bytes, int]:
     """Write all rows of the ledger; return the chain hash that it had, and its last number."""
-    key = require_key(session)
+    key = check_key(session, number(session, "key"))
     old = new = GENESIS
     last = 0
     found = connection.execute(_SQL["ledger"])
