@@ -128,7 +128,7 @@ class History:
         evaluations = {id: [*found] for id, found in self.known.evaluations.items() if found}
         claims = [(name, id) for id, found in evaluations.items() for e in found if e.claim
                   for name in e.claim.names]  # fmt: skip
-        self.known = whole_known_state(evaluations, claims, self._multi, DEPTH)
+        self.known = whole_known_state(evaluations, claims, self._multi, DEPTH, law=1)
 
     def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
         episode = self.episodes[eid]

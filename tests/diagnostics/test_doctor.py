@@ -226,29 +226,47 @@ def test_status_check_finds_an_urgent_problem(site: Installation, broken: Any, i
     assert id in find_ids(site, "status", "--check")
 
 
+CARRY_OVER = (
+    "`slumberd upgrade` carries its facts, manual edits and erased scopes over into new files, and "
+    "leaves this one as it is"
+)
 OTHER_VERSIONS = [
     pytest.param(
         "facts.db",
         "UPDATE slumberd_schema SET version = 1",
-        "was written by slumberd 0.1.0 (ledger 1, ours is 2), and this version does not read it",
-        "move the file away, and slumberd promotes its facts again from the episodes; only "
-        "slumberd 0.1.0 reads the manual edits and the ledger in it",
+        "was written by slumberd 0.1.0 (ledger 1, ours is 3)",
+        CARRY_OVER,
         id="facts of 0.1.0",
     ),
     pytest.param(
         "memory.db",
         "CREATE TABLE slumberd_forgotten (digest BLOB, moment INTEGER)",
-        "keeps the erased scopes of slumberd 0.1.0, which this version does not read",
-        "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting'; erased data stays erased, "
-        "and `slumberd forget` is needed only if a program writes episodes of these scopes again",
+        "keeps the erased scopes of slumberd 0.1.0",
+        CARRY_OVER,
         id="erased scopes of 0.1.0",
     ),
     pytest.param(
         "facts.db",
         "UPDATE slumberd_schema SET version = 99",
-        "was written by a newer slumberd (ledger 99, ours is 2)",
+        "was written by a newer slumberd (ledger 99, ours is 3)",
         "use that slumberd, or a newer one",
         id="facts of a newer version",
+    ),
+    pytest.param(
+        "memory.db",
+        "UPDATE slumberd_schema SET version = 99",
+        "was written by a newer slumberd (episodes 99, ours is 3)",
+        "use that slumberd, or a newer one",
+        id="episodes of a newer version",
+    ),
+    pytest.param(
+        "facts.db",
+        "DROP INDEX slumberd_ledger_erased",
+        "does not have the tables of schema 3 (ledger): it lacks the index "
+        "'slumberd_ledger_erased'",
+        "a build between 0.1.0 and 0.2.0 wrote it, or another program changed it: restore a "
+        "backup, or move it away, and slumberd promotes its facts again from the episodes",
+        id="facts of other tables",
     ),
 ]
 

@@ -17,7 +17,7 @@ from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.acceptance
 
-SIDE_BY_SIDE = """-- works with: step 1
+SIDE_BY_SIDE = """-- works with: step 2
 ALTER TABLE slumberd.facts ADD COLUMN added_later text;
 ALTER TABLE slumberd.ledger ADD COLUMN added_later text;
 ALTER TABLE slumberd.episodes ADD COLUMN added_later text;
@@ -37,8 +37,9 @@ def newer_version(folder: Path, migration: str) -> dict[str, str]:
     shutil.copytree(
         Path(slumberd.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
     )
-    step = package / "storage" / "postgres" / "migrations" / "002_later.sql"
+    step = package / "storage" / "postgres" / "migrations" / "003_later.sql"
     step.write_text(migration)
+    shutil.copy(step.with_name("002.columns"), step.with_name("003.columns"))
     return {"PYTHONPATH": str(package.parent)}
 
 
@@ -98,7 +99,7 @@ def test_older_version_refuses_a_schema_that_does_not_work_with_it(
     refused = home.slumberd("run", check=False)
 
     assert refused.returncode == 74
-    assert "newer slumberd: step 2" in refused.stderr
+    assert "newer slumberd: step 3" in refused.stderr
 
 
 def _shards(postgres: PostgresServer, address: str) -> int:

@@ -155,6 +155,18 @@ class PostgresServer:
         with psycopg.connect(self.address_of(database)) as connection:
             return connection.execute(statement.encode()).fetchall()
 
+    def dump(self, database: str) -> str:
+        """Return schema and rows of slumberd in a database, as statements in a fixed order."""
+        folder = programs()
+        assert folder is not None
+        words = ["--schema=slumberd", "--inserts", "--dbname", self.address_of(database)]
+        done = subprocess.run(
+            [str(folder / "pg_dump"), *words], capture_output=True, text=True, check=True
+        )
+        # Newer programs write commands of their shell, and settings that older servers lack.
+        strange = ("\\", "SET transaction_timeout")
+        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(strange))
+
     @contextmanager
     def empty_database(self) -> Iterator[str]:
         """Yield the name of a new database without any schema; it ends with the block."""

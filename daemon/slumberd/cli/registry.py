@@ -287,6 +287,15 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "upgrade",
+        "upgrade:upgrade",
+        "Upgrade the files of an older release.",
+        (
+            "slumberd backup /backup/before && slumberd upgrade",
+            "slumberd upgrade --state-dir /var/lib/slumberd-0.1.0 --to /var/lib/slumberd",
+        ),
+    ),
+    Entry(
         "copy",
         "copying:copy",
         "Copy everything from files into a database, or back.",

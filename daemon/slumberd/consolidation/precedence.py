@@ -10,7 +10,7 @@ a slot state one at a time, in any order. So a stored state equals a state folde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
@@ -272,6 +272,30 @@ def _separate(*claims: EffectiveClaim) -> tuple[EffectiveClaim, ...]:
 def _name_own_id(effective: EffectiveClaim) -> EffectiveClaim:
     claim = effective.claim
     return EffectiveClaim(claim._replace(names=(*claim.names, claim.fact_id)), effective.promoters)
+
+
+class Law(NamedTuple):
+    """What a law decides; the ledger keeps the number of the law that its rows were resolved under.
+
+    Attributes:
+        fold_assertion: Folds an assertion into the state of its slot, with so many lineage links.
+        effective_claims: Returns the effective claims of a fact id, from its evaluations.
+    """
+
+    fold_assertion: Callable[[SlotState, Assertion, int], None]
+    effective_claims: Callable[[Sequence[Evaluation]], tuple[EffectiveClaim, ...]]
+
+
+FIRST_LAW = 1
+"""The law of slumberd 0.2.0; firings that name no law were resolved under it."""
+
+LAWS: dict[int, Law] = {FIRST_LAW: Law(SlotState.fold_assertion, effective_claims)}
+"""Every law by its number. A law stays as it is: a change of what it decides is a new law."""
+
+
+def newest_law() -> int:
+    """Return the number of the law that new ledgers begin with."""
+    return max(LAWS)
 
 
 class MultiValued:

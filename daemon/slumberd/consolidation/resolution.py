@@ -207,14 +207,30 @@ class Resolution:
         )
         self._add_restored_rows(restored)
 
-    def resolve_again(self, keys: Iterable[str], former: MultiValued) -> None:
-        """Fold keys again after a change of multi-valued predicates; add rows of the difference."""
+    def resolve_again(
+        self, keys: Iterable[str], former: MultiValued, former_law: int | None = None
+    ) -> None:
+        """Fold keys again after a change of multi-valued predicates, or of the law.
+
+        Rows of the difference are added. After a change of the law, every fact of the keys is
+        written again: its lineage may differ, too.
+
+        Args:
+            keys: The keys, known in full.
+            former: The multi-valued predicates before the change.
+            former_law: The number of the law before the change; None when it stays.
+        """
+        state = self._state
         for key in sorted(keys):
-            self._state.multi_valued, current = former, self._state.multi_valued
-            self._state.fold(key)
-            before = self._state.current_by_slot([key])
-            self._state.multi_valued = current
-            removed, restored = self._compare(self._state.refold([key], before))
+            state.multi_valued, current = former, state.multi_valued
+            state.law, law = former_law or state.law, state.law
+            state.fold(key)
+            before = state.current_by_slot([key])
+            state.multi_valued, state.law = current, law
+            before = state.refold([key], before)
+            if former_law is not None:
+                self.dirty |= dict.fromkeys(before)
+            removed, restored = self._compare(before)
             for fact_id in removed:
                 self._add_row_without_candidate("delete", fact_id, key)
             self._add_restored_rows(restored)
@@ -322,7 +338,7 @@ class Resolution:
         if self._state.complete_keys or claim.precedence.part:
             self._state.index(claim)
         assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
-        head.fold_assertion(assertion, self._state.depth)
+        self._state.fold_assertion(head, assertion)
         self.dirty[key_slot] = None
         if head.current is not assertion:
             self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)

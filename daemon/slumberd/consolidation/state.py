@@ -10,13 +10,14 @@ from slumberd.consolidation.claim import ALL, Claim, Precedence, deletes_by_key
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
+    FIRST_LAW,
+    LAWS,
     Assertion,
     EffectiveClaim,
     Evaluation,
     Link,
     MultiValued,
     SlotState,
-    effective_claims,
     has_claim_in_force,
     is_declared_slot,
     link,
@@ -68,6 +69,7 @@ class KnownState:
         finds_links: Whether the batch links its claims with similar facts after they are loaded, so
             a claim that is equal to an earlier one may still change.
         until: Claims later than this instant, in microseconds, do not count; None counts all.
+        law: The number of the law that claims are resolved under.
     """
 
     multi_valued: MultiValued
@@ -80,6 +82,7 @@ class KnownState:
     waiting: dict[str, int] = field(default_factory=dict)
     finds_links: bool = False
     until: int | None = None
+    law: int = FIRST_LAW
 
     def with_earlier_claim(self, candidate: Candidate) -> Candidate:
         """Return a candidate with the claim of the version's earlier evaluation, if it has one.
@@ -104,7 +107,7 @@ class KnownState:
 
     def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
         """Return the effective claims of a fact id."""
-        found = effective_claims(self.evaluations.get(fact_id, ()))
+        found = LAWS[self.law].effective_claims(self.evaluations.get(fact_id, ()))
         if self.until is None:
             return found
         return tuple(
@@ -171,12 +174,14 @@ class KnownState:
             self._clear(claim)
         if claim.asserts:
             head = self.head(claim.key, self.multi_valued.slot_of(claim))
-            head.fold_assertion(
-                Assertion(claim.precedence, claim.fact_id, claim.object), self.depth
-            )
+            self.fold_assertion(head, Assertion(claim.precedence, claim.fact_id, claim.object))
             if claim.declared:
                 self._retract_by_deletions(claim, head)
             self._retract_by_referrers(claim, head)
+
+    def fold_assertion(self, head: SlotState, assertion: Assertion) -> None:
+        """Fold an assertion into the state of its slot, by the law."""
+        LAWS[self.law].fold_assertion(head, assertion, self.depth)
 
     def retract(self, target: Claim, *, by: Precedence) -> None:
         """Fold a retraction of an asserting claim into its head."""
@@ -265,7 +270,9 @@ class KnownState:
         """Return an evaluation whose claim an undo would restore under an id of another owner."""
         before = _latest_of_each_rule(self.evaluations.get(fact_id, ()))
         after = _latest_of_each_rule(remaining)
-        unchanged = effective_claims([evaluation for evaluation in after if evaluation in before])
+        unchanged = LAWS[self.law].effective_claims(
+            [evaluation for evaluation in after if evaluation in before]
+        )
         holders = {effective.claim.owner for effective in unchanged}
         returning = [
             evaluation

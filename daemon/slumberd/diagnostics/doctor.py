@@ -246,6 +246,14 @@ def _check_files(
         problem = damage or "its write-ahead log seems to belong to another database"
         yield _damaged_finding(store.where, problem)
         return
+    if older := files.older_schema():
+        number, newest = older
+        problem = f"has schema {number}, and the next start upgrades it to {newest}"
+        remedy = (
+            "make a copy with `slumberd backup DIR` first: older releases do not open an upgraded "
+            "file; then start the daemon, or run `slumberd upgrade`"
+        )
+        yield Finding("store.older", store.where, problem, remedy)
     if not files.writes_ahead():
         problem = "has no write-ahead log: readers and writers wait for each other"
         yield Finding("store.journal", store.where, problem, "start the daemon: it creates the log")

@@ -386,6 +386,14 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "info",
+        "law.changed",
+        "The first start under a new law resolved the keys again that it changes.",
+        firing_id=TEXT,
+        appeared=COUNT,
+        gone=COUNT,
+    ),
+    _kind(
         "warning",
         "lease.lost",
         "The lease of the database ended before it was renewed, and this process lost it. The "
@@ -561,6 +569,14 @@ _ALL = (
     ),
     _kind("info", "rule.removed", "A reload removed a rule.", rule_id=TEXT, rule_hash=TEXT),
     _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=TEXT, by=TEXT),
+    _kind(
+        "info",
+        "schema.upgraded",
+        "The first start of this release upgraded the tables of a file.",
+        store=TEXT,
+        former=COUNT,
+        schema=COUNT,
+    ),
     _kind(
         "error",
         "shard.failed",

@@ -262,6 +262,10 @@ class EditableLedger(Ledger, Protocol):
         """
         ...
 
+    async def adopt_law(self, *, at: datetime) -> Outcome | None:
+        """Resolve from now on under the newest law, and record what it makes of the facts."""
+        ...
+
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
     ) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -58,12 +59,13 @@ from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
@@ -327,12 +329,38 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
     Raises:
         ConfigurationError: The ledger key cannot be read.
         LedgerKeyError: The key is not the ledger's.
+        SchemaError: A file has an unknown schema; nothing is changed.
     """
     fact_store = facts_of(settings, clock, facts_path, key=key_of(settings))
+    former = await asyncio.to_thread(_find_schemas, settings, facts_path)
     async with memory_of(settings, clock) as memory, fact_store as facts:
         await memory.bootstrap()
         await facts.bootstrap()
+        for store, number in former.items():
+            if 0 < number < SCHEMAS[store].newest:
+                newest = SCHEMAS[store].newest
+                _log.info("schema.upgraded", store=store, former=number, schema=newest)
         yield Stores(memory, facts)
+
+
+def older_schemas(settings: Settings) -> dict[StoreName, tuple[int, int]]:
+    """Return the number of the schema and the newest one, of each file that is older.
+
+    Raises:
+        SchemaError: A file has an unknown schema, or tables that do not fit its number.
+    """
+    return {
+        store: (number, SCHEMAS[store].newest)
+        for store, number in _find_schemas(settings, settings.facts_path).items()
+        if 0 < number < SCHEMAS[store].newest
+    }
+
+
+def _find_schemas(settings: Settings, facts_path: Path) -> Mapping[StoreName, int]:
+    """Return the numbers of the schemas of both files, before either is changed."""
+    if settings.store is not None:
+        return {}
+    return find_numbers({"memory": settings.memory_path, "facts": facts_path})
 
 
 def backed_up_files(settings: Settings) -> dict[str, Path]:
@@ -486,20 +514,30 @@ async def open_under(tenure: Tenure, settings: Settings, clock: Clock) -> AsyncI
     """Open the stores and begin a new epoch, under a right to write that is taken already."""
     async with open_stores(settings, clock, settings.facts_path) as stores:
         await tenure.fence(stores.facts.transactions)
-        await adopt(stores.facts)
+        await adopt(stores.facts, clock)
         if settings.logging.scope == "hashed":
             stores = replace(stores, scope_key=await stores.facts.transactions.scope_key())
         yield stores
 
 
-async def adopt(facts: Facts) -> None:
-    """Record external changes of the facts; a first start logs how many facts it finds."""
+async def adopt(facts: Facts, clock: Clock) -> None:
+    """Record external changes of the facts, and resolve them under the newest law.
+
+    A first start logs how many facts it finds, and what a new law changes.
+    """
     is_first = not await facts.reads.ledger_rows()
     kinds = [record.kind for record in await facts.ledger.notice_external()]
     found = sum(kind != "firing" for kind in kinds)
     if is_first and found:
         unreadable = kinds.count("quarantine")
         _log.info("facts.adopted", found=found, unreadable=unreadable)
+    changed = await facts.ledger.adopt_law(at=clock.now())
+    if changed is not None:
+        deltas = [record for record in changed.records if record.kind != "firing"]
+        gone = sum(record.kind == "delete" for record in deltas)
+        appeared = len(deltas) - gone
+        firing_id = changed.firing_id
+        _log.info("law.changed", firing_id=firing_id, appeared=appeared, gone=gone)
 
 
 @asynccontextmanager

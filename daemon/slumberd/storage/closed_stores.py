@@ -53,6 +53,14 @@ class StoreFiles(Protocol):
         """Return whether readers and writers of the store do not wait for each other."""
         ...
 
+    def older_schema(self) -> tuple[int, int] | None:
+        """Return the number of the store's schema and the newest one; None when they are equal.
+
+        Raises:
+            SchemaError: The store has an unknown schema.
+        """
+        ...
+
     def damage(self, seconds: float | None) -> str | None:
         """Return the first problem that a pass over the whole store finds.
 

@@ -89,10 +89,10 @@ def test_recomputation_makes_the_same_facts_of_any_parts(story: Path, part_rows:
     facts = sorted(row for part, _ in resolved for row in part.facts)
     heads = sorted(row for part, _ in resolved for row in part.heads)
     assert (facts, heads) == (sorted(whole.facts), sorted(whole.heads))
-    assert findings._replace(by_channels=()) == Findings(findings.rows)
-    assert {found._replace(rows=0, by_channels=()) for _, found in resolved} == {Findings()}
-    by_channels = sorted(delta for _, found in resolved for delta in found.by_channels)
-    assert by_channels == sorted(findings.by_channels)
+    assert findings._replace(by_settings=()) == Findings(findings.rows)
+    assert {found._replace(rows=0, by_settings=()) for _, found in resolved} == {Findings()}
+    by_settings = sorted(delta for _, found in resolved for delta in found.by_settings)
+    assert by_settings == sorted(findings.by_settings)
 
 
 def test_partition_puts_keys_that_depend_on_each_other_into_one_part(
@@ -147,9 +147,9 @@ def test_recomputation_finds_deltas_of_a_channel_change_in_another_order(woven: 
     with copied(woven) as copy:
         recomputation = Recomputation(session_of(copy), DEPTH)
         [(_, findings)] = map(recomputation.resolve, read_as_one_part(session_of(copy)))
-    number = findings.by_channels[0][0]
+    number = findings.by_settings[0][0]
     deltas = (number, 7, "b"), (number, 8, "a"), (number + 9, 20, "a")
-    other = findings._replace(by_channels=deltas)
+    other = findings._replace(by_settings=deltas)
 
     assert recomputation.check_order(findings) == findings
     assert recomputation.check_order(other).first == Break(8, "comes out in another order")

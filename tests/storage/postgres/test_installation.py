@@ -9,6 +9,7 @@ import pytest
 from slumberd.errors import SchemaError, UsageError
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import parts_of, where
+from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from tests.support.cli_runner import called
 from tests.support.postgres_server import PostgresServer
@@ -22,6 +23,7 @@ def empty(postgres: PostgresServer) -> Iterator[str]:
         yield postgres.address_of(name)
 
 
+ADD = "INSERT INTO slumberd.migrations (number, name, works_with)"
 OBJECTS = """
 SELECT relkind::text, relname::text, relowner::regrole::text, relacl::text
 FROM pg_class WHERE relnamespace = 'slumberd'::regnamespace ORDER BY 1, 2
@@ -61,13 +63,12 @@ async def test_store_says_how_to_create_and_to_upgrade_the_schema(
         await facts.bootstrap()
         database = empty.rpartition("/")[2]
         postgres.run("DELETE FROM slumberd.migrations", database=database)
-        with pytest.raises(SchemaError, match=r"older schema; step 1 .*postgres migrate"):
+        with pytest.raises(SchemaError, match="unknown steps: none"):
             await facts.bootstrap()
-        postgres.run(
-            "INSERT INTO slumberd.migrations (number, name, works_with)"
-            " VALUES (1, '', 1), (98, '', 1), (99, '', 99)",
-            database=database,
-        )
+        postgres.run(f"{ADD} VALUES (1, '', 1)", database=database)
+        with pytest.raises(SchemaError, match=r"older schema; step 2 .*postgres migrate"):
+            await facts.bootstrap()
+        postgres.run(f"{ADD} VALUES (2, '', 2), (98, '', 1), (99, '', 99)", database=database)
         with pytest.raises(SchemaError, match="newer slumberd: step 99"):
             await facts.bootstrap()
         with pytest.raises(SchemaError, match="newer slumberd: step 99"):
@@ -80,11 +81,11 @@ def test_missing_step_is_printed_and_run(
 ) -> None:
     installation.install(empty)
     known = installation.migrations()
-    step = installation.Migration(2, "add a note", "ALTER TABLE slumberd.hosts ADD note text;", 2)
+    step = installation.Migration(3, "add a note", "ALTER TABLE slumberd.hosts ADD note text;", 3)
     monkeypatch.setattr(installation, "migrations", lambda: [*known, step])
 
     assert step.sql in installation.upgrade_script(empty)
-    assert [done.number for done in installation.upgrade(empty)] == [2]
+    assert [done.number for done in installation.upgrade(empty)] == [3]
     assert installation.upgrade_script(empty) == "-- The schema is the newest."
     assert postgres.rows("SELECT note FROM slumberd.hosts", empty.rpartition("/")[2]) == []
 
@@ -125,3 +126,45 @@ def test_address_is_shown_without_its_password() -> None:
     with pytest.raises(UsageError) as refused:
         where("postgresql://me:secret@db/memory?nonsense=1")
     assert "secret" not in str(refused.value)
+
+
+CHANGES = {
+    "table gone": "DROP TABLE slumberd.successes",
+    "column gone": "ALTER TABLE slumberd.held_batches DROP COLUMN problem",
+    "column renamed": "ALTER TABLE slumberd.ledger RENAME COLUMN salt TO pepper",
+    "other type": "ALTER TABLE slumberd.quarantine ALTER COLUMN version TYPE text",
+    "step gone": "DELETE FROM slumberd.migrations WHERE number = 1",
+    "step of nobody": f"{ADD} VALUES (0, '', 0)",
+    "newer step": f"{ADD} VALUES (3, '', 3)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sql", CHANGES.values(), ids=CHANGES)
+async def test_database_whose_tables_do_not_fit_its_number_is_refused_untouched(
+    postgres: PostgresServer, empty: str, sql: str
+) -> None:
+    installation.install(empty)
+    database = empty.rpartition("/")[2]
+    postgres.run(sql, database=database)
+    before = postgres.dump(database)
+
+    with pytest.raises(SchemaError) as caught:
+        async with PostgresFactStore(empty) as facts:
+            await facts.bootstrap()
+    with pytest.raises(SchemaError):
+        installation.upgrade(empty)
+
+    assert caught.value.remedy
+    assert postgres.dump(database) == before
+
+
+@pytest.mark.path
+def test_each_step_lists_the_columns_after_it(postgres: PostgresServer, empty: str) -> None:
+    installation.install(empty)
+    with connect(empty) as connection:
+        found = installation.columns_of(connection)
+
+    assert found == sorted(installation.migrations()[-1].columns), (
+        "write them into migrations/NNN.columns: " + "\n".join(found)
+    )

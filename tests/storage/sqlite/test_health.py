@@ -427,7 +427,7 @@ def test_facts_of_a_newer_slumberd_cannot_be_used(tmp_path: Path) -> None:
     health = health_of("facts", path)
 
     assert not health.ok
-    assert "was written by a newer slumberd (ledger 99, ours is 2)" in health.warnings[0]
+    assert "was written by a newer slumberd (ledger 99, ours is 3)" in health.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
-OF_0_1_0 = r"written by slumberd 0\.1\.0 \(ledger 1, ours is 2\).*move the file away"
+OF_0_1_0 = r"written by slumberd 0\.1\.0 \(ledger 1, ours is 3\).*`slumberd upgrade`"
 
 
 def write_facts_of_0_1_0(path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_health_reports_a_file_of_slumberd_0_1_0(tmp_path: Path) -> None:
         health = await store.health()
 
     assert not health.ok
-    assert "was written by slumberd 0.1.0 (ledger 1, ours is 2)" in health.warnings[0]
+    assert "was written by slumberd 0.1.0 (ledger 1, ours is 3)" in health.warnings[0]
 
 
 async def test_a_new_file_has_the_newest_version(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_a_new_file_has_the_newest_version(tmp_path: Path) -> None:
 
     with closing(sqlite3.connect(path)) as connection:
         versions = connection.execute("SELECT component, version FROM slumberd_schema").fetchall()
-    assert versions == [("ledger", 2)]
+    assert versions == [("ledger", 3)]
 
 
 async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
 
     async with SQLiteMemoryStore(path) as store:
         with pytest.raises(
-            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd forget` is"
+            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd upgrade` carries"
         ):
             await store.bootstrap()
 
@@ -95,4 +95,4 @@ def test_commands_refuse_a_file_of_slumberd_0_1_0(tmp_path: Path, command: str) 
     done = site.call(*command.split())
 
     assert done.returncode == 74
-    assert "was written by slumberd 0.1.0 (ledger 1, ours is 2)" in done.stderr
+    assert "was written by slumberd 0.1.0 (ledger 1, ours is 3)" in done.stderr

@@ -1,4 +1,4 @@
-"""Versions of slumberd's own tables, and what the file alone shows."""
+"""Schemas of slumberd's own tables, and what the file alone shows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import pytest
 
 from slumberd.errors import SchemaError
 from slumberd.storage.sqlite import health
-from slumberd.storage.sqlite.migrations import upgrade
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.file_schema import FileSchema, find_number, prepare_reader, upgrade
 
 pytestmark = pytest.mark.unit
 
-FIRST = "CREATE TABLE a (x); CREATE INDEX i ON a (x)"
+FIRST = "CREATE TABLE slumberd_a (x); CREATE INDEX slumberd_i ON slumberd_a (x)"
 SECOND = """
-CREATE TABLE b (note TEXT DEFAULT 'a;b');
-CREATE TRIGGER t AFTER INSERT ON a BEGIN
-  INSERT INTO b VALUES ('x');
-  INSERT INTO b VALUES ('y');
+CREATE TABLE slumberd_b (note TEXT DEFAULT 'a;b', more);
+CREATE TRIGGER t AFTER INSERT ON slumberd_a BEGIN
+  INSERT INTO slumberd_b (note) VALUES ('x');
+  INSERT INTO slumberd_b (note) VALUES ('y');
 END;
 """
-BROKEN = "CREATE TABLE c (x); CREATE TABLE a (x);"
+THIRD = "ALTER TABLE slumberd_a ADD COLUMN y; DROP INDEX slumberd_i"
+BROKEN = "CREATE TABLE slumberd_c (x); CREATE TABLE slumberd_a (x);"
+
+
+def schema(*steps: str, component: str = "ledger") -> FileSchema:
+    return FileSchema(component, steps, unnumbered=None, repairs=False, remedy="ask somebody")
 
 
 @pytest.fixture
@@ -32,54 +38,76 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield opened
 
 
+def bring_up(connection: sqlite3.Connection, wanted: FileSchema) -> int:
+    with transaction(connection):
+        return upgrade(connection, wanted)
+
+
 def names(connection: sqlite3.Connection) -> set[str]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
     return {name for (name,) in found}
 
 
-def version(connection: sqlite3.Connection) -> int:
-    found: int = connection.execute("SELECT version FROM slumberd_schema").fetchone()[0]
-    return found
-
-
 def test_every_step_runs_once_in_order(connection: sqlite3.Connection) -> None:
-    upgrade(connection, [FIRST], component="ledger")
-    upgrade(connection, [FIRST, SECOND], component="ledger")
-    upgrade(connection, [FIRST, SECOND], component="ledger")
+    former = [
+        bring_up(connection, schema(*steps))
+        for steps in ([FIRST], [FIRST, SECOND], [FIRST, SECOND, THIRD], [FIRST, SECOND, THIRD])
+    ]
 
-    assert names(connection) == {"slumberd_schema", "a", "i", "b", "t"}
-    assert version(connection) == 2
-
-
-def test_components_of_one_file_keep_their_own_versions(connection: sqlite3.Connection) -> None:
-    upgrade(connection, [FIRST], component="one")
-    upgrade(connection, ["CREATE TABLE z (x)"], component="two")
-
-    assert {"a", "z"} <= names(connection)
+    assert former == [0, 2, 3, 4]
+    assert names(connection) == {"slumberd_schema", "slumberd_a", "slumberd_b", "t"}
+    assert find_number(connection, schema(FIRST, SECOND, THIRD)) == 4
 
 
-def test_failed_step_is_rolled_back(connection: sqlite3.Connection) -> None:
-    with pytest.raises(sqlite3.OperationalError, match="already exists"):
-        upgrade(connection, [FIRST, BROKEN], component="ledger")
+def test_new_file_has_the_tables_of_an_upgraded_one(connection: sqlite3.Connection) -> None:
+    bring_up(connection, schema(FIRST, SECOND, THIRD))
 
-    assert "c" not in names(connection)
-    assert version(connection) == 1
+    assert find_number(connection, schema(FIRST, SECOND, THIRD)) == 4
 
 
-def test_truncated_script_is_refused(connection: sqlite3.Connection) -> None:
-    with pytest.raises(ValueError, match="ends within a statement"):
-        upgrade(connection, ["CREATE TABLE c (x); SELECT 'oh"], component="ledger")
+def test_components_of_one_file_keep_their_own_numbers(connection: sqlite3.Connection) -> None:
+    other = schema("CREATE TABLE slumberd_z (x)", component="other")
+    bring_up(connection, schema(FIRST, SECOND))
+    bring_up(connection, other)
 
-    assert names(connection) == {"slumberd_schema"}
+    assert find_number(connection, schema(FIRST, SECOND)) == 3
+    assert find_number(connection, other) == 2
 
 
-def test_error_names_a_file_of_a_newer_slumberd(
-    connection: sqlite3.Connection, tmp_path: Path
+@pytest.mark.parametrize("cut", [BROKEN, "CREATE TABLE slumberd_c (x); SELECT 'oh"])
+def test_failed_step_is_rolled_back_with_all_others(
+    connection: sqlite3.Connection, cut: str
 ) -> None:
-    upgrade(connection, [FIRST, SECOND], component="ledger")
+    bring_up(connection, schema(FIRST))
+    before = names(connection)
 
-    with pytest.raises(SchemaError, match=r"written by a newer slumberd \(ledger 2, ours is 1\)"):
-        upgrade(connection, [FIRST], component="ledger")
+    # A script that does not even run in memory has no form; the upgrade fails before.
+    with pytest.raises((sqlite3.OperationalError, ValueError)):
+        bring_up(connection, schema(FIRST, SECOND, cut))
+
+    assert names(connection) == before
+    assert find_number(connection, schema(FIRST)) == 2
+
+
+def test_error_names_a_file_of_a_newer_slumberd(connection: sqlite3.Connection) -> None:
+    bring_up(connection, schema(FIRST, SECOND))
+
+    with pytest.raises(SchemaError, match=r"written by a newer slumberd \(ledger 3, ours is 2\)"):
+        bring_up(connection, schema(FIRST))
+
+
+def test_reader_of_an_older_file_sees_the_missing_tables_empty(
+    connection: sqlite3.Connection,
+) -> None:
+    bring_up(connection, schema(FIRST))
+    connection.execute("PRAGMA query_only = ON")
+
+    prepare_reader(connection, schema(FIRST, SECOND))
+
+    assert connection.execute("SELECT note, more FROM slumberd_b").fetchall() == []
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("INSERT INTO slumberd_a VALUES (1)")
+    assert "slumberd_b" not in names(connection)
 
 
 def test_file_system_of_a_missing_path_is_reported(tmp_path: Path) -> None:

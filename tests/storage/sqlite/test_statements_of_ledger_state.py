@@ -270,6 +270,12 @@ def channels(t: Tables, seq: int) -> list[Any]:
     return [[row.multi_valued] for row in reversed(t.channels) if row.seq <= seq][:1]
 
 
+@ORACLES.rows(*((seq,) for seq in range(70)))
+def firing_document(t: Tables, seq: int) -> list[Any]:
+    last = [firing.n for firing in t.firings if firing.n <= seq][-1:]
+    return [[row.payload] for row in t.ledger if row.seq in last]
+
+
 @ORACLES.table("channels", (900, b"{}"))
 def add_channels(t: Tables, *values: Any) -> list[Any]:
     return [*map(values_of, t.channels), values]

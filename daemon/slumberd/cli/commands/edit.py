@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as plain_json
-import sys
 from typing import Annotated, Any
 
 import orjson
@@ -11,11 +10,10 @@ import typer
 
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import print_edit
+from slumberd.cli.confirmation import require_confirmation
 from slumberd.cli.context import settings_of
-from slumberd.cli.exit_codes import print_to_people, say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import print_json
-from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
 
@@ -172,27 +170,6 @@ def _require_confirmation(user: str, session: str | None, agent: str | None) -> 
         UsageError: Standard input is not a terminal.
         NotConfirmedError: The person did not confirm.
     """
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("not a terminal; add --yes to confirm")
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
-    if not _confirms(f"Erase everything of {scope}, for good? [y/N]: "):
-        raise NotConfirmedError
-
-
-def _confirms(question: str) -> bool:
-    """Return whether a person on the terminal answers yes; the end of input means no.
-
-    Raises:
-        KeyboardInterrupt: The person interrupted the question.
-    """
-    try:
-        print(question, end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
-    except KeyboardInterrupt:
-        print_to_people("")
-        say(str(NotConfirmedError()))
-        raise
-    if not answer.endswith("\n"):
-        print_to_people("")
-    return answer.strip().lower() in ("y", "yes")
+    require_confirmation(f"Erase everything of {scope}, for good? [y/N]: ")

@@ -31,6 +31,7 @@ _AUTHORS = {MANUAL_RULE_ID: "a person", EXTERNAL: "another program"}
 
 _REMOVALS = {
     "@channels": "its predicate holds several objects, or one, where it did not before",
+    "@law": "a new law of slumberd makes another fact current",
     "@erasure": "another fact replaced it when a scope was erased",
 }
 _NOOPS = {

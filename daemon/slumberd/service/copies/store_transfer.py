@@ -54,6 +54,7 @@ from slumberd.storage.postgres.copies.store_copies import write_files
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
+from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 
 _LEASE_SECONDS = 10.0
 _NAMES = ("the directory", "the database")
@@ -145,19 +146,21 @@ class StateFiles:
             yield
 
     async def complete(self, clock: Clock) -> None:
-        """Create the tables that are missing, and record what other programs changed.
+        """Create or upgrade the tables, and record what other programs changed.
 
         Raises:
             LedgerKeyError: There is something to record, and the configuration lacks the key.
         """
+        numbers = await asyncio.to_thread(find_numbers, self.databases)
         async with memory_of(self.settings, clock) as memory:
             await memory.bootstrap()
-        if await asyncio.to_thread(self._has_complete_ledger):
+        is_newest = numbers["facts"] == SCHEMAS["facts"].newest
+        if is_newest and await asyncio.to_thread(self._has_complete_ledger):
             return
         path, key = self.databases["facts"], key_of(self.settings)
         async with facts_of(self.settings, clock, path, key=key) as facts:
             await facts.bootstrap()
-            await adopt(facts)
+            await adopt(facts, clock)
 
     def _has_complete_ledger(self) -> bool:
         path = self.databases["facts"]

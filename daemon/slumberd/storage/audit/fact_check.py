@@ -23,6 +23,7 @@ from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
+from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import episodes_of, summary_rows
 
@@ -52,7 +53,7 @@ class KeyPages:
         self._session = session
         self._depth = depth
         self._rows = rows
-        self._multi = channels_at(session)
+        self._multi, self._law = channels_at(session), law_at(session)
         self._ids_of_other_rows = {
             fact_id for (fact_id,) in session.stream("fact_check.ids_of_other_rows")
         }
@@ -77,7 +78,7 @@ class KeyPages:
 
     def _load_state(self, rows: Sequence[_Row]) -> KnownState:
         evaluations = self._load_evaluations(rows)
-        state = KnownState(self._multi, self._depth, evaluations=evaluations)
+        state = KnownState(self._multi, self._depth, evaluations=evaluations, law=self._law)
         claims = {
             evaluation.seq: evaluation.claim
             for found in evaluations.values()

@@ -13,6 +13,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.explain import detailed_records
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import claim_from, evaluations_from
 from slumberd.storage.ledger.state_loader import LoadedState, whole_known_state
 
@@ -36,7 +37,7 @@ def history_of(
     """
     row = _find_latest_assertion(session, fact_id, scope)
     claim = claim_from(fact_id, row.claimed_at or 0, row.document)
-    loaded = LoadedState(session, channels_at(session), depth)
+    loaded = LoadedState(session, channels_at(session), depth, law_at(session))
     loaded.load_in_full({claim.key})
     known = loaded.known_state
     changes = _changes_of(session, known.evaluations)
@@ -84,4 +85,5 @@ def _states_after(
         # Rows after the instant must not count: an undo among them has no effect yet.
         evaluations = evaluations_from(row for row in rows if row[1] <= seq)
         multi = channels_at(session, seq)
-        yield at, whole_known_state(evaluations, referrers, multi, known.depth)
+        law = law_at(session, seq)
+        yield at, whole_known_state(evaluations, referrers, multi, known.depth, law=law)

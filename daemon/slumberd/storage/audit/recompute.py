@@ -32,6 +32,7 @@ from slumberd.storage.audit.partition import Part
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.history import current_facts_on
+from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, law_at, law_of
 from slumberd.storage.ledger.rows import (
     EVENTS,
     KINDS,
@@ -46,14 +47,23 @@ from slumberd.storage.ledger.undo import withdraw
 _RESTORED, _QUARANTINE = EVENTS.index("restored"), EVENTS.index("quarantine")
 _EMPTY: dict[str, Any] = {}
 _NEVER = 2**63
+_FIRST_ROW = 1
 
 
-class ChannelChange(NamedTuple):
-    """A firing that changed which predicates are multi-valued: its number, instant and outcome."""
+class SettingsChange(NamedTuple):
+    """A firing that changed the multi-valued predicates or the law.
+
+    Attributes:
+        n: Its number.
+        at: Its instant, microseconds.
+        multi: The multi-valued predicates from then on; None when they stay.
+        law: The number of the law from then on; None when it stays.
+    """
 
     n: int
     at: int
-    multi: MultiValued
+    multi: MultiValued | None = None
+    law: int | None = None
 
 
 class RecordedFiring(NamedTuple):
@@ -79,14 +89,15 @@ class Findings(NamedTuple):
         differing: How many rows differ and come before any erased row.
         unclear: How many rows differ and come after an erased row, which may explain it.
         first: The first of the differing rows.
-        by_channels: Firing, row number and key of each delta that a change of channels makes.
+        by_settings: Firing, row number and key of each delta that a change of channels or of the
+            law makes.
     """
 
     rows: int = 0
     differing: int = 0
     unclear: int = 0
     first: Break | None = None
-    by_channels: tuple[tuple[int, int, str], ...] = ()
+    by_settings: tuple[tuple[int, int, str], ...] = ()
 
     def __or__(self, other: Findings) -> Findings:
         """Return the combined findings of two parts."""
@@ -96,7 +107,7 @@ class Findings(NamedTuple):
             self.differing + other.differing,
             self.unclear + other.unclear,
             min(firsts, key=attrgetter("seq"), default=None),
-            self.by_channels + other.by_channels,
+            self.by_settings + other.by_settings,
         )
 
 
@@ -106,35 +117,39 @@ class Recomputation:
     def __init__(self, session: Session, depth: int) -> None:
         self._session = session
         self._depth = depth
-        self._changes: list[ChannelChange] = []
+        self._changes: list[SettingsChange] = []
         self._erasures: set[int] = set()
-        for n, at, payload in session.stream("replay.changing_firings"):
+        self._law = law_at(session, _FIRST_ROW)
+        for n, at, rule_id, payload in session.stream("replay.changing_firings"):
             document = orjson.loads(payload)
             if "forgets" in document:
                 self._erasures.add(n)
             elif "multi_valued" in document:
-                self._changes.append(ChannelChange(n, at, MultiValued(document["multi_valued"])))
+                multi = MultiValued(document["multi_valued"])
+                self._changes.append(SettingsChange(n, at, multi=multi))
+            elif rule_id == LAW_RULE_ID:
+                self._changes.append(SettingsChange(n, at, law=law_of(session, payload)))
         erased = session.one("replay.first_erased")
         self._unclear_from: int = erased[0] if erased else _NEVER
 
     def resolve(self, part: Part) -> tuple[ResolvedPart, Findings]:
         """Resolve a part again; return its current facts, and how its rows differ."""
-        recomputed = _RecomputedPart(self._session, self._depth, self._unclear_from)
+        recomputed = _RecomputedPart(self._session, self._depth, self._law, self._unclear_from)
         changes = iter((*self._changes, None))
         change = next(changes)
         firings = self._read_firings(part)
         for number, found in groupby(part, attrgetter("firing")):
             while change is not None and change.n < number:
-                recomputed.change_channels(change, ())
+                recomputed.change_settings(change, ())
                 change = next(changes)
             if change is not None and change.n == number:
-                recomputed.change_channels(change, [*found])
+                recomputed.change_settings(change, [*found])
                 change = next(changes)
             # The recomputation never saw the erased claims, so an erasure has nothing to remove.
             elif number not in self._erasures:
                 recomputed.resolve(firings[number], [*found])
         while change is not None:
-            recomputed.change_channels(change, ())
+            recomputed.change_settings(change, ())
             change = next(changes)
         return recomputed.result(), recomputed.findings(len(part))
 
@@ -145,8 +160,8 @@ class Recomputation:
         return {n: RecordedFiring(n, rule_id, at) for n, rule_id, at in found}
 
     def check_order(self, findings: Findings) -> Findings:
-        """Add to the findings of all parts the deltas of channel changes that are not by key."""
-        for (firing, _, key), (other, seq, after) in pairwise(sorted(findings.by_channels)):
+        """Add to the findings of all parts the deltas of changed settings that are not by key."""
+        for (firing, _, key), (other, seq, after) in pairwise(sorted(findings.by_settings)):
             if firing == other and after < key:
                 findings |= self._out_of_order(other, seq)
         return findings
@@ -160,14 +175,14 @@ class Recomputation:
 class _RecomputedPart:
     """The state of one part during its recomputation."""
 
-    def __init__(self, session: Session, depth: int, unclear_from: int) -> None:
+    def __init__(self, session: Session, depth: int, law: int, unclear_from: int) -> None:
         self._session = session
         self._unclear_from = unclear_from
-        self._loaded = LoadedState(session, MultiValued(), depth)
+        self._loaded = LoadedState(session, MultiValued(), depth, law)
         self._state = self._loaded.known_state
         self._differing = self._unclear = 0
         self._first: Break | None = None
-        self._by_channels: list[tuple[int, int, str]] = []
+        self._by_settings: list[tuple[int, int, str]] = []
 
     def result(self) -> ResolvedPart:
         """Return the rows of the current facts, and of the keys."""
@@ -176,7 +191,7 @@ class _RecomputedPart:
 
     def findings(self, rows: int) -> Findings:
         """Return how the rows compare with the deltas; `rows` is their number."""
-        return Findings(rows, self._differing, self._unclear, self._first, tuple(self._by_channels))
+        return Findings(rows, self._differing, self._unclear, self._first, tuple(self._by_settings))
 
     def resolve(self, firing: RecordedFiring, rows: Sequence[LedgerRow[str]]) -> None:
         """Resolve the rows of a firing again."""
@@ -187,23 +202,24 @@ class _RecomputedPart:
             self._apply(resolution, firing, rows)
         self._compare(firing.n, rows, resolution.entries)
 
-    def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow[str]]) -> None:
-        """Resolve again the keys that a change of channels concerns, in order of key."""
-        before = self._state.multi_valued
-        self._state.multi_valued = change.multi
+    def change_settings(self, change: SettingsChange, rows: Sequence[LedgerRow[str]]) -> None:
+        """Resolve again the keys that a change of settings concerns, in order of key."""
+        before, former_law = self._state.multi_valued, self._state.law
+        multi = before if change.multi is None else change.multi
+        self._state.multi_valued, self._state.law = multi, change.law or former_law
         if not self._state.complete_keys:
             self._compare(change.n, rows, ())
             return
         resolution = Resolution(self._state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
         for key in sorted(self._state.complete_keys):
-            if (key in before) != (key in change.multi):
+            if change.law is not None or (key in before) != (key in multi):
                 # The rows of one key are adjacent; rows of other parts may precede them.
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:
                     resolution.skip_to(seq)
-                resolution.resolve_again([key], before)
-        self._by_channels += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
+                resolution.resolve_again([key], before, former_law)
+        self._by_settings += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
         self._compare(change.n, rows, resolution.entries)
 
     def _undo(

@@ -7,15 +7,20 @@ from datetime import datetime
 from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
-from slumberd.consolidation.precedence import MultiValued
+from slumberd.consolidation.precedence import MultiValued, newest_law
 from slumberd.model.firing import HeldBatch, Position, RulePosition
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import drop_entries, list_quarantine, record_decision
-from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
+from slumberd.storage.facts.settings_changes import (
+    change_channels,
+    change_law,
+    rewrite_lineages,
+)
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
@@ -203,6 +208,26 @@ class FactLedger:
         """
         depth = self._transactions.lineage_depth
         return await self._transactions.append(lambda session: rewrite_lineages(session, depth, at))
+
+    async def adopt_law(self, *, at: datetime) -> Outcome | None:
+        """Resolve from now on under the newest law, and record what it makes of the facts.
+
+        Returns:
+            The outcome; None when the ledger is under this law already, or has no rows.
+
+        Raises:
+            SchemaError: The ledger is under a newer law.
+        """
+
+        def is_newest(session: Session) -> bool:
+            return law_at(session) == newest_law()
+
+        depth = self._transactions.lineage_depth
+        if await self._transactions.read(is_newest):
+            return None
+        return await self._transactions.append_batch(
+            lambda session: change_law(session, newest_law(), depth, at)
+        )
 
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime

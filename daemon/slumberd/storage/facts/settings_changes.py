@@ -1,9 +1,10 @@
-"""Rewrite facts after a setting changed: the depth of lineages, or the multi-valued predicates."""
+"""Rewrite facts after a change of lineage depth, of multi-valued predicates, or of the law."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 
 import orjson
 
@@ -11,10 +12,12 @@ from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.model.firing import START, Firing
 from slumberd.model.record import Outcome
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.facts.transactions import set_number
 from slumberd.storage.ledger.batch import Batch, number
 from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, law_at
+from slumberd.storage.ledger.state_loader import LoadedState, summary_rows
 
 _KEYS_PER_BATCH = 2_000
 """Keys whose facts are rewritten at a time."""
@@ -43,6 +46,43 @@ def _rewrite(session: Session, keys: Sequence[str], depth: int, at: datetime) ->
     resolution = batch.resolution()
     resolution.rewrite_facts()
     batch.write(Decision.of(resolution, {}))
+
+
+def change_law(session: Session, law: int, depth: int, at: datetime) -> Outcome:
+    """Record a new law, and resolve the keys of which it makes something else, in one firing.
+
+    Args:
+        session: In a transaction.
+        law: The number of the law from now on.
+        depth: How many replaced assertions a fact's lineage names.
+        at: The moment.
+    """
+    multi, former = channels_at(session), law_at(session)
+    changed = _find_changed_keys(session, multi, depth, (former, law))
+    batch = Batch(session, Firing(LAW_RULE_ID, "", "manual", at, START, START), depth, law=law)
+    batch.loaded.load_in_full(changed)
+    resolution = batch.resolution()
+    resolution.resolve_again(changed, multi, former)
+    return batch.write(Decision.of(resolution, {}))
+
+
+def _find_changed_keys(
+    session: Session, multi: MultiValued, depth: int, laws: tuple[int, int]
+) -> set[str]:
+    """Return the keys whose stored summaries differ between two laws, read a part at a time."""
+    keys = [key for (key,) in session.rows("ledger.keys")]
+    found: set[str] = set()
+    for first in range(0, len(keys), _KEYS_PER_BATCH):
+        former, latter = (LoadedState(session, multi, depth, law) for law in laws)
+        some = keys[first : first + _KEYS_PER_BATCH]
+        for loaded in (former, latter):
+            loaded.load_in_full(set(some))
+        found |= {key for key in some if _summary(former, key) != _summary(latter, key)}
+    return found
+
+
+def _summary(loaded: LoadedState, key: str) -> list[Row]:
+    return sorted(summary_rows(loaded.known_state, key, loaded.key_ids[key]), key=itemgetter(1))
 
 
 def change_channels(session: Session, after: MultiValued, depth: int, at: datetime) -> Outcome:

@@ -23,7 +23,12 @@ from slumberd.consolidation.incoming import (
     HeldBack,
     Unreadable,
 )
-from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
+from slumberd.consolidation.precedence import (
+    FIRST_LAW,
+    MANUAL_RULE_ID,
+    EffectiveClaim,
+    MultiValued,
+)
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
 from slumberd.consolidation.state import CurrentFact
@@ -74,13 +79,14 @@ class Batch:
         found: Rows that other programs wrote, by fact id; an equal row is not written again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each part of the request
         self,
         session: Session,
         firing: Firing,
         depth: int,
         *,
         multi: MultiValued | None = None,
+        law: int | None = None,
         cancelled: Condition = never,
         on_decided: Callable[[], None] | None = None,
     ) -> None:
@@ -95,7 +101,9 @@ class Batch:
         self._key = check_key(session, end.key_number) if end.seq else record_key(session)
         self.at = max(microseconds(firing.at), end.at)
         self._generation = end.generations[0][1] if end.generations else 0
-        self.loaded = LoadedState(session, end.multi_valued if multi is None else multi, depth)
+        self._law = end.law if law is None else law
+        multi = end.multi_valued if multi is None else multi
+        self.loaded = LoadedState(session, multi, depth, self._law)
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
@@ -267,6 +275,7 @@ class Batch:
                 **({"reason": firing.reason} if firing.reason else {}),
                 **({"run": firing.run} if firing.run else {}),
                 "counts": {channel: count._asdict() for channel, count in counts.items()},
+                **({"law": self._law} if self._law != FIRST_LAW else {}),
                 **self.note,
             }
         )

@@ -10,6 +10,7 @@ from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.scope import escape
 from slumberd.storage.engine import Session
+from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import whole_known_state
 
@@ -50,8 +51,8 @@ def facts_at(
     """
     upto = seq_at(session, believed_at)
     evaluations, referrers = _known(session, user, upto)
-    multi = channels_at(session, upto)
-    known_state = whole_known_state(evaluations, referrers, multi, depth, until=valid_at)
+    multi, law = channels_at(session, upto), law_at(session, upto)
+    known_state = whole_known_state(evaluations, referrers, multi, depth, law=law, until=valid_at)
     return sorted(current_facts_on(known_state), key=lambda fact: fact.fact_id)
 
 

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import orjson
 
 from slumberd.consolidation.claim import Claim, user_and_agent
-from slumberd.consolidation.precedence import effective_claims
+from slumberd.consolidation.precedence import LAWS
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, payload_text
 from slumberd.storage.engine import Session
+from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import (
     CLAIM,
     KINDS,
@@ -64,7 +65,9 @@ def _promotions(session: Session, found: Sequence[RowWithFiring]) -> Iterator[Pr
     evaluations = _read_evaluations(session, restoring) if restoring else []
     for promoting in found:
         row = promoting.row
-        claim = _own_claim(row) or _find_restored_claim(row, evaluations)
+        claim = _own_claim(row)
+        if claim is None:
+            claim = _find_restored_claim(row, evaluations, law_at(session, row.seq))
         if claim is not None:
             yield _promotion_of(promoting, claim)
 
@@ -90,7 +93,7 @@ def _read_evaluations(session: Session, ids: Iterable[str]) -> list[tuple[Any, .
 
 
 def _find_restored_claim(
-    row: LedgerRow[str], evaluations: Iterable[tuple[Any, ...]]
+    row: LedgerRow[str], evaluations: Iterable[tuple[Any, ...]], law: int
 ) -> Claim | None:
     """Return the claim that was current for a fact id after a row.
 
@@ -99,7 +102,7 @@ def _find_restored_claim(
     """
     until = (found for found in evaluations if found[0] == row.fact_id and found[1] <= row.seq)
     history = histories_from(until).get(row.fact_id or "")
-    effective = effective_claims(history.remaining()) if history else ()
+    effective = LAWS[law].effective_claims(history.remaining()) if history else ()
     asserting = [found.claim for found in effective if found.claim.asserts]
     return max(asserting, key=attrgetter("precedence"), default=None)
 

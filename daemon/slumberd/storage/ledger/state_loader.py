@@ -38,11 +38,19 @@ class LoadedState:
         key_ids: The number of each key of the ledger.
     """
 
-    def __init__(self, session: Session, multi: MultiValued, depth: int) -> None:
+    def __init__(self, session: Session, multi: MultiValued, depth: int, law: int) -> None:
+        """Begin with nothing loaded.
+
+        Args:
+            session: The session.
+            multi: The multi-valued predicates.
+            depth: Links of lineage.
+            law: The number of the law that claims are resolved under.
+        """
         self._session = session
         self._stored: dict[tuple[str, str], _StateRow] = {}
         self.key_ids: dict[str, int] = {}
-        self.known_state = KnownState(multi, depth)
+        self.known_state = KnownState(multi, depth, law=law)
 
     def load(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of these candidates needs."""
@@ -289,10 +297,11 @@ def whole_known_state(
     multi: MultiValued,
     depth: int,
     *,
+    law: int,
     until: int | None = None,
 ) -> KnownState:
     """Return a state in which every key is fully loaded, from evaluations alone."""
-    known_state = KnownState(multi, depth, evaluations=evaluations, until=until)
+    known_state = KnownState(multi, depth, evaluations=evaluations, until=until, law=law)
     for name, referrer in referrers:
         known_state.referrers.setdefault(name, set()).add(referrer)
     for fact_id, found in evaluations.items():

@@ -25,6 +25,10 @@ LEAST_SERVER = 140_000
 MOST_SHARDS = 1_024
 _INIT = "`slumberd postgres init` creates it"
 _MIGRATE = "`slumberd postgres migrate` upgrades it"
+_COPY_FIRST = (
+    "make a copy first, with pg_dump or with `slumberd backup` of the release that uses it"
+)
+_RESTORE = "another program changed it: restore a backup"
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.migrations', 0))"
 _AS_OWNER = b"SET LOCAL ROLE slumberd_owner"
 _HAS_SCHEMA = b"""
@@ -36,6 +40,19 @@ SELECT EXISTS (
 )
 """
 _APPLIED = b"SELECT number, works_with FROM slumberd.migrations ORDER BY number"
+_COLUMNS = b"""
+SELECT tables.relname || ' ' || columns.attname || ' '
+  || format_type(columns.atttypid, columns.atttypmod)
+FROM pg_class AS tables
+INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+INNER JOIN pg_attribute AS columns ON columns.attrelid = tables.oid
+WHERE schemas.nspname = 'slumberd'
+  AND tables.relkind IN ('r', 'p')
+  AND NOT tables.relispartition
+  AND columns.attnum > 0
+  AND NOT columns.attisdropped
+ORDER BY 1
+"""
 _RECORD = b"""
 INSERT INTO slumberd.migrations (number, name, works_with) VALUES ($1::integer, $2, $3::integer)
 """
@@ -51,30 +68,29 @@ class Migration(NamedTuple):
         sql: Its statements.
         works_with: A slumberd whose newest step has at least this number works on the schema after
             this step. So hosts of two versions can work side by side.
+        columns: The columns of all tables after this step, as ``table column type``.
     """
 
     number: int
     name: str
     sql: str
     works_with: int
+    columns: frozenset[str] = frozenset()
 
 
 def migrations() -> list[Migration]:
     """Return all steps of the schema, in order."""
     folder = files("slumberd.storage.postgres").joinpath("migrations")
     found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
-    return [
-        _migration(name, folder.joinpath(name).read_text("utf-8"))
-        for name in found
-        if name[:3].isdigit()
-    ]
+    return [_migration(name) for name in found if name[:3].isdigit()]
 
 
-def _migration(file: str, sql: str) -> Migration:
-    number = int(file[:3])
+def _migration(file: str) -> Migration:
+    number, sql = int(file[:3]), _read(file)
     told = _WORKS_WITH.search(sql)
     works_with = int(told.group(1)) if told else number
-    return Migration(number, file[4:-4].replace("_", " "), sql, works_with)
+    columns = frozenset(_read(f"{file[:3]}.columns").splitlines())
+    return Migration(number, file[4:-4].replace("_", " "), sql, works_with, columns)
 
 
 def roles() -> str:
@@ -151,7 +167,7 @@ def examine(address: str) -> DatabaseLogin:
         missing = _find_missing(connection, place) if allowed and allowed[0] else []
     if missing:
         problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
-        raise SchemaError(place, problem, _MIGRATE)
+        raise SchemaError(place, problem, f"{_MIGRATE}; {_COPY_FIRST}")
     rights = [right for right, has in zip(_RIGHTS, allowed, strict=True) if has]
     return DatabaseLogin(server, max(step.number for step in migrations()), shards, role, rights)
 
@@ -253,7 +269,7 @@ def check(connection: Connection, *, place: str) -> None:
         end_transaction(connection)
     if missing:
         problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
-        raise SchemaError(place, problem, _MIGRATE)
+        raise SchemaError(place, problem, f"{_MIGRATE}; {_COPY_FIRST}")
 
 
 def _check_server(connection: Connection, place: str) -> None:
@@ -282,6 +298,10 @@ def _find_missing(connection: Connection, place: str) -> list[Migration]:
     applied: dict[int, int] = dict(connection.execute(_APPLIED).fetchall())
     known = migrations()
     newest = max(step.number for step in known)
+    own = sorted(number for number in applied if number <= newest)
+    if not own or own != [*range(1, own[-1] + 1)]:
+        problem = f"has a schema of unknown steps: {', '.join(map(str, applied)) or 'none'}"
+        raise SchemaError(place, problem, _RESTORE)
     newer = [number for number, works_with in applied.items() if works_with > newest]
     if newer:
         raise SchemaError(
@@ -289,4 +309,22 @@ def _find_missing(connection: Connection, place: str) -> list[Migration]:
             f"has the schema of a newer slumberd: step {max(newer)} is unknown here",
             "install that version of slumberd",
         )
+    _check_columns(connection, place, known[own[-1] - 1])
     return [step for step in known if step.number not in applied]
+
+
+def columns_of(connection: Connection) -> list[str]:
+    """Return the columns of all tables of the schema, as ``table column type``, in order."""
+    return [name for (name,) in connection.execute(_COLUMNS).fetchall()]
+
+
+def _check_columns(connection: Connection, place: str, step: Migration) -> None:
+    """Check that the tables have the columns of a step; later steps and programs may add others.
+
+    Raises:
+        SchemaError: A column is missing, or has another type.
+    """
+    missing = sorted(step.columns - {*columns_of(connection)})
+    if missing:
+        problem = f"does not have the tables of step {step.number}: it lacks {missing[0]!r}"
+        raise SchemaError(place, problem, _RESTORE)

@@ -38,6 +38,8 @@ class Database:
         path: The file.
         pragmas: The settings of the connections.
         key: The key of its ledger.
+        check: Called before a file is opened, and with each new connection; raises `SchemaError`
+            for a file that slumberd must not use.
         prepare_reader: Called once with each new connection that reads.
     """
 
@@ -47,9 +49,11 @@ class Database:
         pragmas: Pragmas,
         *,
         key: bytes | None = None,
+        check: Callable[[sqlite3.Connection], None] = lambda _: None,
         prepare_reader: Callable[[sqlite3.Connection], None] | None = None,
     ) -> None:
         self.path = path
+        self._check_schema = check
         self._prepare_reader = prepare_reader
         self.pragmas = pragmas
         self.key = key
@@ -128,9 +132,17 @@ class Database:
         return self._open[access]
 
     def _connect(self, access: Access, how: str = "") -> sqlite3.Connection:
+        if not how and not self._open:
+            look_first(self.path, self.pragmas, self._check_schema)
         opened = connect(self.path, self.pragmas, access=access, key=self.key, how=how)
-        if access == "read" and self._prepare_reader is not None:
-            self._prepare_reader(opened)
+        try:
+            with translate_errors(self.path, self.pragmas):
+                self._check_schema(opened)
+                if access == "read" and self._prepare_reader is not None:
+                    self._prepare_reader(opened)
+        except BaseException:
+            opened.close()
+            raise
         return opened
 
     def interrupt(self) -> None:
@@ -250,6 +262,49 @@ def _pulse(connection: sqlite3.Connection) -> int:
     return connection.total_changes
 
 
+def look_first(path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection], None]) -> None:
+    """Check a file that exists, without changing it or a file beside it.
+
+    An opened file may change: its kind of journal, and the files that SQLite makes beside it.
+    Here only a log that a crash left behind may get an index. A file with a journal is not read.
+
+    Raises:
+        SchemaError: The check failed, or the file is no database.
+    """
+    with translate_errors(path, pragmas):
+        if not path.exists() or not path.stat().st_size or _sibling(path, "-journal").exists():
+            return
+        how = LOCKED if _has_log(path) else UNCHANGING
+        before = _identity(path)
+    try:
+        _look_with(path, pragmas, check, how)
+    except StoreError:
+        # Another program may have written the file while it was read without locks.
+        with translate_errors(path, pragmas):
+            if how == LOCKED or (not _has_log(path) and _identity(path) == before):
+                raise
+        _look_with(path, pragmas, check, LOCKED)
+
+
+def _look_with(
+    path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection], None], how: str
+) -> None:
+    with (
+        translate_errors(path, pragmas),
+        closing(connect(path, pragmas, access="read", how=how)) as connection,
+    ):
+        check(connection)
+
+
+def _has_log(path: Path) -> bool:
+    return any(_sibling(path, end).exists() for end in ("-wal", "-shm"))
+
+
+def _identity(path: Path) -> Signature:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 Signature = tuple[int, int, int]
 
 LOCKED = "mode=ro"
@@ -279,11 +334,9 @@ def untouched(path: Path) -> Signature | None:
         with path.open("rb") as file:
             header = file.read(_READ_VERSION_AT + 1)
         # While a connection to a file with a write-ahead log is open, these two files exist.
-        is_open = any(_sibling(path, end).exists() for end in ("-wal", "-shm"))
-        if is_open or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
+        if _has_log(path) or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
             return None
-        status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return _identity(path)
 
 
 def _sibling(path: Path, end: str) -> Path:

@@ -27,7 +27,13 @@ from slumberd.storage.sqlite.connection import (
     waiting_at_most,
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
-from slumberd.storage.sqlite.episode_installation import Installation, warnings_of
+from slumberd.storage.sqlite.episode_installation import (
+    Installation,
+    check_schema,
+    is_readable,
+    warnings_of,
+)
+from slumberd.storage.sqlite.file_schema import prepare_reader
 from slumberd.storage.sqlite.recovery import check_after_a_crash
 from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import SQLiteSession, run_in_session
@@ -246,7 +252,13 @@ class SQLiteFactEngine(SQLiteEngine):
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     ) -> None:
         kind = TracelessDatabase if traceless else Database
-        database = kind(path, pragmas, key=key)
+        database = kind(
+            path,
+            pragmas,
+            key=key,
+            check=ledger_schema.check_version,
+            prepare_reader=partial(prepare_reader, schema=ledger_schema.SCHEMA),
+        )
         super().__init__(database, table="facts", store="sqlite_fact", checkpoints=checkpoints)
         self._epoch: int | None = None
         self._head: Row | None = None
@@ -338,9 +350,15 @@ class SQLiteEpisodeEngine(SQLiteEngine):
         traceless: bool = False,
     ) -> None:
         kind = TracelessDatabase if traceless else Database
-        database = kind(path, pragmas, prepare_reader=partial(sandbox.prepare, naive=naive))
+        database = kind(
+            path,
+            pragmas,
+            check=check_schema,
+            prepare_reader=partial(sandbox.prepare, naive=naive),
+        )
         super().__init__(database, table="episodes", store="sqlite_memory")
         self._installation = Installation(path)
+        self._reads_older = traceless
         self._synced: Place | None = None
 
     def _install(self, connection: sqlite3.Connection) -> None:
@@ -362,7 +380,8 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             return await super().read(work, cancelled=cancelled)
 
     def _run_reading(self, connection: sqlite3.Connection, work: Work[T]) -> T:
-        if not self._installation.is_complete(connection):
+        complete = self._installation.is_complete(connection)
+        if not complete and not (self._reads_older and is_readable(connection)):
             raise _NotInstalledError
         return super()._run_reading(connection, work)
 

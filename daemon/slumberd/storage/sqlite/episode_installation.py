@@ -14,7 +14,13 @@ from pathlib import Path
 from slumberd.errors import SchemaError
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.migrations import file_of
+from slumberd.storage.sqlite.file_schema import (
+    OLDEST,
+    FileSchema,
+    describe_older,
+    find_number,
+    upgrade,
+)
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
@@ -59,12 +65,28 @@ _OURS = {
 }
 """The SQL of each of slumberd's own indexes, as SQLite stores it."""
 
-_ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
-_OF_0_1_0 = "keeps the erased scopes of slumberd 0.1.0, which this version does not read"
-_REMEDY = (
-    "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting'; erased data stays erased, and "
-    "`slumberd forget` is needed only if a program writes episodes of these scopes again"
+SCHEMA = FileSchema(
+    "episodes",
+    (
+        ";\n".join(
+            [
+                *_TABLES.values(),
+                _SQL["create_log_index"],
+                _EXTRACTIONS["create_index"],
+                _EXTRACTIONS["create_summary_index"],
+            ]
+        ),
+        # Schema 3 has the tables of schema 2, and a number of its own.
+        "",
+    ),
+    unnumbered=OLDEST,
+    repairs=True,
+    remedy=(
+        "a build before 0.2.0 wrote it, or another program changed it: `slumberd upgrade --to DIR` "
+        "carries files of 0.1.0 over; else restore a backup, or import its episodes into a new file"
+    ),
 )
+"""The schemas of memory.db; the first is that of slumberd 0.2.0, and never changes."""
 
 Found = dict[str, tuple[str, str]]
 """By schema object, its table and its SQL."""
@@ -77,17 +99,40 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def installed(connection: sqlite3.Connection) -> bool:
-    """Return whether table, indexes, log and triggers all exist in slumberd's form."""
+    """Return whether table, indexes, log and triggers all exist in the form of the newest schema.
+
+    Raises:
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
+    """
+    return find_number(connection, SCHEMA) == SCHEMA.newest and _has_all(connection)
+
+
+def is_readable(connection: sqlite3.Connection) -> bool:
+    """Return whether table, indexes, log and triggers all exist, of whatever known schema.
+
+    Raises:
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
+    """
+    return find_number(connection, SCHEMA) > 0 and _has_all(connection)
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """Check that this slumberd knows the schema of a file.
+
+    Raises:
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
+    """
+    find_number(connection, SCHEMA)
+
+
+def _has_all(connection: sqlite3.Connection) -> bool:
     found = _find_objects(connection)
     has_triggers = _has(_TRIGGERS, found) and _has(_DELETE_TRIGGER, found)
     return found.keys() >= _TABLES.keys() and _has_indexes(found) and has_triggers
 
 
 def _find_objects(connection: sqlite3.Connection) -> Found:
-    found = {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
-    if _ERASED_SCOPES_OF_0_1_0 in found:
-        raise SchemaError(file_of(connection), _OF_0_1_0, _REMEDY)
-    return found
+    return {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
 
 
 def _has_indexes(found: Found) -> bool:
@@ -105,12 +150,13 @@ def _has(triggers: Mapping[str, str], found: Found) -> bool:
 
 
 def install(connection: sqlite3.Connection) -> None:
-    """Create what is missing, within the caller's transaction.
+    """Create what is missing, and upgrade what is older, within the caller's transaction.
 
     Raises:
-        SchemaError: The file keeps erased scopes of slumberd 0.1.0.
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
         sqlite3.OperationalError: The table ``episodes`` has another form.
     """
+    upgrade(connection, SCHEMA)
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
     found = _find_objects(connection)
@@ -224,7 +270,12 @@ class Installation:
 
 
 def warnings_of(connection: sqlite3.Connection) -> list[str]:
-    """Return what the health of a store has to say about its episode log."""
-    if installed(connection):
-        return []
+    """Return what the health of a store has to say about its episode log.
+
+    Raises:
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
+    """
+    number = find_number(connection, SCHEMA)
+    if _has_all(connection):
+        return describe_older(number, SCHEMA)
     return ["the episode log is not installed: the next call of the store installs it"]

@@ -390,7 +390,7 @@ def _check_complete(connection: sqlite3.Connection, store: StoreName, path: Path
     if store == "facts":
         complete = ledger_schema.has_ledger(connection)
     else:
-        complete = episode_installation.installed(connection)
+        complete = episode_installation.is_readable(connection)
     if not complete:
         problem = "lacks tables of this slumberd"
         raise SchemaError(str(path), problem, "start the daemon once, which creates them")

@@ -21,9 +21,15 @@ from slumberd.model.store_status import (
     StoreLocation,
     StoreSizes,
 )
-from slumberd.storage.sqlite import ledger_schema as schema
-from slumberd.storage.sqlite import offline_answers, offline_status, recovery
+from slumberd.storage.sqlite import (
+    episode_installation,
+    ledger_schema,
+    offline_answers,
+    offline_status,
+    recovery,
+)
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors
+from slumberd.storage.sqlite.file_schema import FileSchema, find_number
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look
 
@@ -35,10 +41,12 @@ class SQLiteInspection:
 
     Args:
         path: The file.
+        schema: The schemas of such a file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: FileSchema) -> None:
         self._path = path
+        self._schema = schema
         self._log = path.with_name(path.name + "-wal")
 
     @property
@@ -78,6 +86,15 @@ class SQLiteInspection:
     def writes_ahead(self) -> bool:
         """Return whether the file is written with a write-ahead log."""
         return recovery.writes_ahead(self._path)
+
+    def older_schema(self) -> tuple[int, int] | None:
+        """Return the number of the file's schema and the newest one; None when they are equal.
+
+        Raises:
+            SchemaError: The file has an unknown schema, or tables that do not fit its number.
+        """
+        number = self._look(partial(find_number, schema=self._schema))
+        return None if number in (0, self._schema.newest) else (number, self._schema.newest)
 
     def damage(self, seconds: float | None) -> str | None:
         """Return the first problem that SQLite's ``quick_check`` finds.
@@ -129,7 +146,7 @@ class SQLiteEpisodeInspection(SQLiteInspection):
     def __init__(
         self, path: Path, naive: NaiveTimestamps, mismatch: ScopeMismatch = "quarantine"
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, episode_installation.SCHEMA)
         self._naive = naive
         self._mismatch = mismatch
 
@@ -184,7 +201,14 @@ class SQLiteEpisodeInspection(SQLiteInspection):
 
 
 class SQLiteFactInspection(SQLiteInspection):
-    """Looks at a database of facts; implements `FactInspection`."""
+    """Looks at a database of facts; implements `FactInspection`.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, ledger_schema.SCHEMA)
 
     def users(self, limit: int) -> list[str]:
         """Return the first users with facts, in order."""
@@ -192,7 +216,7 @@ class SQLiteFactInspection(SQLiteInspection):
 
     def has_ledger(self) -> bool:
         """Return whether slumberd has written to the file."""
-        return self._look(schema.has_ledger)
+        return self._look(ledger_schema.has_ledger)
 
     def check_version(self) -> None:
         """Check that this slumberd can read the ledger.
@@ -200,7 +224,7 @@ class SQLiteFactInspection(SQLiteInspection):
         Raises:
             SchemaError: A newer slumberd wrote it.
         """
-        self._look(schema.check_version)
+        self._look(ledger_schema.check_version)
 
     def status(self) -> FactStoreStatus | None:
         """Return the state of the file; None when slumberd has never written to it."""

@@ -1,16 +1,15 @@
-"""Change existing tables: add columns that hosts request, and upgrade slumberd's own tables."""
+"""Add the nullable columns that programs request to the specified tables."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from slumberd.errors import MigrationNotSupportedError, SchemaError
+from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
 from slumberd.sql_statements import statements
 from slumberd.storage.added_columns import AddedColumn, added_columns, folded, quoted
 from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.health import has_table
 
 _SQL = statements("migrations")
 
@@ -82,99 +81,6 @@ def _record(connection: sqlite3.Connection, version: int, at: str) -> str:
     if problem or not connection.execute(_SQL["has_migration"], {"version": version}).fetchone():
         return f"table '_migrations' belongs to another program; {problem}".rstrip("; ")
     return ""
-
-
-def is_newest(
-    connection: sqlite3.Connection, newest: int, *, component: str, oldest: int = 1
-) -> bool:
-    """Return whether a component's side tables have the newest version.
-
-    Args:
-        connection: Of the file.
-        newest: The version that this slumberd writes.
-        component: The name under which the file keeps the version.
-        oldest: The oldest version that this slumberd reads.
-
-    Raises:
-        SchemaError: A newer slumberd wrote the tables, or one that is too old.
-    """
-    return _check_version(connection, component, oldest, newest) == newest
-
-
-def upgrade(
-    connection: sqlite3.Connection, steps: Sequence[str], *, component: str, oldest: int = 1
-) -> None:
-    """Bring a component's side tables to the newest version, one transaction a step.
-
-    Args:
-        connection: Outside of any transaction.
-        steps: SQL scripts; the first creates version `oldest`, each later one the next.
-        component: The name under which the file keeps the version.
-        oldest: The oldest version that this slumberd reads.
-
-    Raises:
-        SchemaError: A newer slumberd wrote the tables, or one that is too old.
-    """
-    newest = oldest + len(steps) - 1
-    if _check_version(connection, component, oldest, newest) == newest:
-        return
-    with transaction(connection):
-        connection.execute(_SQL["create_schema"])
-    while (version := _check_version(connection, component, oldest, newest)) < newest:
-        _step(connection, steps[max(0, version - oldest + 1)], component, version, oldest)
-
-
-def _check_version(connection: sqlite3.Connection, component: str, oldest: int, newest: int) -> int:
-    """Return the version of a component's tables; 0 without any."""
-    version = _version(connection, component)
-    if version > newest:
-        problem = f"was written by a newer slumberd ({component} {version}, ours is {newest})"
-        raise SchemaError(file_of(connection), problem, "use that slumberd, or a newer one")
-    if 0 < version < oldest:
-        problem = (
-            f"was written by slumberd 0.1.0 ({component} {version}, ours is {newest}), and this "
-            "version does not read it"
-        )
-        remedy = (
-            "move the file away, and slumberd promotes its facts again from the episodes; only "
-            "slumberd 0.1.0 reads the manual edits and the ledger in it"
-        )
-        raise SchemaError(file_of(connection), problem, remedy)
-    return version
-
-
-def _version(connection: sqlite3.Connection, component: str) -> int:
-    if not has_table(connection, "slumberd_schema"):
-        return 0
-    row = connection.execute(_SQL["component_version"], {"component": component}).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _step(
-    connection: sqlite3.Connection, script: str, component: str, version: int, oldest: int
-) -> None:
-    with transaction(connection):
-        # Another process may have taken the step while we waited for the lock.
-        if _version(connection, component) != version:
-            return
-        for sql in _split(script):
-            connection.execute(sql)
-        connection.execute(
-            _SQL["set_component_version"],
-            {"component": component, "version": max(oldest, version + 1)},
-        )
-
-
-def _split(script: str) -> Iterator[str]:
-    # Not executescript: it commits what is open.
-    sql = ""
-    for piece in f"{script.rstrip().rstrip(';')};".split(";")[:-1]:
-        sql += f"{piece};"
-        if sqlite3.complete_statement(sql):
-            yield sql
-            sql = ""
-    if sql.strip(" \n;"):
-        raise ValueError(f"a script ends within a statement: {sql[-60:]!r}")
 
 
 def file_of(connection: sqlite3.Connection) -> str:

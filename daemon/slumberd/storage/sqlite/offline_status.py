@@ -160,7 +160,7 @@ def _find_unreached(connection: sqlite3.Connection) -> list[str]:
 
 def logs_episodes(connection: sqlite3.Connection) -> bool:
     """Return whether a database of episodes has slumberd's log, indexes and triggers."""
-    return episode_installation.installed(connection)
+    return episode_installation.is_readable(connection)
 
 
 def count_episodes(connection: sqlite3.Connection) -> int:

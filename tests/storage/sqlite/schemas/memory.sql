@@ -142,6 +142,11 @@ CREATE TABLE slumberd_model_usage (
   cost_micros INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE slumberd_schema (
+  component TEXT PRIMARY KEY,
+  version INTEGER NOT NULL
+);
+
 CREATE TABLE sqlite_sequence(name,seq);
 
 CREATE TRIGGER slumberd_episode_deleted

@@ -502,6 +502,19 @@ WHERE shard = :shard
 ORDER BY seq DESC
 LIMIT 1
 
+-- name: firing_document
+SELECT payload
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = (
+    SELECT n
+    FROM slumberd.firings
+    WHERE shard = :shard
+      AND n <= ?
+    ORDER BY n DESC
+    LIMIT 1
+  )
+
 -- name: add_channels
 INSERT INTO slumberd.channels (shard, seq, multi_valued)
 VALUES (:shard, ?, ?)

@@ -1,5 +1,5 @@
 -- name: changing_firings
-SELECT firings.n, firings.at, own.payload
+SELECT firings.n, firings.at, firings.rule, own.payload
 FROM slumberd.firings AS firings
 INNER JOIN slumberd.ledger AS own
   ON firings.shard = :shard
@@ -7,6 +7,7 @@ INNER JOIN slumberd.ledger AS own
   AND own.seq = firings.n
 WHERE position('"forgets":'::bytea IN own.payload) > 0
   OR position('"multi_valued":'::bytea IN own.payload) > 0
+  OR firings.rule = '@law'
 ORDER BY firings.n
 
 -- name: first_erased

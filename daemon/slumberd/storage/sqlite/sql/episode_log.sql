@@ -70,7 +70,6 @@ WHERE name IN (
   'slumberd_extractions',
   'slumberd_model_summaries',
   'slumberd_model_usage',
-  'slumberd_forgotten',
   'slumberd_episode_log_rid',
   'slumberd_extractions_eid',
   'slumberd_model_summaries_eid',

@@ -374,6 +374,17 @@ WHERE seq <= ?
 ORDER BY seq DESC
 LIMIT 1
 
+-- name: firing_document
+SELECT payload
+FROM slumberd_ledger
+WHERE seq = (
+  SELECT n
+  FROM slumberd_firings
+  WHERE n <= ?
+  ORDER BY n DESC
+  LIMIT 1
+)
+
 -- name: add_channels
 INSERT INTO slumberd_channels (seq, multi_valued)
 VALUES (?, ?)

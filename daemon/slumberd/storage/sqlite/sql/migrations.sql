@@ -48,6 +48,24 @@ INSERT INTO slumberd_schema (component, version)
 VALUES (:component, :version)
 ON CONFLICT (component) DO UPDATE SET version = excluded.version
 
+-- name: own_objects
+SELECT objects.type, lower(objects.name), objects.sql, lists.wr, lists.strict
+FROM sqlite_master AS objects
+LEFT JOIN pragma_table_list AS lists
+  ON lists.schema = 'main' AND lists.name = objects.name
+WHERE objects.type IN ('table', 'view', 'index')
+  AND objects.tbl_name LIKE 'slumberd!_%' ESCAPE '!'
+  AND objects.sql IS NOT NULL
+
+-- name: own_columns
+SELECT lower(objects.name), columns.name, upper(columns.type), columns."notnull",
+  columns.dflt_value, columns.pk, columns.hidden
+FROM sqlite_master AS objects
+CROSS JOIN pragma_table_xinfo(objects.name) AS columns
+WHERE objects.type IN ('table', 'view')
+  AND objects.tbl_name LIKE 'slumberd!_%' ESCAPE '!'
+ORDER BY objects.name, columns.cid
+
 -- name: file
 SELECT file
 FROM pragma_database_list

@@ -106,11 +106,12 @@ SELECT name, value
 FROM live.slumberd_numbers
 
 -- name: changing_firings
-SELECT firings.n, firings.at, own.payload
+SELECT firings.n, firings.at, firings.rule, own.payload
 FROM main.slumberd_firings AS firings
 CROSS JOIN main.slumberd_ledger AS own ON own.seq = firings.n
 WHERE instr(own.payload, CAST('"forgets":' AS BLOB)) > 0
   OR instr(own.payload, CAST('"multi_valued":' AS BLOB)) > 0
+  OR firings.rule = '@law'
 ORDER BY firings.n
 
 -- name: first_erased

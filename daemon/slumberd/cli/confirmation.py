@@ -1,0 +1,39 @@
+"""Ask a person on the terminal before a command goes on."""
+
+from __future__ import annotations
+
+import sys
+
+from slumberd.cli.exit_codes import print_to_people, say
+from slumberd.errors import NotConfirmedError, UsageError
+
+
+def require_confirmation(question: str) -> None:
+    """Ask a person on the terminal.
+
+    Raises:
+        UsageError: Standard input is not a terminal.
+        NotConfirmedError: The person did not confirm.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("not a terminal; add --yes to confirm")
+    if not _confirms(question):
+        raise NotConfirmedError
+
+
+def _confirms(question: str) -> bool:
+    """Return whether a person on the terminal answers yes; the end of input means no.
+
+    Raises:
+        KeyboardInterrupt: The person interrupted the question.
+    """
+    try:
+        print(question, end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        print_to_people("")
+        say(str(NotConfirmedError()))
+        raise
+    if not answer.endswith("\n"):
+        print_to_people("")
+    return answer.strip().lower() in ("y", "yes")

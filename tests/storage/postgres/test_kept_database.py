@@ -1,0 +1,70 @@
+"""A database that a release made is upgraded step by step, and keeps every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slumberd import FactPattern
+from slumberd.errors import SchemaError, StoreError
+from slumberd.storage.postgres import installation
+from slumberd.storage.postgres.fact_store import PostgresFactStore
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from tests.support.postgres_server import PostgresServer
+from tests.support.release_files import kept_facts, kept_statements
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def kept(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.empty_database() as name:
+        postgres.run(installation.roles(), database=name)
+        postgres.run(kept_statements("0.2.0"), database=name)
+        yield name
+
+
+async def test_upgraded_database_of_0_2_0_keeps_every_fact(
+    postgres: PostgresServer, kept: str
+) -> None:
+    address = postgres.address_of(kept)
+
+    assert [step.number for step in installation.upgrade(address)] == [2]
+
+    installation.count_shards.cache_clear()
+    async with PostgresFactStore(address) as facts, PostgresMemoryStore(address) as memory:
+        await memory.bootstrap()
+        await facts.bootstrap()
+        found = sorted(fact.id for fact in await facts.query(FactPattern()))
+        verified = await facts.verify()
+    assert found == sorted(fact["id"] for fact in kept_facts("0.2.0"))
+    assert verified[2] is None
+
+
+async def test_older_database_is_refused_untouched_until_it_is_upgraded(
+    postgres: PostgresServer, kept: str
+) -> None:
+    before = postgres.dump(kept)
+
+    async with PostgresFactStore(postgres.address_of(kept)) as facts:
+        with pytest.raises(SchemaError, match=r"step 2 \(laws\) is missing.*pg_dump"):
+            await facts.bootstrap()
+
+    assert postgres.dump(kept) == before
+
+
+def test_upgrade_that_fails_leaves_the_database_as_it_was(
+    postgres: PostgresServer, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = installation.migrations()
+    broken = installation.Migration(3, "break", "CREATE TABLE slumberd.ledger (x int)", 3)
+    monkeypatch.setattr(installation, "migrations", lambda: [*known, broken])
+    before = postgres.dump(kept)
+
+    with pytest.raises(StoreError):
+        installation.upgrade(postgres.address_of(kept))
+
+    assert postgres.dump(kept) == before
+    monkeypatch.undo()
+    assert [step.number for step in installation.upgrade(postgres.address_of(kept))] == [2]
