@@ -128,6 +128,6 @@ def test_one_function_writes_the_messages_of_commands() -> None:
 
     assert sorted(lines) == [
         # Without a question, nobody can answer.
-        'edit.py: print(question, end="", file=sys.stderr, flush=True)',
+        'confirmation.py: print(question, end="", file=sys.stderr, flush=True)',
         "exit_codes.py: print(text, end=end, file=sys.stderr)",
     ]

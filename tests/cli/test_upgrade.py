@@ -167,6 +167,8 @@ TAMPERED = {
     "last row gone": "DELETE FROM slumberd_ledger WHERE seq = 34",
     "blanked": "UPDATE slumberd_ledger SET salt = NULL, payload = NULL, fact_id = NULL, at = NULL,"
     " key_id = NULL, replaces = NULL WHERE seq = 19",
+    "table gone": "DROP TABLE slumberd_touched",
+    "column gone": "ALTER TABLE slumberd_held DROP COLUMN problem",
     "fact": "UPDATE facts SET confidence = 0.5 WHERE fact_id = 'e2'",
 }
 

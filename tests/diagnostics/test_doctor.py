@@ -227,8 +227,8 @@ def test_status_check_finds_an_urgent_problem(site: Installation, broken: Any, i
 
 
 CARRY_OVER = (
-    "`slumberd upgrade` carries its facts, manual edits and erased scopes over into new files, and "
-    "leaves this one as it is"
+    "`slumberd upgrade --to DIR` carries its facts, manual edits and erased scopes over into new "
+    "files, and leaves this one as it is"
 )
 OTHER_VERSIONS = [
     pytest.param(

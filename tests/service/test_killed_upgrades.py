@@ -37,17 +37,21 @@ def add_law(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(LAWS, NEXT, lowest_law())
 
 
-def site_of_0_2_0(folder: Path) -> Installation:
+def site_of(folder: Path, release: str = "0.2.0") -> Installation:
     folder.mkdir()
     site = Installation(folder)
     site.rules.write_text(RULES)
-    put_kept("0.2.0", site.state)
+    put_kept(release, site.state)
     return site
 
 
 def fire(site: Installation, fatal: str = "", passed: Path | None = None) -> int | None:
-    """Start the daemon's files by a command that is killed at a boundary; return its exit code."""
-    words = ["fire", "--all", "--config", str(site.config)]
+    """Fire all rules by a command that is killed at a boundary; return its exit code."""
+    return run(site, "fire", "--all", fatal=fatal, passed=passed)
+
+
+def run(site: Installation, *words: str, fatal: str = "", passed: Path | None = None) -> int | None:
+    words = (*words, "--config", str(site.config))
     child = FORKS.Process(target=begin, args=(words, fatal, passed, add_law), daemon=True)
     child.start()
     child.join(PATIENCE_SECONDS)
@@ -93,7 +97,7 @@ def shown(site: Installation, patch: pytest.MonkeyPatch) -> list[dict[str, objec
 def test_upgrade_killed_at_each_boundary_is_finished_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = site_of_0_2_0(tmp_path / "whole")
+    whole = site_of(tmp_path / "whole")
     passed = tmp_path / "passed"
     assert fire(whole, passed=passed) == 0
     expected = shown(whole, monkeypatch)
@@ -103,7 +107,7 @@ def test_upgrade_killed_at_each_boundary_is_finished_by_the_next_start(
 
     writes = [point for point in points if point.startswith(WRITES)]
     for number, point in enumerate(writes if amount(0, full=1) == 0 else points):
-        site = site_of_0_2_0(tmp_path / str(number))
+        site = site_of(tmp_path / str(number))
         assert fire(site, point) == KILLED, point
 
         with copied(site.state) as copy:
@@ -116,3 +120,18 @@ def test_upgrade_killed_at_each_boundary_is_finished_by_the_next_start(
         assert numbers(site.state) == UPGRADED
         assert shown(site, monkeypatch) == expected, point
         shutil.rmtree(tmp_path / str(number))
+
+
+def test_killed_command_leaves_the_files_of_0_1_0_and_no_new_directory(tmp_path: Path) -> None:
+    whole, passed = site_of(tmp_path / "whole", "0.1.0"), tmp_path / "passed"
+    assert run(whole, "upgrade", "--to", str(tmp_path / "all"), passed=passed) == 0
+    before = {path.name: path.read_bytes() for path in whole.state.iterdir()}
+    points = passed.read_text().splitlines()
+
+    for point in points[:: amount(20, full=1)]:
+        new = tmp_path / "new"
+        assert run(whole, "upgrade", "--to", str(new), fatal=point) == KILLED, point
+        assert not new.exists()
+        assert {path.name: path.read_bytes() for path in whole.state.iterdir()} == before
+
+    assert run(whole, "upgrade", "--to", str(tmp_path / "new")) == 0

@@ -73,6 +73,7 @@ WRITING = {
     "postgres migrate": "postgresql://127.0.0.1:1/nowhere",
     "undo": "profile@2",
     "unpin": "e1 --reason so",
+    "upgrade": "--yes",
 }
 """Arguments of all other commands."""
 

@@ -110,7 +110,7 @@ async def test_files_of_slumberd_0_1_0_are_refused_untouched(tmp_path: Path) -> 
 
     assert "keeps the erased scopes of slumberd 0.1.0" in problems[0]
     assert "was written by slumberd 0.1.0 (ledger 1, ours is 3)" in problems[1]
-    assert all("`slumberd upgrade`" in problem for problem in problems)
+    assert all("`slumberd upgrade --to DIR`" in problem for problem in problems)
     assert digests(tmp_path) == before
 
 

@@ -14,7 +14,7 @@ from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
-OF_0_1_0 = r"written by slumberd 0\.1\.0 \(ledger 1, ours is 3\).*`slumberd upgrade`"
+OF_0_1_0 = r"written by slumberd 0\.1\.0 \(ledger 1, ours is 3\).*`slumberd upgrade --to DIR`"
 
 
 def write_facts_of_0_1_0(path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
 
     async with SQLiteMemoryStore(path) as store:
         with pytest.raises(
-            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd upgrade` carries"
+            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd upgrade --to DIR` carries"
         ):
             await store.bootstrap()
 

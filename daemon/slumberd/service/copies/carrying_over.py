@@ -50,7 +50,7 @@ def carry_over(settings: Settings, target: Path, *, at: datetime, by: str) -> Ca
             "need no new directory: `slumberd upgrade` upgrades them in place"
         )
     make_directory(target.parent)
-    with TemporaryDirectory(prefix=".slumberd-", dir=target.parent) as folder:
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         new = Path(folder)
         carried = _carry_into(new, sources, settings, at=at, by=by)
         _sync(new)
@@ -72,7 +72,7 @@ def _carry_into(
     copy_together([(path, names[store]) for store, path in sources.items()])
     carried = NOTHING
     if "memory" in names:
-        carry_episodes_over(names["memory"])
+        carry_episodes_over(names["memory"], source=sources["memory"])
     if "facts" in names:
         carried = carry_facts_over(
             names["facts"], key_of(settings), source=sources["facts"], at=at, by=by

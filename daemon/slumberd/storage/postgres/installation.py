@@ -25,9 +25,7 @@ LEAST_SERVER = 140_000
 MOST_SHARDS = 1_024
 _INIT = "`slumberd postgres init` creates it"
 _MIGRATE = "`slumberd postgres migrate` upgrades it"
-_COPY_FIRST = (
-    "make a copy first, with pg_dump or with `slumberd backup` of the release that uses it"
-)
+_COPY_FIRST = "make a copy with pg_dump first"
 _RESTORE = "another program changed it: restore a backup"
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.migrations', 0))"
 _AS_OWNER = b"SET LOCAL ROLE slumberd_owner"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -87,8 +87,12 @@ NOTHING = CarriedOver(0, 0, 0, 0, "")
 """What is carried over of a directory without facts."""
 
 
-def carry_episodes_over(path: Path) -> None:
+def carry_episodes_over(path: Path, *, source: Path) -> None:
     """Bring a copy of a memory.db of slumberd 0.1.0 to the newest schema.
+
+    Args:
+        path: The copy.
+        source: What it was copied from, for errors.
 
     Raises:
         SchemaError: It is no such file.
@@ -97,6 +101,7 @@ def carry_episodes_over(path: Path) -> None:
         translate_errors(path, _PRAGMAS),
         closing(connect(path, _PRAGMAS, access="write")) as connection,
         transaction(connection),
+        _of_0_1_0(source),
     ):
         _rename_tables(connection, of_facts=False)
         _carry_erased_scopes(connection)
@@ -127,11 +132,23 @@ def carry_facts_over(
         closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
         closing(SQLiteSession(connection, str(source))) as session,
     ):
-        with transaction(connection):
+        with transaction(connection), _of_0_1_0(source):
             carried = _carry_facts_over(connection, session, at=at, by=by)
         # The dropped tables held what the file keeps elsewhere; their pages are zeros now.
         connection.execute("VACUUM")
     return carried
+
+
+@contextmanager
+def _of_0_1_0(source: Path) -> Iterator[None]:
+    """Turn a missing table or column into an error that names the old file."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        problem = f"does not have the tables of slumberd 0.1.0: {error}"
+        raise SchemaError(str(source), problem, _NOT_CARRIED) from error
 
 
 def _carry_facts_over(
