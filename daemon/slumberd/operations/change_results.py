@@ -196,6 +196,9 @@ class Forgotten(Result):
         forgotten_up_to: The end of the erased time.
         rows: How many rows were erased, by store and table.
         stand_again: Facts that are current again.
+        foreign_blank: The first ledger rows, by number, that are blank though no erasure names
+            them: another program blanked them.
+        foreign_blank_total: How many such rows there are.
         head_before: The head of the ledger's chain before.
         out_of_reach: What slumberd cannot erase.
         dry_run: True for a plan; else absent.
@@ -215,6 +218,8 @@ class Forgotten(Result):
     forgotten_up_to: str
     rows: dict[str, dict[str, int]]
     stand_again: list[str]
+    foreign_blank: list[int]
+    foreign_blank_total: int
     head_before: str
     out_of_reach: list[str]
     dry_run: bool | None = None

@@ -134,6 +134,8 @@ def certificate(
         "stand_again": [
             record.fact_id for record in erasure.outcome.records if record.kind == "add"
         ],
+        "foreign_blank": list(erasure.foreign[:LISTED]),
+        "foreign_blank_total": erasure.foreign_rows,
         "head_before": erasure.head,
         "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
     }

@@ -367,6 +367,8 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
             for store in first["rows"]
         },
         "stand_again": _concatenate(answers, "stand_again"),
+        "foreign_blank": _concatenate(answers, "foreign_blank"),
+        "foreign_blank_total": _total(answers, "foreign_blank_total"),
         "head_before": _join(answer["head_before"] for answer in answers) or "",
         "out_of_reach": [*dict.fromkeys(_concatenate(answers, "out_of_reach"))],
     }

@@ -48,6 +48,13 @@ CROSS JOIN LATERAL (
 INNER JOIN slumberd.ledger AS claims ON claims.shard = :shard AND claims.fact_id = refs.referrer
 WHERE claims.what = 1
 
+-- name: rows_to_erase
+-- texts: bytes
+SELECT seq, key_id, at, fact_id, replaces, payload, salt, commitment
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = ANY (:rows::bigint[])
+
 -- name: erase_rows
 UPDATE slumberd.ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL

@@ -33,6 +33,12 @@ CROSS JOIN slumberd_ledger AS claims ON claims.fact_id = refs.referrer
 WHERE refs.referrer GLOB '@/*'
   AND claims.what = 1
 
+-- name: rows_to_erase
+-- texts: bytes
+SELECT seq, key_id, at, fact_id, replaces, payload, salt, commitment
+FROM slumberd_ledger
+WHERE seq IN (SELECT value FROM json_each(:rows))
+
 -- name: erase_rows
 UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
