@@ -37,7 +37,7 @@ from slumberd.diagnostics.store_checks import (
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.health import Finding
-from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
 from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
@@ -49,8 +49,8 @@ URGENT = frozenset(
         "database.unreachable", "database.wraparound", "disk.low",
         "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
         "hosts.differ",
-        "erasure.contradicted", "erasure.unfinished", "rule.degraded", "rule.held",
-        "rule.late", "rules.stale", "restore.unfinished", "state.missing",
+        "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
+        "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
@@ -198,6 +198,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
     """Find the problems that concern both stores."""
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from find_resurfaced(context.stores, seconds)
+    yield from find_unlisted(context.stores)
     try:
         yield from check_database(context.settings)
     except StoreError as error:

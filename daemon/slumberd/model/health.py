@@ -284,6 +284,10 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.held": ("error", "no batch awaits approval"),
     "erasure.contradicted": ("error", "no database holds content of an erased scope"),
+    "erasure.foreign_blank": ("error", "an erasure names each blank row of the ledger"),
+    "erasure.unlisted": (
+        "error", "the lists of erased scopes have every scope that the ledger names as erased"
+    ),
     "erasure.unfinished": ("error", "every erasure is complete in all databases"),
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),

@@ -59,7 +59,7 @@ from slumberd.service.composition import (
     tune_interpreter,
 )
 from slumberd.service.control_socket import listen
-from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
@@ -201,7 +201,10 @@ class Daemon:
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
         resurfaced = await asyncio.to_thread(
-            lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
+            lambda: [
+                *find_resurfaced(inspections, HURRIED_SECONDS),
+                *find_unlisted(inspections),
+            ]
         )
         async with (
             provenance_sink(settings) as sink,
@@ -273,8 +276,8 @@ class Daemon:
         """Return what runs the operations; finish first what an earlier daemon began to erase."""
         operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
         await operations.erasures.share()
-        if not await _finish_erasures(operations):
-            _warn_of_resurfaced(resurfaced)
+        finished = await _finish_erasures(operations)
+        _log_erasure_findings(resurfaced, finished=finished)
         return operations
 
     def _reloading_of(
@@ -545,10 +548,13 @@ async def _finish_erasures(operations: Operations) -> int:
     return finished
 
 
-def _warn_of_resurfaced(found: Sequence[Finding]) -> None:
-    """Log which database holds content that a database records as erased."""
+def _log_erasure_findings(found: Sequence[Finding], *, finished: int) -> None:
+    """Log what contradicts the erasures; a finished erasure explains content of its scope."""
     for finding in found:
-        _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
+        if finding.id == "erasure.contradicted" and not finished:
+            _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
+        elif finding.id == "erasure.foreign_blank":
+            _log.error("erasure.foreign_blank", path=finding.subject, problem=finding.problem)
 
 
 def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:

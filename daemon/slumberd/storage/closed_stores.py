@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import StoreError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes
@@ -96,6 +97,10 @@ class StoreInspection(Protocol):
 
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes that the store records; None when it never had an erasure."""
+        ...
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the store; an empty one when it has none."""
         ...
 
     def count_erased_content(
@@ -215,6 +220,13 @@ class FactInspection(StoreInspection, Protocol):
 
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
+        ...
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows.
+
+        The result is None when slumberd has never written to the store.
+        """
         ...
 
     def has_facts_of(self, user: str) -> bool:

@@ -80,7 +80,16 @@ def test_a_named_row_that_has_content_again_is_found() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [None, 7, [], {}, {"numbers": 3}, {"numbers": "x"}, {"numbers": "1-x"}, {"numbers": "", "base": ""}],
+    [
+        None,
+        7,
+        [],
+        {},
+        {"numbers": 3},
+        {"numbers": "x"},
+        {"numbers": "1-x"},
+        {"numbers": "", "base": ""},
+    ],
 )
 def test_an_erasure_whose_rows_cannot_be_read_is_found(document: object) -> None:
     found = compare_erasures([], [(7, document)])

@@ -224,5 +224,3 @@ async def test_a_row_blanked_beside_cumulative_erasures_is_found_for_ever(
         assert broken is not None
         assert broken.seq == 3 or not erased_first
         assert "eras" in broken.problem
-
-

@@ -18,19 +18,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import microseconds
+from slumberd.model.erasures import ErasedList, ErasedRows
 from slumberd.model.record import Break, Checkpoint
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import read_erased_list
 from slumberd.storage.ledger.copies import copies_in
-from slumberd.storage.ledger.erased_rows import (
-    ERASED,
-    FOREIGN,
-    ErasedRows,
-    compare_erasures,
-    runs_of,
-)
-from slumberd.storage.ledger.erasure import document_in
+from slumberd.storage.ledger.erased_rows import ERASED, FOREIGN, compare_erasures, runs_of
+from slumberd.storage.ledger.erasure import document_in, read_recorded_erasures
 from slumberd.storage.ledger.rows import (
     CLAIM,
     FIRING,
@@ -80,6 +76,7 @@ def verify(
     against: Iterable[Checkpoint] = (),
     *,
     chain_only: bool = False,
+    episodes: ErasedList | None = None,
 ) -> tuple[int, str, Break | None]:
     """Verify a ledger; return the number of the last row read, the head and the first break.
 
@@ -89,6 +86,7 @@ def verify(
         against: Checkpoints that a log has of this ledger.
         chain_only: Verify only the chain and the checkpoints; skip the commitments of the rows'
             contents, the tables beside the ledger and the facts.
+        episodes: The list of erased scopes of the store of episodes; None skips it.
 
     Raises:
         LedgerKeyError: The key of the session is not the key of the ledger.
@@ -106,7 +104,8 @@ def verify(
             or first_changed_schema(session)
             or _first_changed_name(session)
             or first_changed_table(session)
-            or first_changed_fact(session, depth),
+            or first_changed_fact(session, depth)
+            or _changed_list(session, episodes),
         )
     return count, head.hex(), broken
 
@@ -118,6 +117,16 @@ def _with_foreign(erased: ErasedRows, broken: Break | None) -> Break | None:
         return foreign or broken
     place = f"row {broken.seq} " if broken.seq else ""
     return Break(foreign.seq, f"{foreign.problem}; besides, {place}{broken.problem}")
+
+
+def _changed_list(session: Session, episodes: ErasedList | None) -> Break | None:
+    """Compare the lists of erased scopes with the erasures of the ledger."""
+    recorded = read_recorded_erasures(session)
+    problem = recorded.describe_fault(read_erased_list(session))
+    if not problem and episodes is not None:
+        problem = recorded.finished().describe_fault(episodes)
+        problem = problem and f"beside the episodes, {problem}"
+    return Break(0, problem) if problem else None
 
 
 def foreign_break(erased: ErasedRows) -> Break | None:

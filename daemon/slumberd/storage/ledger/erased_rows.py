@@ -14,6 +14,7 @@ from hashlib import sha256
 from itertools import compress
 from typing import Any
 
+from slumberd.model.erasures import ErasedRows
 from slumberd.model.record import Break
 
 ERASED = "erased"
@@ -21,6 +22,9 @@ ERASED = "erased"
 
 FORGETS = "forgets"
 """The key of the keyed hash of the erased scope in the document of an erasure."""
+
+FORGETS_KEY = "forgets_key"
+"""The key of the name of the hash's key in the document of an erasure."""
 
 FOREIGN = "erasure.foreign_blank"
 """The kind of a finding: a row is blank, and no erasure names it."""
@@ -68,29 +72,6 @@ def _runs_in(text: str) -> list[tuple[int, int]]:
         first, _, last = part.partition("-")
         found.append((int(first), int(last or first)))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class ErasedRows:
-    """How the blank rows of a ledger compare with its erasures.
-
-    Attributes:
-        foreign: The numbers of blank rows that no erasure names.
-        unclear: How many more there are at least, among those that a cumulative hash should name.
-        broken: The first contradiction; None without one.
-        base: The rows that the last cumulative hash names; None when there is none, or when an
-            erasure named them since.
-    """
-
-    foreign: Sequence[int] = ()
-    unclear: int = 0
-    broken: Break | None = None
-    base: Sequence[int] | None = None
-
-    @property
-    def foreign_rows(self) -> int:
-        """How many blank rows no erasure names, at least."""
-        return len(self.foreign) + self.unclear
 
 
 @dataclass(slots=True)

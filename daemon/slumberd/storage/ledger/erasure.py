@@ -8,6 +8,7 @@ and its episodes; it is overwritten once they are erased.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,18 +17,19 @@ import orjson
 
 from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.decision import Decision
-from slumberd.model.episode import instant
+from slumberd.model.episode import instant, microseconds
+from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.model.scope import ScopeFilter, escape
+from slumberd.model.scope import ScopeFilter, digest_of, escape
 from slumberd.storage.engine import Session
-from slumberd.storage.erased_scopes import record_erased_scope
+from slumberd.storage.erased_scopes import key_of, record_erased_scope
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.erased_rows import (
     ERASED,
     FORGETS,
-    ErasedRows,
+    FORGETS_KEY,
     compare_erasures,
     document_of,
 )
@@ -235,6 +237,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     digest = record_erased_scope(session, scope, moment, request.key)
     begin(session, Unfinished(scope, request.eids | found.eids, moment, request.by))
     batch.note = {FORGETS: digest.hex(), "moment": instant(moment).isoformat()}
+    batch.note[FORGETS_KEY] = name_of(key_of(session) or b"")
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
     rows, named = _own_rows(session, scope, {*found.rows, *_rows_of(session, scope, found.claims)})
@@ -251,9 +254,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     foreign = sorted({*earlier.foreign, *rows.difference(named)})
-    return Erasure(
-        outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear
-    )
+    return Erasure(outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear)
 
 
 def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]) -> Iterator[int]:
@@ -285,6 +286,27 @@ def read_erased_rows(session: Session) -> ErasedRows:
         (seq for (seq,) in session.stream("erasure.erased")),
         [(seq, erased_in(payload)) for seq, payload in reversed(erasures)],
     )
+
+
+def read_recorded_erasures(session: Session) -> RecordedErasures:
+    """Return the erased scopes that the ledger records; unreadable rows are left out."""
+    moments: dict[bytes, int] = {}
+    keys: dict[bytes, str] = {}
+    for _, payload in session.rows("ledger.firing_rows_of_rule", (FORGET,)):
+        document = document_in(payload)
+        with suppress(KeyError, TypeError, ValueError):
+            digest = bytes.fromhex(document[FORGETS])
+            moment = microseconds(datetime.fromisoformat(document["moment"]))
+            moments[digest] = max(moment, moments.get(digest, moment))
+            if FORGETS_KEY in document:
+                keys[digest] = str(document[FORGETS_KEY])
+    key = key_of(session)
+    unfinished = read_unfinished(session) if key is not None else ()
+    begun = {
+        digest_of(key or b"", scope.user, scope.session, scope.agent)
+        for scope in (each.reach for each in unfinished)
+    }
+    return RecordedErasures(moments, keys, begun)
 
 
 def erased_in(payload: bytes | None) -> object:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import psycopg
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
@@ -29,9 +30,9 @@ from slumberd.storage.episodes import erased_content, recorded_answers
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
-from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
 from slumberd.storage.facts.reads import sum_channels
-from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger import erasure, promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -83,6 +84,10 @@ class PostgresInspection:
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes of the database; None when it never had an erasure."""
         return self._look(load_erased_scopes)
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the database; an empty one when it has none."""
+        return self._look(read_erased_list)
 
     def _look(self, work: Callable[[PostgresSession], T]) -> T:
         """Run `work` on one snapshot, after a check of the schema."""
@@ -270,6 +275,15 @@ class PostgresFactInspection(PostgresInspection):
             lambda session: session.value("inspection.erasures", {"after": after})
         )
         return count
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows."""
+        return self._look(
+            lambda session: (
+                erasure.read_recorded_erasures(session),
+                erasure.read_erased_rows(session),
+            )
+        )
 
     def has_facts_of(self, user: str) -> bool:
         """Return whether a user has facts."""

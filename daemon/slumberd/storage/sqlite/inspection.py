@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
@@ -97,6 +98,10 @@ class SQLiteInspection:
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes that the file records; None when it never had an erasure."""
         return self._look(offline_status.read_erased_scopes)
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the file; an empty one when it has none."""
+        return self._look(offline_status.read_erased_list)
 
     def count_erased_content(
         self, pasts: Sequence[ErasedScopes], seconds: float | None
@@ -231,6 +236,13 @@ class SQLiteFactInspection(SQLiteInspection):
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
         return self._look(partial(offline_status.count_erasures, after=after))
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows.
+
+        The result is None when slumberd has never written to the file.
+        """
+        return self._look(offline_status.read_recorded_erasures)
 
     def has_facts_of(self, user: str) -> bool:
         """Return whether a user has facts."""

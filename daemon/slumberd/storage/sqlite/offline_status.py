@@ -11,6 +11,7 @@ from functools import partial
 import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.model.store_status import (
     Backlog,
@@ -21,12 +22,13 @@ from slumberd.model.store_status import (
     SinkProgress,
 )
 from slumberd.sql_statements import statements
+from slumberd.storage import erased_scopes
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
-from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger import erasure, promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.bulk_write import has_change_triggers
@@ -131,6 +133,21 @@ def _find_future(
 def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
     return load_erased_scopes(_session(connection))
+
+
+def read_erased_list(connection: sqlite3.Connection) -> ErasedList:
+    """Return the list of erased scopes of a database."""
+    return erased_scopes.read_erased_list(_session(connection))
+
+
+def read_recorded_erasures(
+    connection: sqlite3.Connection,
+) -> tuple[RecordedErasures, ErasedRows] | None:
+    """Return the erased scopes and the blank rows of a ledger; None without a ledger."""
+    if not has_ledger(connection):
+        return None
+    session = _session(connection)
+    return erasure.read_recorded_erasures(session), erasure.read_erased_rows(session)
 
 
 def count_erased_content(

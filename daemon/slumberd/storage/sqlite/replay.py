@@ -12,6 +12,7 @@ from pathlib import Path
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
+from slumberd.model.erasures import ErasedRows
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import (
@@ -25,7 +26,6 @@ from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPa
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.audit.verify import first_break, foreign_break
 from slumberd.storage.engine import Session
-from slumberd.storage.ledger.erased_rows import ErasedRows
 from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite import ledger_schema as schema
 from slumberd.storage.sqlite.bulk_write import insert, own_writes
