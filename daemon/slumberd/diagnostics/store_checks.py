@@ -139,7 +139,8 @@ def _count_text(count: int) -> str:
 
 
 def _check_held(seen: FactStoreStatus) -> Iterator[Finding]:
-    for rule, batch in seen.held.items():
+    for batch in seen.held.values():
+        rule = batch.firing_id.rpartition("@")[0]
         remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
         yield Finding(
             "rule.held", f"rule {rule}", f"a batch awaits approval: {batch.problem}", remedy

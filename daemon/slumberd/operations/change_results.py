@@ -64,7 +64,8 @@ class FiringReport(Result):
         channels: By channel: how many episode versions it read, and what became of them.
         purged: How many archived episodes were deleted; absent for none.
         unrecorded: Whether episodes wait for a language model; absent when none does.
-        held_batch: The batch that awaits approval; absent without one.
+        held_batch: What awaits approval; absent without one. A dry run has no firing for it.
+        rejected: How many versions were left out, because a person rejected them for the rule.
         deltas: The first deltas; only of a dry run.
         deltas_total: How many there are; only of a dry run.
         deltas_cut: Whether the list is cut; only of a dry run.
@@ -77,6 +78,7 @@ class FiringReport(Result):
     purged: int | None = None
     unrecorded: bool | None = None
     held_batch: WaitingBatch | None = None
+    rejected: int | None = None
     deltas: list[Delta] | None = None
     deltas_total: int | None = None
     deltas_cut: bool | None = None

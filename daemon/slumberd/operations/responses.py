@@ -83,6 +83,8 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
         document["purged"] = len(report.purged)
     if report.unrecorded:
         document["unrecorded"] = True
+    if report.rejected:
+        document["rejected"] = report.rejected
     if report.held is not None:
         held = report.held
         document["held_batch"] = {"firing_id": held.firing_id, "problem": held.problem}

@@ -314,6 +314,8 @@ def _merge_rule_reports(reports: Answers, request: Request) -> list[Answer]:
         merged["purged"] = purged
     if any(report.get("unrecorded") for report in reports):
         merged["unrecorded"] = True
+    if rejected := sum(report.get("rejected", 0) for report in reports):
+        merged["rejected"] = rejected
     if held:
         merged["held_batch"] = held[0]
     no_deltas: Answer = {}

@@ -78,11 +78,12 @@ def _check_held(session: Session) -> Iterator[Break]:
     ):
         document = orjson.loads(payload) if payload else {}
         expected = its_rule, document.get("held"), document.get("held_upto")
-        if expected != (rule, problem, upto):
+        name = firing_id_of(its_rule, number) if "held_again" in document else its_rule
+        if (name, *expected) != (rule, its_rule, problem, upto):
             yield Break(
                 number, f"slumberd_held_batches differs from the ledger for a batch of {rule!r}"
             )
-        if is_approved and firing_id_of(rule, number) not in approved:
+        if is_approved and firing_id_of(its_rule, number) not in approved:
             yield Break(number, "slumberd_held_batches has it as approved, the ledger does not")
 
 

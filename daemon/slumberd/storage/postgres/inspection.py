@@ -32,6 +32,7 @@ from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
 from slumberd.storage.facts.reads import sum_channels
+from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
@@ -336,7 +337,7 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
             (rule, reason): count for rule, reason, count in session.rows("inspection.quarantined")
         },
         held={
-            rule: HeldFiring(firing_id_of(rule, n), problem)
+            rule: HeldFiring(firing_id_of(rule_of_row(rule), n), problem)
             for rule, n, _, _, problem, approved in session.rows("ledger.held_batches")
             if not approved
         },

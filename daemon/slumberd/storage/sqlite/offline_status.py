@@ -28,6 +28,7 @@ from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
+from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
@@ -306,7 +307,7 @@ def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:
 
 def _read_held(connection: sqlite3.Connection) -> dict[str, HeldFiring]:
     return {
-        rule: HeldFiring(firing_id_of(rule, n), problem)
+        rule: HeldFiring(firing_id_of(rule_of_row(rule), n), problem)
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held_batches"])
         if not approved
     }
