@@ -24,7 +24,7 @@ from slumberd.consolidation.statements import statements_of
 from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant, whole_of
-from slumberd.model.fact_ids import canonical, fact_id_of
+from slumberd.model.fact_ids import canonical, fact_id_of, named_ids
 from slumberd.model.rule import FACTS
 
 Key = tuple[str, str, str, str]
@@ -147,7 +147,11 @@ class _Table:
         if isinstance(names, Fault):
             return names
         given = [name for name in names if name]
-        own = [fact_id_of(self._channel, name) for name in self._ids_of_own_scope(episode, given)]
+        own = [
+            id
+            for name in self._ids_of_own_scope(episode, given)
+            for id in named_ids(self._channel, name)
+        ]
         if intent == "update":
             return self._update(episode, own, _key(episode)) if own else self._default(episode)
         return self._delete(episode, own, named=bool(given))
@@ -227,7 +231,7 @@ class _Table:
 
     def _promote(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
         """Return the body of the fact that an episode promotes; the fact now holds the key."""
-        id = fact_id_of(self._channel, episode.claim_id)
+        id = fact_id_of(self._channel, episode.id, episode.part)
         payload: dict[str, Any] = {
             "id": id,
             "user": episode.user,

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.precedence import EXTERNAL
-from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.fact_ids import named_ids
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape
 from slumberd.storage.engine import Session
@@ -137,6 +137,8 @@ def _find_removals(session: Session) -> tuple[set[int], set[str]]:
 def _is_resolved(session: Session, episode: tuple[str, str, str], seq: int) -> bool:
     """Return whether the rule evaluated the episode since, and did not quarantine it."""
     rule, channel, eid = episode
-    fact_id = fact_id_of(unescape(channel), eid)
-    parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
-    return session.one("verify_tables.is_read_later", parameters) is not None
+    for fact_id in named_ids(unescape(channel), eid):
+        parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
+        if session.one("verify_tables.is_read_later", parameters) is not None:
+            return True
+    return False

@@ -27,12 +27,12 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, Mu
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect, losses_after
 from slumberd.consolidation.state import CurrentFact
-from slumberd.consolidation.withdrawals import withdraw_parts
+from slumberd.consolidation.withdrawals import withdraw_former, withdraw_parts
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.fact_ids import channel_of
+from slumberd.model.fact_ids import channel_of, fact_id_of, plain_fact_id
 from slumberd.model.firing import Counts, DeletionImpact, Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import ErasedScopes
+from slumberd.model.scope import ErasedScopes, unescape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.ledger_end import read_end
@@ -150,6 +150,7 @@ class Batch:
         self, candidates: Mapping[str, Sequence[Candidate]]
     ) -> Mapping[str, Sequence[Candidate]]:
         """Return the candidates, and those that withdraw what new versions say no more."""
+        candidates = self._with_former_ids(candidates)
         known = self.loaded.known_state
         again = [
             candidate.fact_id
@@ -162,10 +163,35 @@ class Batch:
             name: withdraw_parts(found, known, recorded) for name, found in candidates.items()
         }
         every = {name: [*found, *withdrawn[name]] for name, found in candidates.items()}
-        if any(withdrawn.values()):
+        if any(withdrawn.values()) or self._has_former:
             # All together: what is withdrawn may name what arrives.
             self.loaded.load([candidate for found in every.values() for candidate in found])
         return every
+
+    def _with_former_ids(
+        self, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Mapping[str, Sequence[Candidate]]:
+        """Return the candidates, and those that withdraw claims under ids of slumberd 0.2."""
+        former = {
+            (name, plain_fact_id(unescape(name), one.eid)): one
+            for name, found in candidates.items()
+            for one in found
+            if "#" in one.eid and not isinstance(one, Erased)
+            if one.fact_id == fact_id_of(unescape(name), one.eid)
+            if one.fact_id != plain_fact_id(unescape(name), one.eid)
+        }
+        self._has_former = False
+        if not former:
+            return candidates
+        histories = self.loaded.load_histories(sorted({fact_id for _, fact_id in former}))
+        added: dict[str, list[Candidate]] = {name: [*found] for name, found in candidates.items()}
+        for (name, fact_id), one in former.items():
+            evaluations = histories[fact_id].evaluations if fact_id in histories else ()
+            claims = [found.claim for found in evaluations if found.claim is not None]
+            if any((claim.source, claim.owner) == (one.eid, one.owner) for claim in claims):
+                added[name] += withdraw_former(one, fact_id)
+                self._has_former = True
+        return added
 
     def _load_for(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of the candidates needs."""
