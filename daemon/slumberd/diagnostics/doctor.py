@@ -37,7 +37,8 @@ from slumberd.diagnostics.store_checks import (
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.health import Finding
-from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
+from slumberd.service.damage import describe_damage
+from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
 from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
@@ -51,7 +52,7 @@ URGENT = frozenset(
         "hosts.differ",
         "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
         "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
-        "state.unreadable", "store.damaged", "store.unreadable",
+        "state.unreadable", "store.damaged", "store.unreadable", "store.values",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -197,16 +198,22 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
 def _check_both(context: DoctorContext) -> Iterator[Finding]:
     """Find the problems that concern both stores."""
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
-    yield from find_resurfaced(context.stores, seconds)
-    yield from find_unlisted(context.stores)
-    try:
-        yield from check_database(context.settings)
-    except StoreError as error:
-        yield _unreadable_finding(context.stores.facts.where, error)
-    yield from _check_daemon(context)
-    yield from check_paused_rules(context.settings)
-    yield from check_due_rules(context)
-    yield from check_waiting_answers(context)
+    checks: tuple[Callable[[], Iterable[Finding]], ...] = (
+        lambda: find_resurfaced(context.stores, seconds),
+        lambda: find_unlisted(context.stores),
+        lambda: check_database(context.settings),
+        lambda: _check_daemon(context),
+        lambda: check_paused_rules(context.settings),
+        lambda: check_due_rules(context),
+        lambda: check_waiting_answers(context),
+    )
+    for check in checks:
+        try:
+            yield from check()
+        except StoreError as error:
+            yield _unreadable_finding(context.stores.facts.where, error)
+        except Exception as error:  # noqa: BLE001 # raised again when the store is intact
+            yield _explain_by_damage(context.stores.facts, context, error)
 
 
 def _check_store(
@@ -225,7 +232,23 @@ def _check_store(
         yield from inspect()
     except StoreError as error:
         yield _unreadable_finding(store.where, error)
+    except Exception as error:  # noqa: BLE001 # raised again when the store is intact
+        yield _explain_by_damage(store, context, error)
 
+
+def _explain_by_damage(store: StoreInspection, context: DoctorContext, error: Exception) -> Finding:
+    """Return that a store is damaged, when that is why a check failed.
+
+    Raises:
+        Exception: The store is not damaged.
+    """
+    damage = describe_damage(context.settings)
+    if not damage:
+        raise error
+    return Finding("store.values", store.where, damage, _RESTORE)
+
+
+_RESTORE = "`slumberd restore DIR` restores a backup; `slumberd audit verify` says more"
 
 _UNUSABLE = ("state.missing", "store.damaged")
 """Findings on files that leave nothing to check in their content."""
@@ -304,6 +327,12 @@ def _check_future(context: DoctorContext, unfinished: list[str]) -> list[Finding
 
 def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]:
     facts = context.stores.facts
+    damaged = facts.damaged_values(context.seconds)
+    if damaged is None and not context.hurried:
+        unfinished.append(f"values in {facts.where!r}")
+    if damaged:
+        problem = "; ".join(damaged[:NAMED]) + ("; ..." if len(damaged) > NAMED else "")
+        return [Finding("store.values", facts.where, problem, _RESTORE)]
     seen = facts.status()
     if seen is None:
         problem = "has no ledger: slumberd has not created it"

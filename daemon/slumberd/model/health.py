@@ -268,6 +268,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     ),
     "file.owner": ("error", "the owner of the state directory can write every file in it"),
     "store.unreadable": ("error", "each database can be opened, and slumberd created it"),
+    "store.values": ("error", "slumberd could have written every value in its tables"),
     "store.damaged": ("error", "PRAGMA quick_check finds no damage in any database"),
     "store.journal": ("error", "each database has a write-ahead log"),
     "store.network": ("error", "each database is on a local file system"),

@@ -218,6 +218,17 @@ class FactInspection(StoreInspection, Protocol):
         """
         ...
 
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        ...
+
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
         ...

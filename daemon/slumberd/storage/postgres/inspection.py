@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from threading import Event
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ from slumberd.model.store_status import (
     SinkProgress,
     StoreSizes,
 )
+from slumberd.storage.audit.damaged_values import find_damaged_values
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import erased_content, recorded_answers
 from slumberd.storage.episodes import log as episode_log
@@ -269,6 +271,23 @@ class PostgresFactInspection(PostgresInspection):
             return [(declared, promoted) for declared, promoted in rows]
 
         return self._look_within(find, seconds)
+
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        if seconds == 0:
+            return None
+        return self._look(
+            lambda session: [
+                value.words() for value in islice(find_damaged_values(session), _LISTED)
+            ]
+        )
 
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""

@@ -233,6 +233,17 @@ class SQLiteFactInspection(SQLiteInspection):
         """
         return self._look(partial(offline_status.find_disagreeing_facts, seconds=seconds))
 
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        return self._look(partial(offline_status.find_damaged_values, seconds=seconds))
+
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
         return self._look(partial(offline_status.count_erasures, after=after))

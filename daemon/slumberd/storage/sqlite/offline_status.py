@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 
 import orjson
 
@@ -23,6 +24,7 @@ from slumberd.model.store_status import (
 )
 from slumberd.sql_statements import statements
 from slumberd.storage import erased_scopes
+from slumberd.storage.audit import damaged_values
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
@@ -149,6 +151,20 @@ def read_recorded_erasures(
         return None
     session = _session(connection)
     return erasure.read_recorded_erasures(session), erasure.read_erased_rows(session)
+
+
+def find_damaged_values(
+    connection: sqlite3.Connection, *, seconds: float | None
+) -> list[str] | None:
+    """Return the first values that slumberd never writes; None when the time was over."""
+    if not has_ledger(connection):
+        return []
+
+    def find(opened: sqlite3.Connection) -> list[str]:
+        found = damaged_values.find_damaged_values(_session(opened))
+        return [value.words() for value in islice(found, _LISTED)]
+
+    return run_within(connection, seconds, find)
 
 
 def count_erased_content(
