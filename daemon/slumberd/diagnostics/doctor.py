@@ -33,10 +33,13 @@ from slumberd.diagnostics.store_checks import (
     check_fact_store,
     check_future_episodes,
     check_paused_rules,
+    check_reductions,
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
+from slumberd.model.episode import microseconds
 from slumberd.model.health import Finding
+from slumberd.model.reductions import WITHIN
 from slumberd.service.damage import describe_damage
 from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
@@ -48,8 +51,8 @@ URGENT = frozenset(
         "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
         "database.rights", "database.schema", "database.unheld",
         "database.unreachable", "database.wraparound", "disk.low",
-        "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
-        "hosts.differ",
+        "episodes.future", "episodes.mismatched", "episodes.quarantined", "facts.reduced",
+        "host.clock", "hosts.differ",
         "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
         "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable", "store.values",
@@ -340,12 +343,17 @@ def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]
     unreached = facts.unreached_retractions(context.seconds)
     if unreached is None and not context.hurried:
         unfinished.append(f"retractions without effect in {facts.where!r}")
+    since = microseconds(context.now - WITHIN)
+    shrinkage = facts.shrinkage(since)
+    fraction = context.settings.limits.alarm_fraction
+    reduced = [] if shrinkage is None else [*shrinkage.reductions(fraction)]
     pairs = facts.disagreeing_facts(context.seconds)
     if pairs is None and not context.hurried:
         unfinished.append(f"facts that disagree in {facts.where!r}")
     return [
         *check_fact_store(facts.where, seen, unreached or [], context),
         *check_disagreements(pairs or []),
+        *check_reductions(facts.where, reduced),
     ]
 
 

@@ -284,6 +284,9 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.late": ("warning", "every enabled rule has fired when it was due"),
     "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.held": ("error", "no batch awaits approval"),
+    "facts.reduced": (
+        "warning", "no more than `limits.alarm_fraction` of the facts went within 24 hours"
+    ),
     "erasure.contradicted": ("error", "no database holds content of an erased scope"),
     "erasure.foreign_blank": ("error", "an erasure names each blank row of the ledger"),
     "erasure.unlisted": (

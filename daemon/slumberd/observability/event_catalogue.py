@@ -284,6 +284,14 @@ _ALL = (
         found=COUNT,
         unreadable=COUNT,
     ),
+    _kind(
+        "warning",
+        "facts.reduced",
+        "A fraction of all facts, or of those of `users` users, went within 24 hours.",
+        before=COUNT,
+        now=COUNT,
+        users=COUNT,
+    ),
     _kind("info", "firing.completed", "A firing consolidated one batch of episodes.", **_FIRING),
     _kind(
         "error",

@@ -66,6 +66,7 @@ from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog
@@ -388,6 +389,11 @@ class Daemon:
             components.reloading.run(),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
+            ReductionAlarm(
+                components.stores.facts.reads,
+                lambda: self._in_force.settings.limits.alarm_fraction,
+                self._clock,
+            ).run(self._stop),
             *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),

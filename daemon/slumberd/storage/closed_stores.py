@@ -15,6 +15,7 @@ from slumberd.errors import StoreError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes
 from slumberd.model.store_status import (
@@ -215,6 +216,13 @@ class FactInspection(StoreInspection, Protocol):
 
         Returns:
             At most 100 pairs, by key; None when the time was over.
+        """
+        ...
+
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC.
+
+        The result is None when slumberd has never written to the store.
         """
         ...
 

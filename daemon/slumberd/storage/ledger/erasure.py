@@ -33,6 +33,7 @@ from slumberd.storage.ledger.erased_rows import (
     compare_erasures,
     document_of,
 )
+from slumberd.storage.ledger.reductions import REMOVED
 from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 
@@ -249,6 +250,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     )
     before = _count_facts(session)
     counts = {"slumberd_ledger": _erase_rows(session, rows)}
+    batch.note[REMOVED] = _count_removed(session, scope, fact_ids)
     batch.note[ERASED] = document_of(named, earlier.base)
     outcome = batch.write(Decision.of(resolution, {}))
     counts |= _delete_beside(session, request, found, rows, keys)
@@ -268,6 +270,15 @@ def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]])
         owner = orjson.loads(payload).get("owner") if payload else None
         if (fact_id, owner or owners.get(key_id)) in claims:
             yield seq
+
+
+def _count_removed(session: Session, scope: ScopeFilter, fact_ids: list[str]) -> int:
+    """Return how many facts an erasure removes; the facts that are current again count later."""
+    parameters = {
+        "user": scope.user, "agent": scope.agent, "whole": scope.session is None, "ids": fact_ids,
+    }  # fmt: skip
+    count: int = session.value("erasure.count_facts_of_scope", parameters)
+    return count
 
 
 def _count_facts(session: Session) -> int:

@@ -15,6 +15,7 @@ import psycopg
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
 from slumberd.model.store_status import (
@@ -35,7 +36,7 @@ from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
-from slumberd.storage.ledger import erasure, promotion_feed
+from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -271,6 +272,10 @@ class PostgresFactInspection(PostgresInspection):
             return [(declared, promoted) for declared, promoted in rows]
 
         return self._look_within(find, seconds)
+
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC."""
+        return self._look(lambda session: reductions.read_shrinkage(session, since))
 
     def damaged_values(self, seconds: float | None) -> list[str] | None:
         """Return the values in slumberd's tables that slumberd never writes, in words.

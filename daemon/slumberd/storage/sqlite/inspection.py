@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
 from slumberd.model.store_status import (
@@ -232,6 +233,13 @@ class SQLiteFactInspection(SQLiteInspection):
             At most 100 pairs, by key; None when the time was over.
         """
         return self._look(partial(offline_status.find_disagreeing_facts, seconds=seconds))
+
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC.
+
+        The result is None when slumberd has never written to the file.
+        """
+        return self._look(partial(offline_status.read_shrinkage, since=since))
 
     def damaged_values(self, seconds: float | None) -> list[str] | None:
         """Return the values in slumberd's tables that slumberd never writes, in words.

@@ -13,6 +13,7 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.model.store_status import (
     Backlog,
@@ -31,7 +32,7 @@ from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
-from slumberd.storage.ledger import erasure, promotion_feed
+from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.bulk_write import has_change_triggers
@@ -151,6 +152,13 @@ def read_recorded_erasures(
         return None
     session = _session(connection)
     return erasure.read_recorded_erasures(session), erasure.read_erased_rows(session)
+
+
+def read_shrinkage(connection: sqlite3.Connection, *, since: int) -> Shrinkage | None:
+    """Return how the number of facts changed since an instant; None without a ledger."""
+    if not has_ledger(connection):
+        return None
+    return reductions.read_shrinkage(_session(connection), since)
 
 
 def find_damaged_values(
