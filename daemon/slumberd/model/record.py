@@ -141,6 +141,15 @@ class Break(NamedTuple):
     problem: str
 
 
+class ForeignBlank(Break):
+    """Nothing is wrong with a ledger but that another program blanked rows of it.
+
+    Nobody can mend it, so it stops no backup and no copy.
+    """
+
+    __slots__ = ()
+
+
 class Checkpoint(NamedTuple):
     """The length and the head of a ledger at one moment.
 

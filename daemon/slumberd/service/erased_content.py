@@ -54,9 +54,9 @@ def find_unlisted(stores: StoreInspections) -> Iterator[Finding]:
         yield Finding("erasure.unlisted", where, problem, remedy)
     if rows.foreign_rows or rows.broken:
         numbers = f": {runs_of(rows.foreign[:NAMED])}" if rows.foreign else ""
-        blank = "1 row of the ledger is" if rows.foreign_rows == 1 else "rows of the ledger are"
-        count = "" if rows.foreign_rows == 1 else f"{rows.foreign_rows} "
-        problem = f"{count}{blank} blank, and no erasure names them{numbers}"
+        one = "1 row of the ledger is blank, and no erasure names it"
+        many = f"{rows.foreign_rows} rows of the ledger are blank, and no erasure names them"
+        problem = (one if rows.foreign_rows == 1 else many) + numbers
         remedy = "another program blanked them; compare with a backup, see `slumberd audit verify`"
         yield Finding(FOREIGN, stores.facts.where, problem, remedy)
 

@@ -19,7 +19,7 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows
-from slumberd.model.record import Break, Checkpoint
+from slumberd.model.record import Break, Checkpoint, ForeignBlank
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.engine import Session
@@ -137,7 +137,7 @@ def foreign_break(erased: ErasedRows) -> Break | None:
     if erased.foreign_rows > 1:
         rows = runs_of(erased.foreign[:_MOST_NAMED])
         problem += f"; there are {erased.foreign_rows} such rows: {rows}"
-    return Break(erased.foreign[0], problem)
+    return ForeignBlank(erased.foreign[0], problem)
 
 
 def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
