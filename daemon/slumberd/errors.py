@@ -37,6 +37,8 @@ of its file, or the address of its database without a password::
         ├── GraphStoreError               a graph that cannot be used            (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
         ├── SchemaError                   a store of another schema              (exit 74)
+        ├── DamagedStoreError             a store with values of others          (exit 74)
+        ├── InstantRangeError             a stored instant that no clock shows   (exit 74)
         ├── LedgerKeyError                a key of another ledger                (exit 78)
         ├── UnportableCypherError         a Cypher query that is refused         (exit 78)
         ├── StoreBusyError                a database that is locked              (exit 75)
@@ -529,6 +531,36 @@ class StoreError(SlumberdError):
     """A store failed."""
 
     exit_code = 74
+
+
+class InstantRangeError(StoreError):
+    """A stored instant is before the year 1, or after the year 9999; slumberd stores none such.
+
+    Attributes:
+        at: The instant, microseconds since 1970 UTC.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        super().__init__(
+            f"a stored instant is {at} microseconds, which no clock shows: the store is damaged;"
+            " `slumberd doctor` says where"
+        )
+
+
+class DamagedStoreError(StoreError):
+    """A store holds what slumberd never writes, so a command could not read it.
+
+    Attributes:
+        damage: What is wrong, and where.
+    """
+
+    def __init__(self, damage: str) -> None:
+        self.damage = damage
+        super().__init__(
+            f"a store is damaged: {damage}; `slumberd doctor` and `slumberd audit verify` say more,"
+            " `slumberd restore DIR` restores a backup"
+        )
 
 
 class RowRefusedError(StoreError):

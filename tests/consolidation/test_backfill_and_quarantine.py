@@ -279,8 +279,9 @@ async def test_a_rejected_batch_is_skipped(provider: Provider) -> None:
         await home.fire()
 
         assert set(await home.objects()) == {"e0", "e1", "e2", "e3", "e4", "e5", "late"}
-        await backfill(home)
-        assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
+        report = await backfill(home)
+        assert report.rejected == 3
+        assert set(await home.objects()) == {"e0", "e1", "e2", "e3", "e4", "e5", "late"}
 
 
 async def test_the_limits_of_a_rule_override_the_general_limits(provider: Provider) -> None:

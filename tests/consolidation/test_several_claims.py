@@ -115,7 +115,7 @@ async def test_edit_leaves_the_undone_claim_of_an_episode_whose_id_looks_like_it
 
         await undo(home, undone_by)
 
-        assert await home.objects() == {"e1#1": "Rome", "e1#2": "beer"}
+        assert await home.objects() == {"e1#1": "Rome", "@facts/e1#2": "beer"}
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ async def test_strict_put_refuses_a_malformed_triple(
             await home.memory.put_many([episode("e1", metadata=metadata)], strict=True)
 
 
-async def test_episode_whose_id_looks_like_a_triple_of_another_is_quarantined(
+async def test_episode_whose_id_looks_like_a_triple_of_another_has_an_id_of_its_own(
     provider: Provider,
 ) -> None:
     async with open_stores(provider) as home:
@@ -244,9 +244,8 @@ async def test_episode_whose_id_looks_like_a_triple_of_another_is_quarantined(
 
         await home.fire()
 
-        assert await home.objects() == {"e1#1": "Oslo"}
-        [(eid, reason, _)] = await quarantined(home)
-        assert (eid, reason) == ("e1#1", "id_taken")
+        assert await home.objects() == {"e1#1": "Oslo", "@facts/e1#1": "beer"}
+        assert await quarantined(home) == []
 
 
 async def test_edit_leaves_an_episode_whose_id_looks_like_its_triple(provider: Provider) -> None:
@@ -257,7 +256,7 @@ async def test_edit_leaves_an_episode_whose_id_looks_like_its_triple(provider: P
 
         await home.fire()
 
-        assert await home.objects() == {"e1#1": "Rome", "e1#2": "beer"}
+        assert await home.objects() == {"e1#1": "Rome", "@facts/e1#2": "beer"}
 
 
 async def test_episode_that_leaves_the_filter_loses_all_its_facts(provider: Provider) -> None:

@@ -22,8 +22,10 @@ from slumberd.model.fact import Fact, FactPattern, matcher, place_after
 from slumberd.model.firing import (
     START,
     Counts,
+    DeletionImpact,
     Firing,
     HeldBatch,
+    HeldScope,
     Position,
     ReadWindow,
     RulePosition,
@@ -376,6 +378,26 @@ class FakeLedger:
     async def held(self) -> Mapping[str, HeldBatch]:
         self._record("held")
         return self.holds
+
+    async def hold(
+        self,
+        firing: Firing,
+        problem: str,
+        scope: HeldScope,
+        impact: DeletionImpact,
+        instead_of: HeldBatch | None = None,
+    ) -> Outcome:
+        self._record("hold")
+        firing_id = f"{firing.rule_id}@{len(self.records) + 1}"
+        held = HeldBatch(
+            firing.rule_id, firing_id, firing.upto, problem, False, firing.rule_hash, scope, impact
+        )
+        self.holds[firing_id if scope.again else firing.rule_id] = held
+        return Outcome(firing, firing_id, {}, [], 0.0, held=held)
+
+    async def rejections(self, rule_id: str, rule_hash: str) -> Mapping[str, HeldScope]:
+        self._record("rejections")
+        return {}
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
         self._record("quarantined_of")

@@ -69,9 +69,20 @@ class OracleClaim:
         return json.dumps(self.object, sort_keys=True)
 
 
+def plain_id(channel: str, name: str) -> str:
+    plain = channel == "facts" and not name.startswith("@")
+    return name if plain else f"@{channel}/{name}"
+
+
 def fact_id(channel: str, episode_id: str) -> str:
-    plain = channel == "facts" and not episode_id.startswith("@")
-    return episode_id if plain else f"@{channel}/{episode_id}"
+    """Return the id of an episode's own fact, which never looks like a part of another's."""
+    stem, mark, digits = episode_id.rpartition("#")
+    if not (mark and digits.isascii() and digits.isdigit()):
+        return plain_id(channel, episode_id)
+    inner = stem.rpartition("#")[2]
+    looks_twice = "#" in stem and inner.isascii() and inner.isdigit()
+    clear = channel == "facts" and not episode_id.startswith("@") and not looks_twice
+    return f"@{channel}/{episode_id}" + ("" if clear else "#0")
 
 
 STATED = ("subject", "predicate", "object", "intent", "replaces")
@@ -115,10 +126,11 @@ def claim_of(
         return None
     clears = "all" if meta.get("object") is None else "object"
     whole = fact_id(channel, episode["id"])
+    named = {id for name in names for id in (fact_id(channel, name), plain_id(channel, name))}
     return OracleClaim(
         f"{whole}#{part}" if part else whole, episode["user"], episode["agent"], channel,
         (episode["at"], 1 if names else 0, episode["id"], part), intent in (None, "add", "update"),
-        subject, predicate, meta.get("object"), tuple(fact_id(channel, n) for n in names),
+        subject, predicate, meta.get("object"), tuple(named),
         clears if intent == "delete" and not names else "", meta.get("confidence", 1.0), rules,
         episode=episode["id"], whole=whole if part else "",
     )  # fmt: skip

@@ -51,7 +51,10 @@ def call(arguments: Sequence[str]) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # reports every failure
-        return exit_codes.report_failure(error)
+        # The command has imported the rest of the package already, or failed before any store.
+        from slumberd.cli.damage import explain_by_damage
+
+        return exit_codes.report_failure(explain_by_damage(error))
     return code
 
 

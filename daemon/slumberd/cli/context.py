@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,17 @@ def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
         ConfigurationError: With every mistake of every source.
     """
     overrides = {"state_dir": state_dir}
-    return with_shard(load_settings(config, overrides=overrides, environ=settings_variables()))
+    settings = with_shard(load_settings(config, overrides=overrides, environ=settings_variables()))
+    _used.set(settings)
+    return settings
+
+
+_used: ContextVar[Settings | None] = ContextVar("used_settings", default=None)
+
+
+def used_settings() -> Settings | None:
+    """Return the settings of the command that runs; None before it has read them."""
+    return _used.get()
 
 
 def load_settings_and_rules(

@@ -47,6 +47,11 @@ def print_to_people(text: str, *, end: str = "\n") -> None:
         print(text, end=end, file=sys.stderr)
 
 
+def is_unexpected(error: BaseException) -> bool:
+    """Return whether an error is none that a command reports in its own words."""
+    return isinstance(error, Exception) and _explain(error)[0] == BUG
+
+
 def _explain(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the message of an error."""
     if isinstance(error, SlumberdError):

@@ -117,9 +117,9 @@ class LimitsForm(Form):
     """The deletion limits of the rule; they override ``limits`` of the configuration.
 
     Attributes:
-        max_deletes: How many facts one batch may delete without replacing them, 0 or more.
+        max_deletes: How many facts one command may delete without replacing them, 0 or more.
             Default: the limit of the configuration.
-        max_delete_fraction: By which fraction of all facts one batch may reduce their number, 0 to
+        max_delete_fraction: By which fraction of all facts one command may reduce them, 0 to
             1; added facts offset deleted ones. A reduction by 100 facts or fewer is always allowed.
             Default: the limit of the configuration.
     """

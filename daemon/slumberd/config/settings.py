@@ -127,18 +127,22 @@ class GraphSettings(Form):
 
 
 class LimitsSettings(Form):
-    """The deletion limits: a batch that exceeds one awaits approval.
+    """The deletion limits: a command that exceeds one awaits approval.
 
     Attributes:
-        max_deletes: How many facts one batch may delete without replacing them, 0 or more. null
-            means no limit. Default: 4000.
-        max_delete_fraction: By which fraction of all facts one batch may reduce their number, 0 to
+        max_deletes: How many facts one command may delete without replacing them, 0 or more: a
+            firing, a backfill, or a retry of the quarantine. null means no limit. Default: 4000.
+        max_delete_fraction: By which fraction of all facts one command may reduce them, 0 to
             1; added facts offset deleted ones. A reduction by 100 facts or fewer is always allowed.
             null means no limit. Default: 0.5.
+        alarm_fraction: When so large a fraction of all facts, or of the facts of one user with more
+            than 20, goes within 24 hours, whatever caused it, the daemon logs ``facts.reduced`` and
+            ``slumberd status --check`` reports it, 0 to 1. null never reports it. Default: 0.2.
     """
 
     max_deletes: int | None = Field(default=4000, ge=0)
     max_delete_fraction: float | None = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
+    alarm_fraction: float | None = Field(default=0.2, ge=0, le=1, allow_inf_nan=False)
 
 
 class RetentionSettings(Form):

@@ -129,8 +129,13 @@ def _notes_on(answer: Answer) -> Iterator[str]:
             yield f"The rule {rule} would go on with {unread:,} further rows of the episode log."
         if report.get("unrecorded"):
             yield f"Some episodes of the rule {rule} wait for the language model."
+        if rejected := report.get("rejected"):
+            yield f"{rejected:,} versions of episodes were rejected for the rule {rule}."
         if held := report.get("held_batch"):
-            yield f"The batch {held['firing_id']} awaits approval: {held['problem']}."
+            name = (
+                f"The batch {held['firing_id']} awaits" if held["firing_id"] else "It would await"
+            )
+            yield f"{name} approval: {held['problem']}."
     if still := answer.get("still_quarantined_total"):
         yield f"{still:,} {'entry' if still == 1 else 'entries'} would stay in quarantine."
 

@@ -24,7 +24,7 @@ from slumberd.consolidation.statements import statements_of
 from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant, whole_of
-from slumberd.model.fact_ids import canonical, fact_id_of
+from slumberd.model.fact_ids import canonical, fact_id_of, plain_fact_id
 from slumberd.model.rule import FACTS
 
 Key = tuple[str, str, str, str]
@@ -67,11 +67,11 @@ def classify(
     """
     statements = [found for episode in episodes for found in statements_of(episode)]
     known = (*others, *statements)
-    owners = {found.claim_id: (found.user, found.agent) for found in known}
-    parts: dict[str, list[str]] = {}
+    owners = {(found.id, found.part): (found.user, found.agent) for found in known}
+    parts: dict[str, list[int]] = {}
     for statement in statements:
         if statement.part:
-            parts.setdefault(statement.id, []).append(statement.claim_id)
+            parts.setdefault(statement.id, []).append(statement.part)
     names = dict.fromkeys(channels or [FACTS])
     tables = [_Table(rule_id, at, owners, parts, channel) for channel in names]
     deltas: list[AnyDelta] = []
@@ -119,8 +119,8 @@ class _Table:
         self,
         rule_id: str,
         at: datetime,
-        owners: Mapping[str, tuple[str, str]],
-        parts: Mapping[str, Sequence[str]],
+        owners: Mapping[tuple[str, int], tuple[str, str]],
+        parts: Mapping[str, Sequence[int]],
         channel: str,
     ) -> None:
         self._rule_id = rule_id
@@ -147,7 +147,7 @@ class _Table:
         if isinstance(names, Fault):
             return names
         given = [name for name in names if name]
-        own = [fact_id_of(self._channel, name) for name in self._ids_of_own_scope(episode, given)]
+        own = self._ids_of_own_scope(episode, given)
         if intent == "update":
             return self._update(episode, own, _key(episode)) if own else self._default(episode)
         return self._delete(episode, own, named=bool(given))
@@ -197,15 +197,31 @@ class _Table:
         return [holder] if given is None or canonical(given) == canonical(stored) else []
 
     def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
-        """Return the ids that are not of another scope; of a whole episode, all of its claims."""
+        """Return the fact ids that are not of another scope; of a whole episode, all claims."""
         own = (episode.user, episode.agent)
-        named = [name for name in names if self._owner_of(name, own) == own]
-        others = [name for name in named if name != episode.id]
-        return [*named, *(part for name in others for part in self._parts.get(name, ()))]
+        named = [id for name in names for id in self._ids_of(name, own)]
+        others = [name for name in names if self._owners.get((name, 0), own) == own]
+        parts = [
+            fact_id_of(self._channel, name, part)
+            for name in others
+            if name != episode.id
+            for part in self._parts.get(name, ())
+        ]
+        return [*named, *parts]
 
-    def _owner_of(self, name: str, unknown: tuple[str, str]) -> tuple[str, str]:
-        """Return the owner of a claim; that of its episode when only the episode is known."""
-        return self._owners.get(name) or self._owners.get(whole_of(name), unknown)
+    def _ids_of(self, name: str, own: tuple[str, str]) -> list[str]:
+        """Return what a name stands for in one scope: an episode's own fact, or a single one."""
+        whole = whole_of(name)
+        part = int(name[len(whole) + 1 :]) if whole else 0
+        found = []
+        if self._owners.get((name, 0)) == own:
+            found.append(fact_id_of(self._channel, name))
+        owner = self._owners.get((whole, part)) if part else None
+        if owner is None and (name, 0) not in self._owners:
+            owner = self._owners.get((whole, 0), own)
+        if owner == own:
+            found.append(plain_fact_id(self._channel, name))
+        return found
 
     def _release(self, episode: EpisodeVersion, ids: Sequence[str]) -> None:
         for id in ids:
@@ -227,7 +243,7 @@ class _Table:
 
     def _promote(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
         """Return the body of the fact that an episode promotes; the fact now holds the key."""
-        id = fact_id_of(self._channel, episode.claim_id)
+        id = fact_id_of(self._channel, episode.id, episode.part)
         payload: dict[str, Any] = {
             "id": id,
             "user": episode.user,

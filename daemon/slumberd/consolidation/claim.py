@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion, instant
-from slumberd.model.fact_ids import canonical, fact_id_of, key_of, owner_of
+from slumberd.model.fact_ids import canonical, fact_id_of, key_of, named_ids, owner_of
 from slumberd.model.scope import unescape
 from slumberd.model.stages import SUMMARISES
 
@@ -198,7 +198,7 @@ def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
     names = names_in(metadata.get("replaces"))
     if isinstance(names, Fault):
         return names
-    named = tuple(dict.fromkeys(fact_id_of(channel, name) for name in names))
+    named = tuple(dict.fromkeys(id for name in names for id in named_ids(channel, name)))
     if intent == "update":
         return assertion_of(version, channel, named)
     return _delete(version, channel, named)
@@ -220,7 +220,7 @@ def names_in(replaces: object) -> tuple[str, ...] | Fault:
 
 def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] = ()) -> Claim:
     """Return the claim of a readable version that asserts something, and names some ids."""
-    fact_id = fact_id_of(channel, version.claim_id)
+    fact_id = fact_id_of(channel, version.id, version.part)
     owner = owner_of(version.user, version.agent, channel)
     metadata = version.metadata
     payload = {
@@ -273,7 +273,7 @@ def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
 def _retraction(
     version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears_key: bool
 ) -> Claim:
-    fact_id = fact_id_of(channel, version.claim_id)
+    fact_id = fact_id_of(channel, version.id, version.part)
     owner = owner_of(version.user, version.agent, channel)
     payload = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)

@@ -23,9 +23,14 @@ from slumberd.model.episode import EpisodeVersion, misspellings_in
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import (
     NO_LIMITS,
+    NO_LOSSES,
     START,
     Counts,
+    Firing,
+    HeldBatch,
+    HeldScope,
     Limits,
+    Losses,
     Position,
     Window,
 )
@@ -175,15 +180,18 @@ class Consolidator:
     ) -> Position:
         """Commit the approved batch, without deletion limits."""
         freely = replace(call, limits=NO_LIMITS)
-        # The whole batch: the watermark moves to its end, so a row not read now is lost.
-        window = Window(after, upto.seq, upto.seq - after.seq)
-        async with self._time_limit(call):
-            batch = await self._consolidate(freely, window, whole=True)
-        report.unrecorded = batch.unrecorded
-        if batch.unrecorded:
-            return after
-        approved = batch.moved_to(after, upto)
-        report.add(await self._apply(approved, cancelled=self._cancellation(call)))
+        # All of its versions: the watermark moves to its end, so a row not read now is lost.
+        while after.seq < upto.seq:
+            window = Window(after, upto.seq, self._batch)
+            async with self._time_limit(call):
+                batch = await self._consolidate(freely, window, whole=True)
+            report.unrecorded = batch.unrecorded
+            if batch.unrecorded:
+                return after
+            if batch.is_empty or batch.upto.seq >= upto.seq:
+                batch = batch.moved_to(after, upto)
+            report.add(await self._apply(batch, cancelled=self._cancellation(call)))
+            after = batch.upto
         return upto
 
     async def _consume_backlog(self, call: FiringCall, after: Position, report: Report) -> None:
@@ -195,11 +203,20 @@ class Consolidator:
             batch = await self._read_first(call, after)
         last = batch.newest
         report.unrecorded = batch.unrecorded
+        losses, planned = NO_LOSSES, call.limits == NO_LIMITS
         async with ReadingAhead(partial(self._read, call, last)) as windows:
             while not batch.is_empty:
                 after = batch.upto
                 follow = windows.follow(after) if after.seq < last else None
-                report.add(await self._apply(batch, follow, self._cancellation(call)))
+                probes = not planned and follow is not None
+                outcome = await self._apply_next(call, batch, losses, follow, probes=probes)
+                if outcome.probed:
+                    planned = True
+                    if await self._hold_backlog(call, batch, losses, report):
+                        return
+                    outcome = await self._apply_next(call, batch, losses, follow, probes=False)
+                losses = outcome.losses
+                report.add(outcome)
                 if report.held or after.seq >= last:
                     return
                 report.cut_short = call.request.stopped
@@ -208,6 +225,88 @@ class Consolidator:
                 async with self._time_limit(call):
                     batch = await windows.read(after)
                 report.unrecorded = batch.unrecorded
+
+    async def _apply_next(
+        self,
+        call: FiringCall,
+        batch: DeltaBatch,
+        losses: Losses,
+        follow: Callable[[], None] | None,
+        *,
+        probes: bool,
+    ) -> Outcome:
+        """Apply one of several batches, whose deletions count together."""
+        firing = replace(batch.firing, losses=losses, probes=probes)
+        return await self._apply(replace(batch, firing=firing), follow, self._cancellation(call))
+
+    async def _hold_backlog(
+        self, call: FiringCall, batch: DeltaBatch, losses: Losses, report: Report
+    ) -> bool:
+        """Plan what a firing has still to read, and hold it back when it is over a limit.
+
+        A firing whose batches delete nothing is never planned.
+        """
+        after = batch.firing.after
+        scope = HeldScope(after=after.seq, upto=batch.newest)
+        window = Window(after, batch.newest, self._sizes.previewed, dry_run=True)
+        planned, _ = await self._plan(call, window, losses)
+        problem = call.limits.describe_excess(planned.impact, planned.current, "this firing")
+        if problem:
+            upto = Position(batch.newest, await self._episodes.episode_at(batch.newest) or "")
+            firing = replace(batch.firing, upto=upto)
+            await self._hold(firing, problem, scope, planned, report)
+        return bool(problem)
+
+    async def _hold(  # what its ledger row says
+        self,
+        firing: Firing,
+        problem: str,
+        scope: HeldScope,
+        losses: Losses,
+        report: Report,
+        instead_of: HeldBatch | None = None,
+    ) -> None:
+        """Record that a command awaits approval, and log it; an equal one may wait already."""
+        for waiting in (await self._facts.ledger.held()).values():
+            known = waiting.rule_id, waiting.rule_hash, waiting.scope, waiting.impact
+            if known == (firing.rule_id, firing.rule_hash, scope, losses.impact):
+                report.held = waiting
+                return
+        outcome = await self._facts.ledger.hold(
+            firing, problem, scope, losses.impact, instead_of=instead_of
+        )
+        await self._lines.complete(outcome)
+        report.add(outcome)
+
+    async def _plan(
+        self,
+        call: FiringCall,
+        window: Window,
+        losses: Losses = NO_LOSSES,
+        rejected: Sequence[HeldScope] = (),
+    ) -> tuple[Losses, Sequence[int]]:
+        """Return what the versions of a window would delete, and their numbers; write nothing.
+
+        A window of more than `Sizes.previewed` log rows is planned in parts of so many; each part
+        is compared with the facts of today.
+        """
+        freely = replace(call, limits=NO_LIMITS)
+        numbers: list[int] = []
+        while window.upto is None or window.after.seq < window.upto:
+            batch = await self._consolidate(freely, window, whole=True)
+            if batch.is_empty and window.episodes is None:
+                break
+            left, _ = _without_rejected(batch, rejected)
+            firing = replace(left.firing, losses=losses)
+            outcome = await self._facts.apply_deltas(
+                replace(left, firing=firing), dry_run=True, cancelled=self._cancellation(call)
+            )
+            losses = outcome.losses
+            numbers += [version.seq for version in left.versions]
+            if window.episodes is not None:
+                break
+            window = window._replace(after=batch.upto)
+        return losses, numbers
 
     async def _mark(self, call: FiringCall, mark: Position, report: Report) -> None:
         """Run the stages of a rule that mark episodes, on those up to a position."""
@@ -262,7 +361,10 @@ class Consolidator:
         report = self._new_report(rule, rehearsed=True)
         report.unrecorded = batch.unrecorded
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
-        report.add(await self._apply_to(report, batch, bounds.cancelled))
+        outcome = await self._apply_to(report, batch, bounds.cancelled)
+        report.add(outcome)
+        limits, scope = rule.limits.over(self.limits), HeldScope(upto=batch.upto.seq)
+        _note_excess(report, rule, limits, outcome.losses, scope)
         await self._mark(call, batch.upto, report)
         _check_whole(report)
         self._ask_for_summaries(rule, report)
@@ -283,6 +385,7 @@ class Consolidator:
         run: str = "",
         reason: str = "",
         bounds: DryRunBounds = UNBOUNDED,
+        approved: HeldBatch | None = None,
     ) -> Report:
         """Make a rule's facts equal to those that it would promote now; keep its watermark.
 
@@ -296,6 +399,7 @@ class Consolidator:
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
             bounds: What bounds a dry run.
+            approved: The backfill that waited for approval until now; None for a new one.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
@@ -305,23 +409,50 @@ class Consolidator:
         call = FiringCall(request)
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
+        if approved is not None:
+            mark = Position(*approved.upto)
+        scope = HeldScope("backfill", upto=mark.seq, between=between)
         limit = self._most_rows(bounds) if dry_run else self._batch
         window = Window(START, mark.seq, limit, between=between, dry_run=dry_run, unrecorded="skip")
-        while window.after.seq < mark.seq:
-            if dry_run and window.after != START:
-                report.unread = mark.seq - window.after.seq
-                break
-            batch = await self._consolidate(call, window, whole=True)
-            if batch.is_empty:
-                break
-            report.unrecorded |= batch.unrecorded
-            await self._apply_again(mark, batch, report, bounds.cancelled)
-            window = window._replace(after=batch.upto)
+        rejected = await self._rejected(rule)
+        limits = rule.limits.over(self.limits)
+        if not dry_run and (limits != NO_LIMITS or approved is not None):
+            whole = window._replace(limit=self._sizes.previewed, dry_run=True)
+            planned, _ = await self._plan(call, whole, rejected=rejected)
+            if await self._asks(call, mark, planned, scope, report, approved):
+                return report
+        losses = await self._apply_windows(call, window, mark, report, rejected)
+        if dry_run:
+            _note_excess(report, rule, limits, losses, scope)
         if between is None:
             await self._mark(call, mark, report)
             _check_whole(report)
             self._ask_for_summaries(rule, report)
         return report
+
+    async def _apply_windows(
+        self,
+        call: FiringCall,
+        window: Window,
+        mark: Position,
+        report: Report,
+        rejected: Sequence[HeldScope],
+    ) -> Losses:
+        """Apply the batches of a backfill, or rehearse the first one; return what they delete."""
+        losses = NO_LOSSES
+        while window.after.seq < mark.seq:
+            if report.dry_run and window.after != START:
+                report.unread = mark.seq - window.after.seq
+                break
+            read = await self._consolidate(call, window, whole=True)
+            if read.is_empty:
+                break
+            batch, left_out = _without_rejected(read, rejected)
+            report.rejected += left_out
+            report.unrecorded |= batch.unrecorded
+            losses = await self._apply_again(mark, batch, report, losses, self._cancellation(call))
+            window = window._replace(after=batch.upto)
+        return losses
 
     async def retry(  # noqa: PLR0913 # the fields of one request
         self,
@@ -334,6 +465,7 @@ class Consolidator:
         run: str = "",
         reason: str = "",
         bounds: DryRunBounds = UNBOUNDED,
+        approved: HeldBatch | None = None,
     ) -> Report:
         """Evaluate quarantined episodes again, as if they came in order now.
 
@@ -346,6 +478,7 @@ class Consolidator:
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
             bounds: What bounds a dry run.
+            approved: The retry that waited for approval until now; None for a new one.
 
         Raises:
             StoppedError: The stop of the bounds was set.
@@ -357,18 +490,98 @@ class Consolidator:
         quarantined = await self._facts.ledger.quarantined_of(rule.id)
         wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
         window = Window(mark, mark.seq, episodes=wanted, dry_run=dry_run)
-        batch = await self._consolidate(call, window, whole=True)
-        await self._apply_again(mark, batch, report, bounds.cancelled)
+        rejected = await self._rejected(rule)
+        read = await self._consolidate(call, window, whole=True)
+        batch, report.rejected = _without_rejected(read, rejected)
+        if approved is not None:
+            others = {version.seq for version in batch.versions}
+            batch = batch.without(others.difference(approved.scope.versions))
+        numbers = tuple(version.seq for version in batch.versions)
+        scope = HeldScope("retry", upto=mark.seq, versions=numbers)
+        limits = rule.limits.over(self.limits)
+        if not dry_run and batch.versions and (limits != NO_LIMITS or approved is not None):
+            rehearsal = self._new_report(rule, rehearsed=True)
+            planned = await self._apply_again(mark, batch, rehearsal, NO_LOSSES, bounds.cancelled)
+            if await self._asks(call, mark, planned, scope, report, approved):
+                return report
+        losses = await self._apply_again(mark, batch, report, NO_LOSSES, bounds.cancelled)
+        if dry_run:
+            _note_excess(report, rule, limits, losses, scope)
+        return report
+
+    async def _rejected(self, rule: ConsolidationRule) -> Sequence[HeldScope]:
+        """Return what people rejected of a rule as it is now."""
+        return [*(await self._facts.ledger.rejections(rule.id, rule.content_hash)).values()]
+
+    async def _asks(  # what its ledger row says
+        self,
+        call: FiringCall,
+        mark: Position,
+        planned: Losses,
+        scope: HeldScope,
+        report: Report,
+        approved: HeldBatch | None,
+    ) -> bool:
+        """Hold a planned command back when a person must decide, and return whether they must.
+
+        An approval permits what the plan said when it was asked for: the same rule, and no more
+        deletions.
+        """
+        rule = call.request.rule
+        limits, subject = rule.limits.over(self.limits), f"this {scope.again or 'firing'}"
+        problem = limits.describe_excess(planned.impact, planned.current, subject)
+        if approved is None and not problem:
+            return False
+        if approved is not None and approved.permits(rule.content_hash, planned.impact):
+            return False
+        if approved is not None:
+            change = "deletes more" if approved.rule_hash in ("", rule.content_hash) else "changed"
+            words = problem or f"{subject} would delete {planned.impact.lost:,} facts"
+            problem = f"{words}; the rule {change} since {approved.firing_id}"
+        firing = call.complete(
+            Firing(rule.id, rule.content_hash, call.request.trigger, call.request.at, mark, mark)
+        )
+        if not scope.again and approved is not None:
+            firing = replace(firing, upto=Position(*approved.upto))
+        await self._hold(firing, problem, scope, planned, report, approved)
+        return True
+
+    async def ask_again(self, rule: ConsolidationRule, held: HeldBatch, at: datetime) -> Report:
+        """Plan a held firing again; the report has another held firing when its rule changed.
+
+        Args:
+            rule: The rule, as it is now.
+            held: The firing.
+            at: The moment.
+        """
+        call = FiringCall(FireRequest(rule, "manual", at))
+        report = self._new_report(rule)
+        mark = await self._facts.watermarks.position(rule.id) or START
+        window = Window(mark, held.upto[0], self._sizes.previewed, dry_run=True)
+        planned, _ = await self._plan(call, window)
+        await self._asks(call, mark, planned, held.scope, report, held)
         return report
 
     async def _apply_again(
-        self, mark: Position, batch: DeltaBatch, report: Report, cancelled: Condition | None
-    ) -> None:
-        """Apply a batch of versions that the rule has passed; its watermark stays."""
+        self,
+        mark: Position,
+        batch: DeltaBatch,
+        report: Report,
+        losses: Losses,
+        cancelled: Condition | None,
+    ) -> Losses:
+        """Apply a batch of versions that the rule has passed; its watermark stays.
+
+        Returns:
+            What the command has deleted by now.
+        """
         if not batch.versions:
-            return
+            return losses
         passed = batch.moved_to(mark, mark)
-        report.add(await self._apply_to(report, passed, cancelled))
+        counted = replace(passed, firing=replace(passed.firing, losses=losses))
+        outcome = await self._apply_to(report, counted, cancelled)
+        report.add(outcome)
+        return outcome.losses
 
     async def _apply_to(
         self, report: Report, batch: DeltaBatch, cancelled: Condition | None
@@ -484,6 +697,28 @@ class Consolidator:
     async def checkpoint(self) -> None:
         """Log the ledger's number of rows and its head."""
         await self._lines.checkpoint()
+
+
+def _without_rejected(batch: DeltaBatch, rejected: Sequence[HeldScope]) -> tuple[DeltaBatch, int]:
+    """Return a batch without the versions that a person rejected, and how many these are."""
+    left_out = {
+        version.seq
+        for version in batch.versions
+        if any(scope.covers(version.seq, version.at) for scope in rejected)
+    }
+    return batch.without(left_out), len(left_out)
+
+
+def _note_excess(
+    report: Report, rule: ConsolidationRule, limits: Limits, losses: Losses, scope: HeldScope
+) -> None:
+    """Note in the report of a dry run that the command would await approval."""
+    subject = f"this {scope.again or 'firing'}"
+    if problem := limits.describe_excess(losses.impact, losses.current, subject):
+        upto = scope.upto, ""
+        report.held = HeldBatch(
+            rule.id, "", upto, problem, False, rule.content_hash, scope, losses.impact
+        )
 
 
 def _check_whole(report: Report) -> None:

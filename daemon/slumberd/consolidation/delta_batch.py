@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from slumberd.consolidation.incoming import (
     Candidate,
     ClaimCandidate,
     Contested,
+    Erased,
     HeldBack,
     Unmatched,
     Unreadable,
@@ -119,6 +120,17 @@ class DeltaBatch:
             for candidate in found
             if isinstance(candidate, HeldBack)
         }
+
+    def without(self, seqs: Set[int]) -> DeltaBatch:
+        """Return the batch without the versions of these numbers in the log."""
+        if not seqs:
+            return self
+        candidates = {
+            name: [one for one in found if isinstance(one, Erased) or one.version not in seqs]
+            for name, found in self.candidates.items()
+        }
+        versions = [version for version in self.versions if version.seq not in seqs]
+        return replace(self, candidates=candidates, versions=versions)
 
     def moved_to(self, after: Position, upto: Position) -> DeltaBatch:
         """Return the batch for another window, at whose end the watermark will be."""

@@ -276,7 +276,7 @@ def _with_claim(version: EpisodeVersion, rule_id: str, claim: Claim) -> Candidat
 def unmatched_candidate(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:
     """Return the candidate of a version that the rule's filter does not select."""
     return Unmatched(
-        fact_id=fact_id_of(channel, version.claim_id),
+        fact_id=fact_id_of(channel, version.id, version.part),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,
@@ -292,7 +292,7 @@ def _faulty(
 ) -> Unreadable | Contested:
     kind = Contested if version.contested else Unreadable
     return kind(
-        fact_id=fact_id_of(channel, version.claim_id),
+        fact_id=fact_id_of(channel, version.id, version.part),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,

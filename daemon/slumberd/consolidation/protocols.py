@@ -10,7 +10,16 @@ from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import HeldBatch, Position, ReadWindow, RulePosition, Window
+from slumberd.model.firing import (
+    DeletionImpact,
+    Firing,
+    HeldBatch,
+    HeldScope,
+    Position,
+    ReadWindow,
+    RulePosition,
+    Window,
+)
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
@@ -181,7 +190,30 @@ class Ledger(Protocol):
         ...
 
     async def held(self) -> Mapping[str, HeldBatch]:
-        """Return the batches that await approval, or are approved, by rule."""
+        """Return what awaits approval, or is approved: a batch by its rule, else by firing."""
+        ...
+
+    async def hold(
+        self,
+        firing: Firing,
+        problem: str,
+        scope: HeldScope,
+        impact: DeletionImpact,
+        instead_of: HeldBatch | None = None,
+    ) -> Outcome:
+        """Record that a command awaits approval.
+
+        Args:
+            firing: The command's; its window ends where the command ends.
+            problem: Why it is held back.
+            scope: What it would evaluate.
+            impact: What it would delete.
+            instead_of: What waited for the same decision until now; None for a new one.
+        """
+        ...
+
+    async def rejections(self, rule_id: str, rule_hash: str) -> Mapping[str, HeldScope]:
+        """Return what people rejected of a rule with this content, by the held firing's id."""
         ...
 
     async def quarantined_of(self, rule_id: str) -> list[str]:

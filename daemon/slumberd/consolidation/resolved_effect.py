@@ -1,12 +1,13 @@
-"""The effects that a resolution records in the ledger, and how many facts they delete."""
+"""The effects that a resolution records in the ledger, and which facts they delete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from slumberd.consolidation.incoming import RecordedCandidate
-from slumberd.model.firing import DeletionImpact
+from slumberd.model.firing import Losses
 
 Event = Literal[
     "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased", "gated"
@@ -43,29 +44,30 @@ class ResolvedEffect(NamedTuple):
     first: int = 0
 
 
-def deletion_impact(entries: Sequence[ResolvedEffect]) -> DeletionImpact:
-    """Return how many facts the rows of a batch delete, and how many fewer are current after it."""
-    if all(entry.effect != "delete" for entry in entries):
-        return DeletionImpact(0, 0)
-    existed: dict[str, bool] = {}
-    successors: dict[str, str | None] = {}  # of each fact: itself, the one after it, or None
+def losses_after(
+    losses: Losses, entries: Sequence[ResolvedEffect], is_older: Callable[[str], bool]
+) -> Losses:
+    """Return what a command has deleted after one more batch.
+
+    Args:
+        losses: What its earlier batches have deleted.
+        entries: The rows of the batch.
+        is_older: Returns whether a fact, by its id, is older than the command.
+    """
+    weights, lost, fewer = dict(losses.weights), dict(losses.lost), losses.fewer
     for entry in entries:
         asserts = entry.effect in ("add", "update")
+        fewer += len(entry.replaces) - asserts
+        carried = 0
         for fact_id in entry.replaces:
-            existed.setdefault(fact_id, True)
-            successors[fact_id] = entry.fact_id if asserts else None
+            weight = weights.pop(fact_id, None)
+            weight = int(is_older(fact_id)) if weight is None else weight
+            if asserts:
+                carried += weight
+            else:
+                lost[fact_id] = weight
         if asserts:
-            existed.setdefault(entry.fact_id, False)
-            successors[entry.fact_id] = entry.fact_id
-    before = [fact_id for fact_id, was_there in existed.items() if was_there]
-    lost = sum(_find_successor(fact_id, successors) is None for fact_id in before)
-    after = sum(fact_id == successor for fact_id, successor in successors.items())
-    return DeletionImpact(lost, len(before) - after)
-
-
-def _find_successor(fact_id: str, successors: Mapping[str, str | None]) -> str | None:
-    """Return the current fact that replaced a fact, perhaps itself; None when there is none."""
-    other = successors[fact_id]
-    while other is not None and successors[other] != other:
-        other = successors[other]  # a successor is asserted later, so the loop ends
-    return other
+            weights[entry.fact_id] = carried + lost.pop(entry.fact_id, 0)
+    # A fact that is not older than the command stands for none without an entry.
+    kept = {fact_id: weight for fact_id, weight in weights.items() if weight or is_older(fact_id)}
+    return replace(losses, weights=kept, lost=lost, fewer=fewer)

@@ -61,6 +61,22 @@ def withdraw_parts(
     ]
 
 
+def withdraw_former(candidate: Candidate, fact_id: str) -> list[Candidate]:
+    """Return what withdraws an episode's claim under the id that an older slumberd gave to it.
+
+    Args:
+        candidate: Of the episode's own claim, under the id of today.
+        fact_id: The former id.
+    """
+    match candidate:
+        case ClaimCandidate() | Unsaid() | Unreadable():
+            return [_unsaid(candidate, fact_id)]
+        case Unmatched():
+            return [candidate._replace(fact_id=fact_id)]
+        case _:
+            return []
+
+
 def _is_evaluated(whole: Whole, known: KnownState) -> bool:
     """Return whether the rule evaluates an episode, and not only its gate or its filter."""
     match whole:

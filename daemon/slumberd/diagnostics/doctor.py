@@ -33,11 +33,15 @@ from slumberd.diagnostics.store_checks import (
     check_fact_store,
     check_future_episodes,
     check_paused_rules,
+    check_reductions,
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
+from slumberd.model.episode import microseconds
 from slumberd.model.health import Finding
-from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
+from slumberd.model.reductions import WITHIN
+from slumberd.service.damage import describe_damage
+from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
 from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
@@ -47,11 +51,11 @@ URGENT = frozenset(
         "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
         "database.rights", "database.schema", "database.unheld",
         "database.unreachable", "database.wraparound", "disk.low",
-        "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
-        "hosts.differ",
-        "erasure.contradicted", "erasure.unfinished", "rule.degraded", "rule.held",
-        "rule.late", "rules.stale", "restore.unfinished", "state.missing",
-        "state.unreadable", "store.damaged", "store.unreadable",
+        "episodes.future", "episodes.mismatched", "episodes.quarantined", "facts.reduced",
+        "host.clock", "hosts.differ",
+        "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
+        "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
+        "state.unreadable", "store.damaged", "store.unreadable", "store.values",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -197,15 +201,22 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
 def _check_both(context: DoctorContext) -> Iterator[Finding]:
     """Find the problems that concern both stores."""
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
-    yield from find_resurfaced(context.stores, seconds)
-    try:
-        yield from check_database(context.settings)
-    except StoreError as error:
-        yield _unreadable_finding(context.stores.facts.where, error)
-    yield from _check_daemon(context)
-    yield from check_paused_rules(context.settings)
-    yield from check_due_rules(context)
-    yield from check_waiting_answers(context)
+    checks: tuple[Callable[[], Iterable[Finding]], ...] = (
+        lambda: find_resurfaced(context.stores, seconds),
+        lambda: find_unlisted(context.stores),
+        lambda: check_database(context.settings),
+        lambda: _check_daemon(context),
+        lambda: check_paused_rules(context.settings),
+        lambda: check_due_rules(context),
+        lambda: check_waiting_answers(context),
+    )
+    for check in checks:
+        try:
+            yield from check()
+        except StoreError as error:
+            yield _unreadable_finding(context.stores.facts.where, error)
+        except Exception as error:  # noqa: BLE001 # raised again when the store is intact
+            yield _explain_by_damage(context.stores.facts, context, error)
 
 
 def _check_store(
@@ -224,7 +235,23 @@ def _check_store(
         yield from inspect()
     except StoreError as error:
         yield _unreadable_finding(store.where, error)
+    except Exception as error:  # noqa: BLE001 # raised again when the store is intact
+        yield _explain_by_damage(store, context, error)
 
+
+def _explain_by_damage(store: StoreInspection, context: DoctorContext, error: Exception) -> Finding:
+    """Return that a store is damaged, when that is why a check failed.
+
+    Raises:
+        Exception: The store is not damaged.
+    """
+    damage = describe_damage(context.settings)
+    if not damage:
+        raise error
+    return Finding("store.values", store.where, damage, _RESTORE)
+
+
+_RESTORE = "`slumberd restore DIR` restores a backup; `slumberd audit verify` says more"
 
 _UNUSABLE = ("state.missing", "store.damaged")
 """Findings on files that leave nothing to check in their content."""
@@ -311,6 +338,12 @@ def _check_future(context: DoctorContext, unfinished: list[str]) -> list[Finding
 
 def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]:
     facts = context.stores.facts
+    damaged = facts.damaged_values(context.seconds)
+    if damaged is None and not context.hurried:
+        unfinished.append(f"values in {facts.where!r}")
+    if damaged:
+        problem = "; ".join(damaged[:NAMED]) + ("; ..." if len(damaged) > NAMED else "")
+        return [Finding("store.values", facts.where, problem, _RESTORE)]
     seen = facts.status()
     if seen is None:
         problem = "has no ledger: slumberd has not created it"
@@ -318,12 +351,17 @@ def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]
     unreached = facts.unreached_retractions(context.seconds)
     if unreached is None and not context.hurried:
         unfinished.append(f"retractions without effect in {facts.where!r}")
+    since = microseconds(context.now - WITHIN)
+    shrinkage = facts.shrinkage(since)
+    fraction = context.settings.limits.alarm_fraction
+    reduced = [] if shrinkage is None else [*shrinkage.reductions(fraction)]
     pairs = facts.disagreeing_facts(context.seconds)
     if pairs is None and not context.hurried:
         unfinished.append(f"facts that disagree in {facts.where!r}")
     return [
         *check_fact_store(facts.where, seen, unreached or [], context),
         *check_disagreements(pairs or []),
+        *check_reductions(facts.where, reduced),
     ]
 
 

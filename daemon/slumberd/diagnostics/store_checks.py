@@ -18,6 +18,7 @@ from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.health import Finding
+from slumberd.model.reductions import Reduction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
@@ -139,7 +140,8 @@ def _count_text(count: int) -> str:
 
 
 def _check_held(seen: FactStoreStatus) -> Iterator[Finding]:
-    for rule, batch in seen.held.items():
+    for batch in seen.held.values():
+        rule = batch.firing_id.rpartition("@")[0]
         remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
         yield Finding(
             "rule.held", f"rule {rule}", f"a batch awaits approval: {batch.problem}", remedy
@@ -168,6 +170,18 @@ def check_disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
         "list the predicate under `multi_valued`"
     )
     yield Finding("facts.disagree", "facts", f"{how_many} on a single value: {names}", remedy)
+
+
+def check_reductions(where: str, found: Sequence[Reduction]) -> Iterator[Finding]:
+    """Find alarming reductions of facts."""
+    if found:
+        shown = "; ".join(reduction.words() for reduction in found[:NAMED])
+        problem = shown + ("; ..." if len(found) > NAMED else "")
+        remedy = (
+            "`slumberd report` shows what removed them; `slumberd undo FIRING` takes a firing back;"
+            " see `limits.alarm_fraction`"
+        )
+        yield Finding("facts.reduced", where, problem, remedy)
 
 
 def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from slumberd.errors import InstantRangeError
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -126,8 +128,15 @@ def microseconds(at: datetime) -> int:
 
 
 def instant(at: int) -> datetime:
-    """Return microseconds since 1970 UTC as an aware UTC instant."""
-    return _EPOCH + timedelta(microseconds=at)
+    """Return microseconds since 1970 UTC as an aware UTC instant.
+
+    Raises:
+        InstantRangeError: It is before the year 1, or after the year 9999.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=at)
+    except OverflowError as error:
+        raise InstantRangeError(at) from error
 
 
 EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))

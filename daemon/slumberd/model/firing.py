@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -26,8 +26,36 @@ class DeletionImpact(NamedTuple):
     fewer: int
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What the batches of one command have deleted so far.
+
+    Attributes:
+        start: The number of the command's first ledger row; 0 before its first batch.
+        weights: For how many facts that are older than the command a current fact stands, by id. A
+            fact that is missing here stands for itself if it is older, else for none.
+        lost: The same of the facts that the command deleted without a replacement.
+        fewer: How many fewer facts are current now; negative when there are more.
+        current: How many facts were current before the command; 0 while it has deleted none.
+    """
+
+    start: int = 0
+    weights: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    fewer: int = 0
+    current: int = 0
+
+    @property
+    def impact(self) -> DeletionImpact:
+        """How many facts the command has deleted."""
+        return DeletionImpact(sum(self.lost.values()), self.fewer)
+
+
+NO_LOSSES = Losses()
+
+
 class Limits(NamedTuple):
-    """The deletion limits: how many facts one batch may delete without a replacement.
+    """The deletion limits: how many facts one command may delete without a replacement.
 
     Attributes:
         max_deletes: At most this many facts; None sets no limit.
@@ -48,17 +76,20 @@ class Limits(NamedTuple):
             else self.max_delete_fraction,
         )
 
-    def describe_excess(self, impact: DeletionImpact, current: int) -> str:
-        """Return which limit a batch exceeds, in words; empty when it exceeds none.
+    def describe_excess(
+        self, impact: DeletionImpact, current: int, subject: str = "this batch"
+    ) -> str:
+        """Return which limit a command exceeds, in words; empty when it exceeds none.
 
         Args:
-            impact: The facts that the batch would delete.
-            current: How many facts are current before the batch.
+            impact: The facts that the command would delete.
+            current: How many facts are current before it.
+            subject: What the words call it.
         """
         if self.max_deletes is not None and impact.lost > self.max_deletes:
             facts = "fact" if impact.lost == 1 else "facts"
             limit = f"the limit is {self.max_deletes:,} (max_deletes)"
-            return f"this batch would delete {impact.lost:,} {facts}; {limit}"
+            return f"{subject} would delete {impact.lost:,} {facts}; {limit}"
         fraction = self.max_delete_fraction
         if (
             fraction is not None
@@ -68,7 +99,7 @@ class Limits(NamedTuple):
             share = _percentage(impact.fewer / current, above=fraction)
             limit = f"the limit is {100 * fraction:g} % (max_delete_fraction)"
             return (
-                f"this batch would delete {impact.fewer:,} of {current:,} facts ({share}); {limit}"
+                f"{subject} would delete {impact.fewer:,} of {current:,} facts ({share}); {limit}"
             )
         return ""
 
@@ -82,8 +113,38 @@ def _percentage(fraction: float, *, above: float) -> str:
 NO_LIMITS = Limits()
 
 
+Again = Literal["", "backfill", "retry"]
+"""The command that evaluates versions again which its rule has passed; empty for a firing."""
+
+
+class HeldScope(NamedTuple):
+    """What a command that awaits approval, or was rejected, evaluates.
+
+    Attributes:
+        again: The command.
+        after: Of a firing, where its window begins in the log, exclusive.
+        upto: Where its window ends, inclusive.
+        between: Of a backfill, the instants of its episodes, microseconds: the first inclusive, the
+            second exclusive; None for all.
+        versions: Of a retry, the numbers of the versions in the log.
+    """
+
+    again: Again = ""
+    after: int = 0
+    upto: int = 0
+    between: tuple[int, int] | None = None
+    versions: Sequence[int] = ()
+
+    def covers(self, seq: int, at: int) -> bool:
+        """Return whether it evaluates a version, by its number and its instant."""
+        if self.again == "retry":
+            return seq in self.versions
+        inside = self.between is None or self.between[0] <= at < self.between[1]
+        return inside and self.after < seq <= self.upto
+
+
 class HeldBatch(NamedTuple):
-    """A batch awaiting approval.
+    """A batch, or a whole command, that awaits approval.
 
     Attributes:
         rule_id: Its rule.
@@ -91,6 +152,9 @@ class HeldBatch(NamedTuple):
         upto: Its last log row, and the episode of that row.
         problem: The limit that it exceeds, in words.
         approved: Whether a person has approved it.
+        rule_hash: The rule's content hash then.
+        scope: What it evaluates.
+        impact: What it would delete; None when an older slumberd held it back.
     """
 
     rule_id: str
@@ -98,6 +162,14 @@ class HeldBatch(NamedTuple):
     upto: tuple[int, str]
     problem: str
     approved: bool
+    rule_hash: str = ""
+    scope: HeldScope = HeldScope()
+    impact: DeletionImpact | None = None
+
+    def permits(self, rule_hash: str, impact: DeletionImpact) -> bool:
+        """Return whether its approval also permits a later plan: of the same rule, not of more."""
+        same = self.rule_hash in ("", rule_hash)
+        return same and (self.impact is None or impact.lost <= self.impact.lost)
 
 
 Trigger = Literal["every", "cron", "catchup", "manual", "demo", "backfill", "retry"]
@@ -218,6 +290,9 @@ class Firing:
         marks: Whether the batch marks episodes, and promotes none.
         reason: Why a person requested it; empty without a reason. It is not part of any scope, so
             no erasure removes it.
+        losses: What earlier batches of its command have deleted.
+        probes: Whether the batch is only written if it deletes nothing, since later batches of its
+            command are not planned yet.
     """
 
     rule_id: str
@@ -233,6 +308,8 @@ class Firing:
     run: str = ""
     marks: bool = False
     reason: str = ""
+    losses: Losses = NO_LOSSES
+    probes: bool = False
 
     @property
     def again(self) -> bool:

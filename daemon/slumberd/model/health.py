@@ -269,6 +269,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "file.owner": ("error", "the owner of the state directory can write every file in it"),
     "store.unreadable": ("error", "each database can be opened, and slumberd created it"),
     "store.older": ("warning", "each database has the schema of this version"),
+    "store.values": ("error", "slumberd could have written every value in its tables"),
     "store.damaged": ("error", "PRAGMA quick_check finds no damage in any database"),
     "store.journal": ("error", "each database has a write-ahead log"),
     "store.network": ("error", "each database is on a local file system"),
@@ -284,7 +285,14 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.late": ("warning", "every enabled rule has fired when it was due"),
     "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.held": ("error", "no batch awaits approval"),
+    "facts.reduced": (
+        "warning", "no more than `limits.alarm_fraction` of the facts went within 24 hours"
+    ),
     "erasure.contradicted": ("error", "no database holds content of an erased scope"),
+    "erasure.foreign_blank": ("error", "an erasure names each blank row of the ledger"),
+    "erasure.unlisted": (
+        "error", "the lists of erased scopes have every scope that the ledger names as erased"
+    ),
     "erasure.unfinished": ("error", "every erasure is complete in all databases"),
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),

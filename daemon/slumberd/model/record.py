@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from slumberd.model.firing import Counts, Firing, HeldBatch
+from slumberd.model.firing import NO_LOSSES, Counts, Firing, HeldBatch, Losses
 
 Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
 
@@ -141,6 +141,15 @@ class Break(NamedTuple):
     problem: str
 
 
+class ForeignBlank(Break):
+    """Nothing is wrong with a ledger but that another program blanked rows of it.
+
+    Nobody can mend it, so it stops no backup and no copy.
+    """
+
+    __slots__ = ()
+
+
 class Checkpoint(NamedTuple):
     """The length and the head of a ledger at one moment.
 
@@ -167,6 +176,9 @@ class Outcome:
         seconds: How long the resolution and the commit took.
         held: The batch that awaits approval, when nothing was written; None after a commit.
         noticed: The rows before its own, of other programs' changes to the facts.
+        losses: What its command has deleted by now.
+        probed: Whether nothing was written because the batch deletes facts, and later batches of
+            its command are not planned yet.
     """
 
     firing: Firing
@@ -176,3 +188,5 @@ class Outcome:
     seconds: float
     held: HeldBatch | None = None
     noticed: list[Record] = field(default_factory=list)
+    losses: Losses = NO_LOSSES
+    probed: bool = False

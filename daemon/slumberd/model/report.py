@@ -21,7 +21,9 @@ class Report:
         dry_run: Whether nothing was written.
         records: Of a dry run, the rows that it would add to the ledger.
         unread: Of a dry run, how many log rows it did not read.
-        held: The batch that awaits approval; nothing after it was read.
+        held: The batch or command that awaits approval; nothing after it was read. After a dry
+            run, what would await it, without a firing id.
+        rejected: How many versions were left out because a person rejected them for this rule.
         cut_short: Whether a stop ended the firing while log rows were still pending.
         purged: The ids of the archived episodes that were deleted.
         unrecorded: Whether episodes wait for the answer of the rule's language model.
@@ -36,6 +38,7 @@ class Report:
     records: list[Record] = field(default_factory=list)
     unread: int = 0
     held: HeldBatch | None = None
+    rejected: int = 0
     cut_short: bool = False
     purged: list[str] = field(default_factory=list)
     unrecorded: bool = False
@@ -43,7 +46,7 @@ class Report:
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of one more batch."""
-        self.held = outcome.held
+        self.held = outcome.held or self.held
         if self.dry_run:
             self.records.extend(outcome.records)
         elif outcome.held is None:

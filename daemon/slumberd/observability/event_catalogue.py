@@ -251,6 +251,20 @@ _ALL = (
         erasures=COUNT,
     ),
     _kind(
+        "error",
+        "erasure.foreign_blank",
+        "Ledger rows are blank, and no erasure names them: another program blanked them.",
+        path=TEXT,
+        problem=TEXT,
+    ),
+    _kind(
+        "warning",
+        "erasure.list_restored",
+        "A list of erased scopes lacked scopes that the ledger names; they are in it again.",
+        path=TEXT,
+        scopes=COUNT,
+    ),
+    _kind(
         "warning",
         "erasure.unfinished",
         "An erasure cannot be finished: episodes are still stored whose facts are erased.",
@@ -269,6 +283,14 @@ _ALL = (
         "The first start found facts of other programs, recorded them, and changed no row.",
         found=COUNT,
         unreadable=COUNT,
+    ),
+    _kind(
+        "warning",
+        "facts.reduced",
+        "A fraction of all facts, or of those of `users` users, went within 24 hours.",
+        before=COUNT,
+        now=COUNT,
+        users=COUNT,
     ),
     _kind("info", "firing.completed", "A firing consolidated one batch of episodes.", **_FIRING),
     _kind(

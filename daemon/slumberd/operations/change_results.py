@@ -64,7 +64,8 @@ class FiringReport(Result):
         channels: By channel: how many episode versions it read, and what became of them.
         purged: How many archived episodes were deleted; absent for none.
         unrecorded: Whether episodes wait for a language model; absent when none does.
-        held_batch: The batch that awaits approval; absent without one.
+        held_batch: What awaits approval; absent without one. A dry run has no firing for it.
+        rejected: How many versions were left out, because a person rejected them for the rule.
         deltas: The first deltas; only of a dry run.
         deltas_total: How many there are; only of a dry run.
         deltas_cut: Whether the list is cut; only of a dry run.
@@ -77,6 +78,7 @@ class FiringReport(Result):
     purged: int | None = None
     unrecorded: bool | None = None
     held_batch: WaitingBatch | None = None
+    rejected: int | None = None
     deltas: list[Delta] | None = None
     deltas_total: int | None = None
     deltas_cut: bool | None = None
@@ -196,6 +198,9 @@ class Forgotten(Result):
         forgotten_up_to: The end of the erased time.
         rows: How many rows were erased, by store and table.
         stand_again: Facts that are current again.
+        foreign_blank: The first ledger rows, by number, that are blank though no erasure names
+            them: another program blanked them.
+        foreign_blank_total: How many such rows there are.
         head_before: The head of the ledger's chain before.
         out_of_reach: What slumberd cannot erase.
         dry_run: True for a plan; else absent.
@@ -215,6 +220,8 @@ class Forgotten(Result):
     forgotten_up_to: str
     rows: dict[str, dict[str, int]]
     stand_again: list[str]
+    foreign_blank: list[int]
+    foreign_blank_total: int
     head_before: str
     out_of_reach: list[str]
     dry_run: bool | None = None

@@ -262,6 +262,8 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "forgotten_up_to": _AT,
             "rows": {"facts": {"facts": 1, "ledger": 2}, "episodes": {"episodes": 1}},
             "stand_again": [],
+            "foreign_blank": [],
+            "foreign_blank_total": 0,
             "head_before": _HASH,
             "out_of_reach": ["backups and exports of the state directory, made before"],
             "dry_run": True,

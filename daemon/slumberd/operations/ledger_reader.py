@@ -11,6 +11,7 @@ from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch, UserFacts
 from slumberd.storage.ledger.undo import Wanted
@@ -18,6 +19,10 @@ from slumberd.storage.ledger.undo import Wanted
 
 class LedgerReader(Protocol):
     """Reads of the ledger and of what it says about rules and episodes."""
+
+    async def shrinkage(self, since: int) -> Shrinkage:
+        """Return how the number of facts changed since an instant, in microseconds."""
+        ...
 
     async def channels(self) -> dict[str, frozenset[str]]:
         """Return which predicates are multi-valued now, by channel."""

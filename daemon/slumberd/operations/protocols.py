@@ -16,6 +16,7 @@ from slumberd.graph.protocols import GraphRuleTarget
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
+from slumberd.model.erasures import ErasedList, RecordedErasures
 from slumberd.model.firing import HeldBatch, Window
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -35,6 +36,11 @@ from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
 
 class OpenStore(Protocol):
     """A store that is closed at the end of its ``async with`` block."""
+
+    @property
+    def where(self) -> str:
+        """The store in words, for the log."""
+        ...
 
     async def close(self) -> None:
         """Close the store; the next use opens it again."""
@@ -118,8 +124,8 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         """Return those of the ids that belong to an episode outside of a scope."""
         ...
 
-    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and the moment of each erasure."""
+    async def erased_scopes(self) -> ErasedList:
+        """Return the list of erased scopes."""
         ...
 
     async def forget(
@@ -336,8 +342,12 @@ class FactErasures(Protocol):
         """Return the erasures that may be incomplete in the store of episodes."""
         ...
 
-    async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and the last erased instant of each."""
+    async def scopes(self) -> ErasedList:
+        """Return the list of erased scopes."""
+        ...
+
+    async def recorded(self) -> RecordedErasures:
+        """Return the erased scopes that the ledger records."""
         ...
 
     async def covers(self, scope: ScopeFilter) -> bool:
@@ -436,13 +446,18 @@ class Facts(CurrentFacts, FactStore, GraphRuleTarget, OpenStore, Protocol):
         ...
 
     async def verify(
-        self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
+        self,
+        against: Iterable[Checkpoint] = (),
+        *,
+        chain_only: bool = False,
+        episodes: ErasedList | None = None,
     ) -> tuple[int, str, Break | None]:
         """Recompute the chain, and compare its replay with the facts.
 
         Args:
             against: Earlier checkpoints of the ledger to compare with.
             chain_only: Whether to check neither the content of the rows nor the facts.
+            episodes: The list of erased scopes of the store of episodes; None skips it.
 
         Returns:
             The number of rows, the head of the chain in hexadecimal, and the first break.

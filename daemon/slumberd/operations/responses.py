@@ -83,6 +83,8 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
         document["purged"] = len(report.purged)
     if report.unrecorded:
         document["unrecorded"] = True
+    if report.rejected:
+        document["rejected"] = report.rejected
     if report.held is not None:
         held = report.held
         document["held_batch"] = {"firing_id": held.firing_id, "problem": held.problem}
@@ -134,6 +136,8 @@ def certificate(
         "stand_again": [
             record.fact_id for record in erasure.outcome.records if record.kind == "add"
         ],
+        "foreign_blank": list(erasure.foreign[:LISTED]),
+        "foreign_blank_total": erasure.foreign_rows,
         "head_before": erasure.head,
         "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
     }

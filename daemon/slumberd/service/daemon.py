@@ -59,13 +59,14 @@ from slumberd.service.composition import (
     tune_interpreter,
 )
 from slumberd.service.control_socket import listen
-from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog
@@ -201,7 +202,10 @@ class Daemon:
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
         resurfaced = await asyncio.to_thread(
-            lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
+            lambda: [
+                *find_resurfaced(inspections, HURRIED_SECONDS),
+                *find_unlisted(inspections),
+            ]
         )
         async with (
             provenance_sink(settings) as sink,
@@ -273,8 +277,8 @@ class Daemon:
         """Return what runs the operations; finish first what an earlier daemon began to erase."""
         operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
         await operations.erasures.share()
-        if not await _finish_erasures(operations):
-            _warn_of_resurfaced(resurfaced)
+        finished = await _finish_erasures(operations)
+        _log_erasure_findings(resurfaced, finished=finished)
         return operations
 
     def _reloading_of(
@@ -385,6 +389,11 @@ class Daemon:
             components.reloading.run(),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
+            ReductionAlarm(
+                components.stores.facts.reads,
+                lambda: self._in_force.settings.limits.alarm_fraction,
+                self._clock,
+            ).run(self._stop),
             *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
@@ -545,10 +554,13 @@ async def _finish_erasures(operations: Operations) -> int:
     return finished
 
 
-def _warn_of_resurfaced(found: Sequence[Finding]) -> None:
-    """Log which database holds content that a database records as erased."""
+def _log_erasure_findings(found: Sequence[Finding], *, finished: int) -> None:
+    """Log what contradicts the erasures; a finished erasure explains content of its scope."""
     for finding in found:
-        _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
+        if finding.id == "erasure.contradicted" and not finished:
+            _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
+        elif finding.id == "erasure.foreign_blank":
+            _log.error("erasure.foreign_blank", path=finding.subject, problem=finding.problem)
 
 
 def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from slumberd.errors import StoreError
 from slumberd.model.health import Finding
 from slumberd.storage.closed_stores import StoreInspections
+from slumberd.storage.ledger.erased_rows import FOREIGN, runs_of
 
 HURRIED_SECONDS = 1.0
 """The time limit of the search in each database while a daemon starts."""
@@ -34,6 +35,30 @@ def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator
             problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
             remedy = "if it is an older copy, repeat `slumberd forget` or restore a newer copy"
             yield Finding("erasure.contradicted", store.where, problem, remedy)
+
+
+def find_unlisted(stores: StoreInspections) -> Iterator[Finding]:
+    """Find what contradicts the erasures of the ledger: a list of erased scopes, or blank rows."""
+    found = read_or_none(stores.facts.recorded_erasures)
+    if found is None:
+        return
+    recorded, rows = found
+    lists = ((stores.facts, recorded), (stores.episodes, recorded.finished()))
+    problems: dict[str, str] = {}
+    for store, expected in lists:
+        kept = read_or_none(store.erased_list)
+        if kept is not None and (problem := expected.describe_fault(kept)):
+            problems.setdefault(store.where, problem)
+    for where, problem in problems.items():
+        remedy = "`systemctl restart slumberd` restores the list; find out which program changed it"
+        yield Finding("erasure.unlisted", where, problem, remedy)
+    if rows.foreign_rows or rows.broken:
+        numbers = f": {runs_of(rows.foreign[:NAMED])}" if rows.foreign else ""
+        one = "1 row of the ledger is blank, and no erasure names it"
+        many = f"{rows.foreign_rows} rows of the ledger are blank, and no erasure names them"
+        problem = (one if rows.foreign_rows == 1 else many) + numbers
+        remedy = "another program blanked them; compare with a backup, see `slumberd audit verify`"
+        yield Finding(FOREIGN, stores.facts.where, problem, remedy)
 
 
 def read_or_none(read: Callable[[], T]) -> T | None:

@@ -21,6 +21,7 @@ from slumberd.service.composition import (
 )
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import apply_channels
 
 
@@ -63,9 +64,13 @@ async def run_operation(
         )
         if not dry_run:
             await operations.erasures.share()
+        fraction = settings.limits.alarm_fraction
+        reads = stores.facts.reads
+        alarm = ReductionAlarm(reads, lambda: fraction, clock, rows=await reads.ledger_rows())
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:
+            await alarm.check()
             await runner.consolidator.checkpoint()
         return answer

@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import StoreError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes
 from slumberd.model.store_status import (
@@ -104,6 +106,10 @@ class StoreInspection(Protocol):
 
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes that the store records; None when it never had an erasure."""
+        ...
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the store; an empty one when it has none."""
         ...
 
     def count_erased_content(
@@ -221,8 +227,33 @@ class FactInspection(StoreInspection, Protocol):
         """
         ...
 
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC.
+
+        The result is None when slumberd has never written to the store.
+        """
+        ...
+
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        ...
+
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
+        ...
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows.
+
+        The result is None when slumberd has never written to the store.
+        """
         ...
 
     def has_facts_of(self, user: str) -> bool:

@@ -1,12 +1,21 @@
-"""Keep the keyed hashes of erased scopes in a store, and look scopes up in them."""
+"""Keep the list of erased scopes, as keyed hashes, in a store, and look scopes up in it."""
 
 from __future__ import annotations
 
 import secrets
 from functools import partial
 
+from slumberd.model.erasures import ErasedList
 from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of
 from slumberd.storage.engine import Session
+
+
+def read_erased_list(session: Session) -> ErasedList:
+    """Return the list of erased scopes of a store."""
+    key = key_of(session)
+    if key is None or not session.one("erased_scopes.exists"):
+        return ErasedList(key, {})
+    return ErasedList(key, dict(session.rows("erased_scopes.moments")))
 
 
 def load_erased_scopes(session: Session) -> ErasedScopes | None:
@@ -27,8 +36,7 @@ def erased_scope_lookup(session: Session) -> ErasedScopes | None:
 def _key(session: Session) -> bytes | None:
     if not session.one("erased_scopes.exists"):
         return None
-    key: bytes = session.value("erased_scopes.key")
-    return key
+    return key_of(session)
 
 
 def _moment_of(session: Session, digest: bytes) -> int | None:
@@ -38,7 +46,10 @@ def _moment_of(session: Session, digest: bytes) -> int | None:
 
 def key_of(session: Session) -> bytes | None:
     """Return the key of the hashes; None when nothing was ever erased here."""
-    return _key(session)
+    if not session.one("erased_scopes.has_key"):
+        return None
+    found = session.one("erased_scopes.key")
+    return found[0] if found else None
 
 
 def record_erased_scope(

@@ -225,6 +225,20 @@ def erase_rows(t: Tables, rows: list[int]) -> list[Any]:
     return [changed(row, **personal) if row.seq in rows else values_of(row) for row in t.ledger]
 
 
+@ERASURE.rows(SOME_ROWS)
+def rows_to_erase(t: Tables, rows: list[int]) -> list[Any]:
+    return [
+        [row.seq, row.key_id, row.at, encoded(row.fact_id), encoded(row.replaces), row.payload,
+         row.salt, row.commitment]
+        for row in t.ledger
+        if row.seq in rows
+    ]  # fmt: skip
+
+
+def encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
 @ERASURE.rows()
 def erased(t: Tables) -> list[Any]:
     return [[row.seq] for row in t.ledger if row.salt is None]

@@ -130,7 +130,7 @@ SHOWN = 50
 """Deltas that a table lists without --limit."""
 
 AWAITS_APPROVAL = 1
-"""The exit code when a batch awaits approval."""
+"""The exit code when something awaits approval, or was rejected before."""
 
 Reports = list[dict[str, Any]]
 """What the firings of a request did, rule by rule, as the control socket answers."""
@@ -209,7 +209,7 @@ def print_firings(answer: Answer, *, dry_run: bool, json: bool, nothing: str) ->
         nothing: The message for firings that had nothing to evaluate.
 
     Raises:
-        typer.Exit: A batch awaits approval; with exit code 1.
+        typer.Exit: Something awaits approval, or was rejected before; with exit code 1.
     """
     if json:
         print_answer(answer, dry_run=dry_run)
@@ -224,12 +224,23 @@ def print_firings(answer: Answer, *, dry_run: bool, json: bool, nothing: str) ->
     if held := [report["held_batch"] for report in answer["reports"] if "held_batch" in report]:
         for batch in held:
             _report_held(batch)
+    rejected = [report for report in answer["reports"] if "rejected" in report]
+    for report in rejected:
+        versions = plural(report["rejected"], "version")
+        say(
+            f"rule {report['rule_id']}: {versions} of episodes left out, because a person rejected"
+            " them for this rule; change the rule to evaluate them"
+        )
+    if held or rejected:
         raise typer.Exit(AWAITS_APPROVAL)
 
 
 def _report_held(batch: dict[str, Any]) -> None:
     """Report on standard error that a batch awaits approval, and the commands that decide."""
     firing_id = batch["firing_id"]
+    if not firing_id:
+        say(f"without --dry-run it would wait for approval: {batch['problem']}")
+        return
     say(
         f"batch {firing_id} waits for approval: {batch['problem']};"
         f" `slumberd approve {firing_id} --dry-run` shows it,"

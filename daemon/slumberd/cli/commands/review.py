@@ -77,6 +77,10 @@ def backfill(
     The rule evaluates the episodes that it has passed. It adds new matches, withdraws what no
     longer matches, and restores what was undone. Its watermark stays. An episode that does not
     change anything leaves no row in the ledger, and is counted as noop.
+
+    The command plans first. A backfill over a deletion limit awaits approval: nothing of it is
+    applied, firings go on, and the exit code is 1. Episodes that a person rejected for the rule as
+    it is now are left out, also with exit code 1.
     """
     answer = perform_request(
         settings_of(config, state_dir),
@@ -108,7 +112,11 @@ def approve(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Apply a batch that awaits approval; its rule continues with the next batch."""
+    """Apply a batch, a backfill or a retry that awaits approval.
+
+    The command plans again. When the rule changed since, or more facts would go, nothing is
+    applied, and the exit code is 1: what would be done now awaits an approval of its own.
+    """
     answer = perform_request(
         settings_of(config, state_dir),
         "decide",
@@ -130,10 +138,9 @@ def reject(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Skip a batch that awaits approval; its rule continues with the next batch.
+    """Skip a batch, a backfill or a retry that awaits approval; its rule continues.
 
-    Nothing of the batch is promoted, unless its episodes change or `slumberd backfill` evaluates
-    them.
+    No command evaluates its episodes for this rule, until they change or the rule does.
     """
     settings = settings_of(config, state_dir)
     answer = perform_request(
@@ -148,7 +155,7 @@ def reject(
         print_answer(answer, dry_run=dry_run)
     else:
         result = "would be skipped: a dry run" if dry_run else "skipped"
-        print(f"{firing}: {result}; `slumberd backfill` would evaluate its episodes again")
+        print(f"{firing}: {result}; no command evaluates it until the rule changes")
 
 
 @quarantine.command("ls", epilog=examples("slumberd quarantine ls"))

@@ -22,7 +22,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
-from slumberd.service.composition import open_facts_for_audit
+from slumberd.service.composition import inspections_of, open_facts_for_audit
 
 BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""
@@ -198,6 +198,8 @@ async def _verify(settings: Settings, against: str | None, chain_only: bool) -> 
 async def _verify_against(
     settings: Settings, checkpoints: Checkpoints, chain_only: bool
 ) -> Verification:
+    episodes = inspections_of(settings).episodes
     async with open_facts_for_audit(settings) as facts:
-        rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only)
+        kept = episodes.erased_list() if episodes.exists() else None
+        rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only, episodes=kept)
     return Verification(rows, head, broken, checkpoints.count, chain_only)

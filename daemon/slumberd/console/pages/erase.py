@@ -147,6 +147,7 @@ def _erased(answer: Answer) -> dict[str, Any]:
         "rows": [*_describe_rows(answer["rows"])],
         "again": answer["stand_again"][:MOST_LISTED],
         "again_total": len(answer["stand_again"]),
+        "foreign": answer["foreign_blank_total"],
     }
 
 

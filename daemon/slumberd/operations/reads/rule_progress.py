@@ -90,7 +90,11 @@ class RuleProgressReader:
             await facts.watermarks.positions(),
             await facts.watermarks.successes(),
             Counter(await facts.reads.count_quarantined()),
-            {batch.rule_id: batch.firing_id for batch in held if not batch.approved},
+            {
+                batch.rule_id: batch.firing_id
+                for batch in held
+                if not (batch.approved or batch.scope.again)
+            },
         )
 
     async def progresses(

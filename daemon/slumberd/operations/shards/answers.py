@@ -314,6 +314,8 @@ def _merge_rule_reports(reports: Answers, request: Request) -> list[Answer]:
         merged["purged"] = purged
     if any(report.get("unrecorded") for report in reports):
         merged["unrecorded"] = True
+    if rejected := sum(report.get("rejected", 0) for report in reports):
+        merged["rejected"] = rejected
     if held:
         merged["held_batch"] = held[0]
     no_deltas: Answer = {}
@@ -367,6 +369,8 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
             for store in first["rows"]
         },
         "stand_again": _concatenate(answers, "stand_again"),
+        "foreign_blank": _concatenate(answers, "foreign_blank"),
+        "foreign_blank_total": _total(answers, "foreign_blank_total"),
         "head_before": _join(answer["head_before"] for answer in answers) or "",
         "out_of_reach": [*dict.fromkeys(_concatenate(answers, "out_of_reach"))],
     }

@@ -294,27 +294,106 @@ class Operations:
         return {"rule_id": rule.id, **report_recording(done)}
 
     async def decide(self, request: forms.DecideForm, caller: Caller) -> Answer:
-        """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
+        """Approve or reject what awaits approval; do it when it is approved.
+
+        An approval plans again. When the rule changed, or more facts would go, the answer names
+        what awaits another approval.
+        """
         approve = request.approve
         if request.dry_run:
             held = await self._held_batch(request.firing)
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
+            if held.scope.again and rules:
+                return await self._preview_again(held, rules[0], request)
             return await self._preview(rules, request)
+        run = caller.run or new_run_id()
         async with self.turn:
             held = await self._held_batch(request.firing)
-            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
-            await self._facts.ledger.decide(
-                held,
-                approve=approve,
-                at=self._clock.now(),
-                by=str(caller),
-                reason=_reason(request),
-            )
-            await self._consolidator.log_pending_records()
-            run = caller.run or new_run_id()
-            reports = [await self._fire(rule, request, caller, run) for rule in rules]
+            reports = []
+            if approve:
+                (rule,) = choose_rules(self._rules(), [held.rule_id])
+                reports = [await self._approve(rule, held, request, caller, run)]
+            else:
+                await self._record_decision(held, request, caller)
         self.decided()
         return report_firings(reports, run=run)
+
+    async def _approve(
+        self,
+        rule: ConsolidationRule,
+        held: HeldBatch,
+        request: forms.DecideForm,
+        caller: Caller,
+        run: str,
+    ) -> Report:
+        """Do what awaited approval; return the report, which may ask for another approval."""
+        if held.scope.again:
+            report = await self._repeat(held, rule, UNBOUNDED, request, caller, run)
+            if report.held is None:
+                await self._record_decision(held, request, caller)
+            return report
+        report = await self._consolidator.ask_again(rule, held, self._clock.now())
+        if report.held is not None:
+            return report
+        await self._record_decision(held, request, caller)
+        return await self._fire(rule, request, caller, run)
+
+    async def _record_decision(
+        self, held: HeldBatch, request: forms.DecideForm, caller: Caller
+    ) -> None:
+        await self._facts.ledger.decide(
+            held,
+            approve=request.approve,
+            at=self._clock.now(),
+            by=str(caller),
+            reason=_reason(request),
+        )
+        await self._consolidator.log_pending_records()
+
+    async def _repeat(  # the fields of one request
+        self,
+        held: HeldBatch,
+        rule: ConsolidationRule,
+        bounds: DryRunBounds,
+        request: forms.DecideForm,
+        caller: Caller | None,
+        run: str,
+    ) -> Report:
+        """Do a backfill or a retry that awaits approval."""
+        at, by = self._clock.now(), str(caller or "")
+        if held.scope.again == "retry":
+            return await self._consolidator.retry(
+                rule,
+                at,
+                by=by,
+                dry_run=request.dry_run,
+                run=run,
+                reason=_reason(request),
+                bounds=bounds,
+                approved=held,
+            )
+        return await self._consolidator.backfill(
+            rule,
+            at,
+            by=by,
+            between=held.scope.between,
+            dry_run=request.dry_run,
+            run=run,
+            reason=_reason(request),
+            bounds=bounds,
+            approved=held,
+        )
+
+    async def _preview_again(
+        self, held: HeldBatch, rule: ConsolidationRule, request: forms.DecideForm
+    ) -> Answer:
+        """Report what a backfill or a retry that awaits approval would do now."""
+
+        async def work(bounds: DryRunBounds) -> Report:
+            return await self._repeat(held, rule, bounds, request, None, "")
+
+        report = await self.turn.run_dry(work)
+        return report_firings([report], limit=_limit(request))
 
     def _drop_questions(self) -> None:
         """Drop the questions for language models that wait in memory."""

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+import structlog
+
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
 from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
 from slumberd.model.episode import microseconds
+from slumberd.model.erasures import ErasedList, RecordedErasures
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller
@@ -22,6 +25,8 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.turn import Turn
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
+
+_log = structlog.get_logger("slumberd")
 
 
 async def _no_indexes(_: str) -> None:
@@ -152,27 +157,36 @@ class Erasures:
 
     async def _erasure_key(self) -> bytes:
         """Return the key with which both databases hash erased scopes."""
-        keys = [key for key, _ in await self._erased_scopes()]
+        keys = [each.key for each in await self._erased_scopes()]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
-    async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return the erased scopes that each store records, the episodes first."""
+    async def _erased_scopes(self) -> list[ErasedList]:
+        """Return the list of erased scopes of each store, the episodes first."""
         return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
 
     async def share(self) -> None:
-        """Record in each database the erased scopes that the other records.
+        """Record in each database the erased scopes that the other one or the ledger records.
 
-        One database may lack an erasure: restored from a backup, or created later.
+        One database may lack an erasure: restored from a backup, or created later. Another program
+        may have changed the list of erased scopes; the log says what the ledger restored.
         """
         async with self._turn:
             known = await self._erased_scopes()
-            key = next((key for key, _ in known if key is not None), None)
-            moments = [erased for its_key, erased in known if its_key == key]
-            recorders = [self._memory.learn_erased, self._facts.erasures.learn]
-            for record_erased, (_, own) in zip(recorders, known, strict=True):
-                missing = [digest for erased in moments for digest in erased if digest not in own]
-                if key is not None and missing:
+            key = next((each.key for each in known if each.key is not None), None)
+            if key is None:
+                return
+            recorded = await self._facts.erasures.recorded()
+            moments = [each.moments for each in known if each.key == key]
+            moments.append(recorded.moments)
+            stores = [
+                (self._memory.where, self._memory.learn_erased, recorded.finished()),
+                (self._facts.where, self._facts.erasures.learn, recorded),
+            ]
+            for (where, record_erased, expected), own in zip(stores, known, strict=True):
+                if any(RecordedErasures(some).missing_from(own) for some in moments):
                     await record_erased(key, moments)
+                if restored := expected.missing_from(own):
+                    _log.warning("erasure.list_restored", path=where, scopes=len(restored))
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""

@@ -30,6 +30,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
+from slumberd.model.record import ForeignBlank
 from slumberd.service import file_exchange
 from slumberd.service.composition import (
     backed_up_files,
@@ -302,7 +303,9 @@ async def _verify_ledger(
         return None, ""
     async with facts_of(settings, clock, path, key=key_of(settings), traceless=True) as facts:
         rows, head, broken = await facts.verify(())
-    problem = f"has a ledger that is broken at row {broken.seq}: {broken.problem}" if broken else ""
+    if broken is None or isinstance(broken, ForeignBlank):
+        return LedgerHead(rows=rows, head=head), ""
+    problem = f"has a ledger that is broken at row {broken.seq}: {broken.problem}"
     return LedgerHead(rows=rows, head=head), problem
 
 

@@ -25,7 +25,7 @@ from slumberd.errors import (
     OutputExistsError,
     SourceChangedError,
 )
-from slumberd.model.record import Break
+from slumberd.model.record import Break, ForeignBlank
 from slumberd.operations.caller import Caller
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
@@ -225,7 +225,7 @@ async def _origin_of(files: StateFiles, clock: Clock) -> _Origin:
         LedgerKeyError: The key of the ledger is missing.
     """
     head, broken = await _verify_files(files, clock)
-    if broken is not None:
+    if broken is not None and not isinstance(broken, ForeignBlank):
         raise BrokenLedgerError(str(files.databases["facts"]), broken.seq, broken.problem)
     return _Origin(head, clock.now(), Caller.here().name)
 

@@ -23,7 +23,7 @@ from slumberd.consolidation.precedence import LAWS, MANUAL_RULE_ID, author_of
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant, is_part_of
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import channel_of, fact_id_of, owner_of
+from slumberd.model.fact_ids import channel_of, fact_id_of, named_ids, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import load_erased_scopes
@@ -152,7 +152,7 @@ class _Inquiry:
 
     def _find_fact_ids(self, channels: Sequence[str]) -> list[str]:
         """Return the fact ids of the episode's own claim, and of its other claims."""
-        own = [fact_id_of(channel, self._episode_id) for channel in channels]
+        own = [id for channel in channels for id in named_ids(channel, self._episode_id)]
         rows = self._session.rows("ledger.parts", {"values": [*own]})
         return [*own, *(part for whole, part in rows if is_part_of(part, whole))]
 

@@ -10,6 +10,7 @@ database shows the loss.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -17,18 +18,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import microseconds
-from slumberd.model.record import Break, Checkpoint
+from slumberd.model.erasures import ErasedList, ErasedRows
+from slumberd.model.record import Break, Checkpoint, ForeignBlank
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import read_erased_list
 from slumberd.storage.ledger.copies import copies_in
+from slumberd.storage.ledger.erased_rows import ERASED, FOREIGN, compare_erasures, runs_of
+from slumberd.storage.ledger.erasure import document_in, read_recorded_erasures
 from slumberd.storage.ledger.rows import (
     CLAIM,
     FIRING,
     GENESIS,
     HASH_BYTES,
     SALT_BYTES,
-    ErasedRows,
     LedgerRow,
     chain_of,
     commitment_of,
@@ -56,6 +60,13 @@ _OUT_OF_ORDER = "follows row {}: a row is missing or out of order"
 _OTHER_CONTENT = "its content does not match its commitment"
 _OTHER_CHAIN = "its chain hash does not follow from the row before"
 
+_MOST_NAMED = 100
+_NAMES_ROWS = b'"erased":'
+"""It is in the document of an erasure; few firings have it, so few are parsed."""
+
+NOT_COMPARED = ErasedRows()
+"""In place of the blank rows of a ledger whose chain is broken."""
+
 _NO_FIRING = FiringRow(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
 
@@ -65,6 +76,7 @@ def verify(
     against: Iterable[Checkpoint] = (),
     *,
     chain_only: bool = False,
+    episodes: ErasedList | None = None,
 ) -> tuple[int, str, Break | None]:
     """Verify a ledger; return the number of the last row read, the head and the first break.
 
@@ -74,6 +86,7 @@ def verify(
         against: Checkpoints that a log has of this ledger.
         chain_only: Verify only the chain and the checkpoints; skip the commitments of the rows'
             contents, the tables beside the ledger and the facts.
+        episodes: The list of erased scopes of the store of episodes; None skips it.
 
     Raises:
         LedgerKeyError: The key of the session is not the key of the ledger.
@@ -81,17 +94,50 @@ def verify(
     if chain_only:
         count, head, broken = _check_chain(session)
         broken = broken or _check_against(session, count, against)
-    else:
-        count, head, broken = first_break(session)
-        broken = (
-            broken
+        return count, head.hex(), broken
+    count, head, broken, erased = first_break(session)
+    if broken is None:
+        broken = _with_foreign(
+            erased,
+            erased.broken
             or _check_against(session, count, against)
             or first_changed_schema(session)
             or _first_changed_name(session)
             or first_changed_table(session)
             or first_changed_fact(session, depth)
+            or _changed_list(session, episodes),
         )
     return count, head.hex(), broken
+
+
+def _with_foreign(erased: ErasedRows, broken: Break | None) -> Break | None:
+    """Return a break that says which blank rows no erasure names, beside another break."""
+    foreign = foreign_break(erased)
+    if foreign is None or broken is None:
+        return foreign or broken
+    place = f"row {broken.seq} " if broken.seq else ""
+    return Break(foreign.seq, f"{foreign.problem}; besides, {place}{broken.problem}")
+
+
+def _changed_list(session: Session, episodes: ErasedList | None) -> Break | None:
+    """Compare the lists of erased scopes with the erasures of the ledger."""
+    recorded = read_recorded_erasures(session)
+    problem = recorded.describe_fault(read_erased_list(session))
+    if not problem and episodes is not None:
+        problem = recorded.finished().describe_fault(episodes)
+        problem = problem and f"beside the episodes, {problem}"
+    return Break(0, problem) if problem else None
+
+
+def foreign_break(erased: ErasedRows) -> Break | None:
+    """Return which blank rows no erasure names; None when there are none of a known number."""
+    if not erased.foreign:
+        return None
+    problem = f"is erased, and no erasure names it ({FOREIGN})"
+    if erased.foreign_rows > 1:
+        rows = runs_of(erased.foreign[:_MOST_NAMED])
+        problem += f"; there are {erased.foreign_rows} such rows: {rows}"
+    return ForeignBlank(erased.foreign[0], problem)
 
 
 def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
@@ -108,8 +154,12 @@ def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
     return before, previous, None
 
 
-def first_break(session: Session) -> tuple[int, bytes, Break | None]:
-    """Recompute the chain and check the firings; return the last row, the head, the first break."""
+def first_break(session: Session) -> tuple[int, bytes, Break | None, ErasedRows]:
+    """Recompute the chain and check the firings.
+
+    Returns:
+        The last row, the head, the first break, and how the blank rows compare with the erasures.
+    """
     key = require_key(session)
     firings, erasures, numbering = _Firings(session), _ErasureCheck(), _Numbering(session)
     previous, seq = GENESIS, 0
@@ -117,10 +167,10 @@ def first_break(session: Session) -> tuple[int, bytes, Break | None]:
     for row in rows:
         problem = numbering.find_problem(row.seq) or _find_problem(row, previous, key, firings)
         if problem:
-            return seq, previous, Break(row.seq, problem)
+            return seq, previous, Break(row.seq, problem), NOT_COMPARED
         seq, previous = row.seq, row.chain
         erasures.read(row)
-    return seq, previous, erasures.find_uncovered() or firings.find_missing_end(session, seq)
+    return seq, previous, firings.find_missing_end(session, seq), erasures.result()
 
 
 def _find_problem(
@@ -190,32 +240,24 @@ class _Numbering:
 
 
 class _ErasureCheck:
-    """Compares the erased rows with the rows that the last erasure covers."""
+    """Compares the blank rows with the rows that the erasures name."""
 
     def __init__(self) -> None:
-        self._erased = ErasedRows()
-        self._after: int | None = None
-        self._last = (0, self._erased.document())
+        self._blank = array("q")
+        self._erasures: list[tuple[int, object]] = []
 
     def read(self, row: LedgerRow[bytes]) -> None:
         """Read the next row of the ledger."""
         if row.salt is None:
-            self._erased.add(row.seq)
-            self._after = row.seq if self._after is None else self._after
-        elif row.event == FIRING and "erased" in (document := _document(row.payload)):
-            self._last = row.seq, document["erased"]
-            self._after = None
+            self._blank.append(row.seq)
+        elif row.event == FIRING and _NAMES_ROWS in (row.payload or b""):
+            document = document_in(row.payload)
+            if ERASED in document:
+                self._erasures.append((row.seq, document[ERASED]))
 
-    def find_uncovered(self) -> Break | None:
-        """Return the first erased row that no erasure covers; None when all are covered."""
-        if self._after is not None:
-            return Break(self._after, "is erased, and no erasure follows it")
-        seq, covered = self._last
-        found = self._erased.document()
-        if found == covered:
-            return None
-        counts = f"{found['rows']} rows are erased, and the last erasure covers {covered['rows']}"
-        return Break(seq, f"{counts}; they are not the same rows")
+    def result(self) -> ErasedRows:
+        """Return the blank rows that no erasure names."""
+        return compare_erasures(self._blank, self._erasures)
 
 
 class _Firings:
@@ -243,7 +285,7 @@ class _Firings:
         if self._next is None or self._next.n != seq:
             return "slumberd_firings does not have this firing"
         self._current, self._next = self._next, next(self._firings, None)
-        return self._compare(self._current, _document(payload))
+        return self._compare(self._current, document_in(payload))
 
     def _compare(self, row: FiringRow, document: dict[str, Any]) -> str:
         for column, value in _columns(document).items():
@@ -270,15 +312,6 @@ class _Firings:
                 min(self._channels), "slumberd_channels has this firing, the ledger does not"
             )
         return None
-
-
-def _document(payload: bytes | None) -> dict[str, Any]:
-    """Return the document in the row of a firing; an empty one when it cannot be read."""
-    try:
-        document = orjson.loads(payload or b"")
-    except orjson.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _columns(document: dict[str, Any]) -> dict[str, object]:

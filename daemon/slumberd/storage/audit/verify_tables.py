@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.precedence import EXTERNAL
-from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.fact_ids import named_ids
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape
 from slumberd.storage.engine import Session
@@ -78,11 +78,12 @@ def _check_held(session: Session) -> Iterator[Break]:
     ):
         document = orjson.loads(payload) if payload else {}
         expected = its_rule, document.get("held"), document.get("held_upto")
-        if expected != (rule, problem, upto):
+        name = firing_id_of(its_rule, number) if "held_again" in document else its_rule
+        if (name, *expected) != (rule, its_rule, problem, upto):
             yield Break(
                 number, f"slumberd_held_batches differs from the ledger for a batch of {rule!r}"
             )
-        if is_approved and firing_id_of(rule, number) not in approved:
+        if is_approved and firing_id_of(its_rule, number) not in approved:
             yield Break(number, "slumberd_held_batches has it as approved, the ledger does not")
 
 
@@ -136,6 +137,8 @@ def _find_removals(session: Session) -> tuple[set[int], set[str]]:
 def _is_resolved(session: Session, episode: tuple[str, str, str], seq: int) -> bool:
     """Return whether the rule evaluated the episode since, and did not quarantine it."""
     rule, channel, eid = episode
-    fact_id = fact_id_of(unescape(channel), eid)
-    parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
-    return session.one("verify_tables.is_read_later", parameters) is not None
+    for fact_id in named_ids(unescape(channel), eid):
+        parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
+        if session.one("verify_tables.is_read_later", parameters) is not None:
+            return True
+    return False

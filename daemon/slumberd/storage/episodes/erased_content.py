@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from slumberd.model.scope import ErasedScopes, scope_of
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import instant_or_zero
-from slumberd.storage.erased_scopes import key_of, record_erased_hash
+from slumberd.storage.erased_scopes import record_erased_hash
 
 _EVER = -(2**63)
 
@@ -35,14 +35,6 @@ def episodes_of_erased(session: Session, pasts: Sequence[ErasedScopes]) -> Count
             if scope and any(past.covers(*scope, instant_or_zero(timestamp)) for past in pasts):
                 found[scope.user] += 1
     return found
-
-
-def remembered(session: Session) -> tuple[bytes | None, dict[bytes, int]]:
-    """Return the key of the hashes of erased scopes, and the last erased instant of each."""
-    key = key_of(session)
-    if key is None:
-        return None, {}
-    return key, dict(session.stream("erased_scopes.moments"))
 
 
 def learn_moments(session: Session, key: bytes, moments: Iterable[Moments]) -> None:

@@ -21,6 +21,7 @@ from slumberd.model.episode import (
     NaiveTimestamps,
     microseconds,
 )
+from slumberd.model.erasures import ErasedList
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
@@ -32,7 +33,7 @@ from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.episodes.answers import AnswerStore
-from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
+from slumberd.storage.episodes.erased_content import Moments, learn_moments
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,
@@ -63,6 +64,7 @@ from slumberd.storage.episodes.writes import (
     write,
     write_each_row,
 )
+from slumberd.storage.erased_scopes import read_erased_list
 
 
 class EngineMemoryStore:
@@ -436,9 +438,9 @@ class EngineMemoryStore:
             partial(ids_outside, scope=scope, eids=eids, mismatch=self._mismatch)
         )
 
-    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and the moment of each erasure."""
-        return await self._engine.read(remembered)
+    async def erased_scopes(self) -> ErasedList:
+        """Return the list of erased scopes."""
+        return await self._engine.read(read_erased_list)
 
     async def forget(
         self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None

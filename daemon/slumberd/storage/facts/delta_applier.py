@@ -13,7 +13,7 @@ from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.withdrawals import withdraw
 from slumberd.errors import ExtraMissingError, SkippedEpisodesError
-from slumberd.model.firing import Firing
+from slumberd.model.firing import Firing, HeldScope
 from slumberd.model.record import Outcome
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import Session
@@ -82,10 +82,14 @@ class DeltaApplier:
                 bulk=batch.size >= self._backlog_rows and not dry_run,
             )
         except OverLimitError as error:
+            if not error.problem:
+                return Outcome(batch.firing, "", {}, [], 0.0, probed=True)
             hold = partial(
                 hold_batch,
                 firing=batch.firing,
-                problem=str(error),
+                problem=error.problem,
+                scope=HeldScope(after=batch.firing.after.seq, upto=batch.firing.upto.seq),
+                impact=error.impact,
                 depth=self._transactions.lineage_depth,
             )
         return await self._transactions.engine.write(hold, keep=not dry_run)

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from slumberd.consolidation.delta_batch import Condition
+from slumberd.model.erasures import ErasedList, RecordedErasures
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Scrubbed, Session
-from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
-from slumberd.storage.erased_scopes import erased_scope_lookup
+from slumberd.storage.episodes.erased_content import Moments, learn_moments
+from slumberd.storage.erased_scopes import erased_scope_lookup, read_erased_list
 from slumberd.storage.facts.transactions import FactTransactions
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, Unfinished, erase, find_scope
@@ -92,9 +93,13 @@ class ErasureTable:
         """Return the erasures that may be incomplete in the episodes."""
         return await self._transactions.read(erasure.read_unfinished)
 
-    async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and the last erased instant of each."""
-        return await self._transactions.read(remembered)
+    async def scopes(self) -> ErasedList:
+        """Return the list of erased scopes."""
+        return await self._transactions.read(read_erased_list)
+
+    async def recorded(self) -> RecordedErasures:
+        """Return the erased scopes that the ledger records."""
+        return await self._transactions.read(erasure.read_recorded_erasures)
 
     async def covers(self, scope: ScopeFilter) -> bool:
         """Return whether the scope, or a wider one, was erased before."""

@@ -8,10 +8,24 @@ from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.precedence import MultiValued, newest_law
-from slumberd.model.firing import HeldBatch, Position, RulePosition
+from slumberd.model.firing import (
+    DeletionImpact,
+    Firing,
+    HeldBatch,
+    HeldScope,
+    Position,
+    RulePosition,
+)
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
-from slumberd.storage.facts.review import drop_entries, list_quarantine, record_decision
+from slumberd.storage.facts.review import (
+    drop_entries,
+    hold_batch,
+    list_quarantine,
+    read_held,
+    read_rejections,
+    record_decision,
+)
 from slumberd.storage.facts.settings_changes import (
     change_channels,
     change_law,
@@ -54,13 +68,13 @@ class FactLedger:
         def work(session: Session) -> RulePosition:
             mark = session.one("ledger.watermark", (rule_id,))
             position = None if mark is None else Position(*mark)
-            return RulePosition(position, _read_held(session).get(rule_id))
+            return RulePosition(position, read_held(session).get(rule_id))
 
         return await self._transactions.read(work)
 
     async def held(self) -> dict[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
-        return await self._transactions.read(_read_held)
+        return await self._transactions.read(read_held)
 
     async def decide(
         self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
@@ -80,10 +94,40 @@ class FactLedger:
             firing = record_decision(
                 session, held, approve=approve, at=at, by=by, depth=depth, reason=reason
             )
-            if not approve:
+            if not approve and not held.scope.again:
                 self.watermarks.advance(session, firing)
 
         await self._transactions.write(work)
+
+    async def hold(
+        self,
+        firing: Firing,
+        problem: str,
+        scope: HeldScope,
+        impact: DeletionImpact,
+        instead_of: HeldBatch | None = None,
+    ) -> Outcome:
+        """Record that a command awaits approval.
+
+        Args:
+            firing: The command's; its window ends where the command ends.
+            problem: Why it is held back.
+            scope: What it would evaluate.
+            impact: What it would delete.
+            instead_of: What waited for the same decision until now; None for a new one.
+        """
+        depth = self._transactions.lineage_depth
+        return await self._transactions.append_batch(
+            lambda session: hold_batch(
+                session, firing, problem, scope, impact, depth, instead_of=instead_of
+            )
+        )
+
+    async def rejections(self, rule_id: str, rule_hash: str) -> dict[str, HeldScope]:
+        """Return what people rejected of a rule with this content, by the held firing's id."""
+        return await self._transactions.read(
+            lambda session: read_rejections(session, rule_id, rule_hash)
+        )
 
     async def head(self) -> Checkpoint:
         """Return the number of the last committed ledger row, and its chain hash."""
@@ -245,10 +289,3 @@ class FactLedger:
         return await self._transactions.append_batch(
             lambda session: change_channels(session, multi, depth, at)
         )
-
-
-def _read_held(session: Session) -> dict[str, HeldBatch]:
-    return {
-        rule: HeldBatch(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
-        for rule, n, seq, eid, problem, approved in session.rows("ledger.held_batches")
-    }

@@ -14,6 +14,7 @@ from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_mult
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch, UserFacts
 from slumberd.storage.audit.explain import decisions_of
@@ -25,6 +26,7 @@ from slumberd.storage.facts.users import list_users
 from slumberd.storage.ledger.change_groups import group_changes
 from slumberd.storage.ledger.firing_pages import firings_before, records_of_firing
 from slumberd.storage.ledger.history import channels_at, seq_at
+from slumberd.storage.ledger.reductions import read_shrinkage
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
 
@@ -138,6 +140,10 @@ class FactReader:
         """Return how many rows the ledger has."""
         row = await self._transactions.fetch_one("ledger.last_row")
         return row[0] if row else 0
+
+    async def shrinkage(self, since: int) -> Shrinkage:
+        """Return how the number of facts changed since an instant, in microseconds."""
+        return await self._transactions.read(lambda session: read_shrinkage(session, since))
 
     async def last_row_before(self, at: datetime) -> int:
         """Return the number of the last row that was recorded before an instant; 0 for none."""

@@ -21,6 +21,7 @@ from slumberd.consolidation.manual import (
 )
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
+from slumberd.model.erasures import ErasedList
 from slumberd.model.fact import Fact, FactPattern, assume_utc
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import START, Firing, Trigger, Window
@@ -356,13 +357,18 @@ class EngineFactStore:
         )
 
     async def verify(
-        self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
+        self,
+        against: Iterable[Checkpoint] = (),
+        *,
+        chain_only: bool = False,
+        episodes: ErasedList | None = None,
     ) -> tuple[int, str, Break | None]:
         """Recompute the chain, and compare its replay with the facts.
 
         Args:
             against: Earlier checkpoints of the ledger to compare with; read in another thread.
             chain_only: Whether to check neither the content of the rows nor the facts.
+            episodes: The list of erased scopes of the store of episodes; None skips it.
 
         Returns:
             The number of rows, the head of the chain in hexadecimal, and the first break.
@@ -372,7 +378,9 @@ class EngineFactStore:
         """
         depth = self.transactions.lineage_depth
         return await self.transactions.read(
-            lambda session: verify(session, depth, against, chain_only=chain_only)
+            lambda session: verify(
+                session, depth, against, chain_only=chain_only, episodes=episodes
+            )
         )
 
     async def close(self) -> None:

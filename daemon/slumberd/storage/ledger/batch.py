@@ -30,14 +30,14 @@ from slumberd.consolidation.precedence import (
     MultiValued,
 )
 from slumberd.consolidation.resolution import Resolution
-from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
+from slumberd.consolidation.resolved_effect import ResolvedEffect, losses_after
 from slumberd.consolidation.state import CurrentFact
-from slumberd.consolidation.withdrawals import withdraw_parts
+from slumberd.consolidation.withdrawals import withdraw_former, withdraw_parts
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.fact_ids import channel_of
-from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
+from slumberd.model.fact_ids import channel_of, fact_id_of, plain_fact_id
+from slumberd.model.firing import Counts, DeletionImpact, Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import ErasedScopes
+from slumberd.model.scope import ErasedScopes, unescape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.ledger_end import read_end
@@ -63,7 +63,17 @@ GENERATION_BITS = 40
 
 
 class OverLimitError(Exception):
-    """A batch would delete more facts than its limits allow; the stores catch it."""
+    """A batch would delete more facts than its limits allow; the stores catch it.
+
+    Attributes:
+        problem: The limit, in words; empty for a batch that was to delete nothing.
+        impact: What its command would have deleted after it.
+    """
+
+    def __init__(self, problem: str, impact: DeletionImpact) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.impact = impact
 
 
 class Batch:
@@ -107,6 +117,7 @@ class Batch:
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
+        self._losses = firing.losses
 
     def apply(
         self,
@@ -147,6 +158,7 @@ class Batch:
         self, candidates: Mapping[str, Sequence[Candidate]]
     ) -> Mapping[str, Sequence[Candidate]]:
         """Return the candidates, and those that withdraw what new versions say no more."""
+        candidates = self._with_former_ids(candidates)
         known = self.loaded.known_state
         again = [
             candidate.fact_id
@@ -159,10 +171,35 @@ class Batch:
             name: withdraw_parts(found, known, recorded) for name, found in candidates.items()
         }
         every = {name: [*found, *withdrawn[name]] for name, found in candidates.items()}
-        if any(withdrawn.values()):
+        if any(withdrawn.values()) or self._has_former:
             # All together: what is withdrawn may name what arrives.
             self.loaded.load([candidate for found in every.values() for candidate in found])
         return every
+
+    def _with_former_ids(
+        self, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Mapping[str, Sequence[Candidate]]:
+        """Return the candidates, and those that withdraw claims under ids of slumberd 0.2."""
+        former = {
+            (name, plain_fact_id(unescape(name), one.eid)): one
+            for name, found in candidates.items()
+            for one in found
+            if "#" in one.eid and not isinstance(one, Erased)
+            if one.fact_id == fact_id_of(unescape(name), one.eid)
+            if one.fact_id != plain_fact_id(unescape(name), one.eid)
+        }
+        self._has_former = False
+        if not former:
+            return candidates
+        histories = self.loaded.load_histories(sorted({fact_id for _, fact_id in former}))
+        added: dict[str, list[Candidate]] = {name: [*found] for name, found in candidates.items()}
+        for (name, fact_id), one in former.items():
+            evaluations = histories[fact_id].evaluations if fact_id in histories else ()
+            claims = [found.claim for found in evaluations if found.claim is not None]
+            if any((claim.source, claim.owner) == (one.eid, one.owner) for claim in claims):
+                added[name] += withdraw_former(one, fact_id)
+                self._has_former = True
+        return added
 
     def _load_for(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of the candidates needs."""
@@ -176,14 +213,37 @@ class Batch:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
 
     def _check_limits(self, decision: Decision) -> None:
-        if self._firing.limits == NO_LIMITS:
-            return
-        impact = deletion_impact(decision.rows)
-        alarming = impact.fewer > MIN_ALARMING_LOSS
-        before = self._session.value("facts.count_facts") if alarming else 0
-        problem = self._firing.limits.describe_excess(impact, before)
-        if problem:
-            raise OverLimitError(problem)
+        """Add what the batch deletes to the losses of its command, and check these."""
+        firing = self._firing
+        earlier = firing.losses
+        start = earlier.start or self.number
+        self._losses = losses_after(
+            replace(earlier, start=start), decision.rows, self._age_test(decision, start)
+        )
+        impact = self._losses.impact
+        if not earlier.current and (impact.lost or impact.fewer > 0):
+            current = self._session.value("facts.count_facts") + earlier.fewer
+            self._losses = replace(self._losses, current=current)
+        problem = firing.limits.describe_excess(impact, self._losses.current)
+        if problem or (firing.probes and impact.lost > earlier.impact.lost):
+            raise OverLimitError(problem, impact)
+
+    def _age_test(self, decision: Decision, start: int) -> Callable[[str], bool]:
+        """Return what says whether a fact is older than the ledger row at which a command began."""
+        evaluations = self.loaded.known_state.evaluations
+        first: dict[str, int] = {}
+        if start < self.number:
+            # The summary of a key names its fact, whose evaluations need not be loaded.
+            ids = {fact_id for entry in decision.rows for fact_id in entry.replaces}
+            unknown = sorted(fact_id for fact_id in ids if not evaluations.get(fact_id))
+            for seq, fact_id, *_ in self._session.stream("erasure.rows_of_facts", {"ids": unknown}):
+                first[fact_id] = min(seq, first.get(fact_id, seq))
+
+        def is_older(fact_id: str) -> bool:
+            found = evaluations.get(fact_id)
+            return (found[0].seq if found else first.get(fact_id, 0)) < start
+
+        return is_older
 
     def resolution(self) -> Resolution:
         """Return a new resolution on the loaded state."""
@@ -233,7 +293,14 @@ class Batch:
             self._record(entry, firing_id, firing.at)
             for entry in until_cancelled(entries, self._is_cancelled)
         ]
-        return Outcome(firing, firing_id, dict(counts), records, 0.0)
+        return Outcome(
+            firing,
+            firing_id,
+            dict(counts),
+            records,
+            0.0,
+            losses=self._losses,
+        )
 
     def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:
         self._session.do("ledger.add_firing", firing)

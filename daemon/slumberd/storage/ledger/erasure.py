@@ -7,7 +7,8 @@ and its episodes; it is overwritten once they are erased.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,15 +17,24 @@ import orjson
 
 from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.decision import Decision
-from slumberd.model.episode import instant
+from slumberd.model.episode import instant, microseconds
+from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.model.scope import ScopeFilter, escape
+from slumberd.model.scope import ScopeFilter, digest_of, escape
 from slumberd.storage.engine import Session
-from slumberd.storage.erased_scopes import record_erased_scope
+from slumberd.storage.erased_scopes import key_of, record_erased_scope
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.rows import ErasedRows
+from slumberd.storage.ledger.erased_rows import (
+    ERASED,
+    FORGETS,
+    FORGETS_KEY,
+    compare_erasures,
+    document_of,
+)
+from slumberd.storage.ledger.reductions import REMOVED
+from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 
 class Unfinished(NamedTuple):
@@ -107,12 +117,16 @@ class Erasure:
         counts: The number of erased or deleted rows, by table.
         eids: Ids of the source episodes of the erased rows.
         head: The chain hash before the erasure, hexadecimal.
+        foreign: The numbers of blank rows that no erasure names, this one included.
+        foreign_rows: How many such rows there are; the numbers of some may be unknown.
     """
 
     outcome: Outcome
     counts: dict[str, int]
     eids: set[str]
     head: str
+    foreign: Sequence[int] = ()
+    foreign_rows: int = 0
 
 
 def find_scope(session: Session, scope: ScopeFilter, eids: Set[str] = frozenset()) -> ScopeContent:
@@ -223,10 +237,12 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     head = batch.head.hex()
     digest = record_erased_scope(session, scope, moment, request.key)
     begin(session, Unfinished(scope, request.eids | found.eids, moment, request.by))
-    batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
+    batch.note = {FORGETS: digest.hex(), "moment": instant(moment).isoformat()}
+    batch.note[FORGETS_KEY] = name_of(key_of(session) or b"")
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
-    rows = {*found.rows, *_rows_of(session, scope, found.claims)}
+    rows, named = _own_rows(session, scope, {*found.rows, *_rows_of(session, scope, found.claims)})
+    earlier = read_erased_rows(session)
     histories = batch.loaded.load_histories(fact_ids)
     keys = sorted(batch.loaded.known_state.complete_keys)
     resolution.erase(
@@ -234,11 +250,13 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     )
     before = _count_facts(session)
     counts = {"slumberd_ledger": _erase_rows(session, rows)}
-    batch.note["erased"] = _read_erased(session).document()
+    batch.note[REMOVED] = _count_removed(session, scope, fact_ids)
+    batch.note[ERASED] = document_of(named, earlier.base)
     outcome = batch.write(Decision.of(resolution, {}))
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
-    return Erasure(outcome, counts, found.eids, head)
+    foreign = sorted({*earlier.foreign, *rows.difference(named)})
+    return Erasure(outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear)
 
 
 def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]) -> Iterator[int]:
@@ -254,6 +272,15 @@ def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]])
             yield seq
 
 
+def _count_removed(session: Session, scope: ScopeFilter, fact_ids: list[str]) -> int:
+    """Return how many facts an erasure removes; the facts that are current again count later."""
+    parameters = {
+        "user": scope.user, "agent": scope.agent, "whole": scope.session is None, "ids": fact_ids,
+    }  # fmt: skip
+    count: int = session.value("erasure.count_facts_of_scope", parameters)
+    return count
+
+
 def _count_facts(session: Session) -> int:
     count: int = session.value("erasure.count_facts")
     return count
@@ -263,12 +290,81 @@ def _erase_rows(session: Session, rows: Collection[int]) -> int:
     return session.do("erasure.erase_rows", {"rows": sorted(rows)})
 
 
-def _read_erased(session: Session) -> ErasedRows:
-    """Return all rows that are erased, by this erasure or an earlier one."""
-    erased = ErasedRows()
-    for (seq,) in session.stream("erasure.erased"):
-        erased.add(seq)
-    return erased
+def read_erased_rows(session: Session) -> ErasedRows:
+    """Compare the blank rows of a ledger with the rows that its erasures name."""
+    erasures = session.rows("ledger.firing_rows_of_rule", (FORGET,))
+    return compare_erasures(
+        (seq for (seq,) in session.stream("erasure.erased")),
+        [(seq, erased_in(payload)) for seq, payload in reversed(erasures)],
+    )
+
+
+def read_recorded_erasures(session: Session) -> RecordedErasures:
+    """Return the erased scopes that the ledger records; unreadable rows are left out."""
+    moments: dict[bytes, int] = {}
+    keys: dict[bytes, str] = {}
+    for _, payload in session.rows("ledger.firing_rows_of_rule", (FORGET,)):
+        document = document_in(payload)
+        with suppress(KeyError, TypeError, ValueError):
+            digest = bytes.fromhex(document[FORGETS])
+            moment = microseconds(datetime.fromisoformat(document["moment"]))
+            moments[digest] = max(moment, moments.get(digest, moment))
+            if FORGETS_KEY in document:
+                keys[digest] = str(document[FORGETS_KEY])
+    key = key_of(session)
+    unfinished = read_unfinished(session) if key is not None else ()
+    begun = {
+        digest_of(key or b"", scope.user, scope.session, scope.agent)
+        for scope in (each.reach for each in unfinished)
+    }
+    return RecordedErasures(moments, keys, begun)
+
+
+def erased_in(payload: bytes | None) -> object:
+    """Return what the row of an erasure names; None when it cannot be read."""
+    return document_in(payload).get(ERASED)
+
+
+def document_in(payload: bytes | None) -> dict[str, Any]:
+    """Return the document of a row; an empty one when it cannot be read."""
+    try:
+        document = orjson.loads(payload or b"")
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _own_rows(
+    session: Session, scope: ScopeFilter, numbers: Collection[int]
+) -> tuple[set[int], list[int]]:
+    """Return the rows to erase, and those of them that the erasure names, in order.
+
+    Another program may have changed the tables so that rows of another scope seem to be of this
+    one. A row whose own content says so stays. A row with other content than its commitment is
+    erased, and the erasure does not name it.
+    """
+    found = session.rows("erasure.rows_to_erase", {"rows": sorted(numbers)})
+    foreign: set[int] = set()
+    rows: set[int] = set()
+    named: list[int] = []
+    # A row without a payload has the owner of the other rows of its key.
+    for seq, key_id, at, fact_id, replaces, payload, salt, commitment in sorted(
+        found, key=lambda row: (row[5] is None, row[0])
+    ):
+        content = key_id, at, fact_id, replaces, payload
+        if salt is None or commitment != commitment_of(salt, *content):
+            rows.add(seq)
+        elif _is_of_another(scope, payload) if payload else key_id in foreign:
+            foreign.add(key_id)
+        else:
+            rows.add(seq)
+            named.append(seq)
+    return rows, sorted(named)
+
+
+def _is_of_another(scope: ScopeFilter, payload: bytes) -> bool:
+    user, agent = owner_in(orjson.loads(payload))
+    return bool(user) and (user != scope.user or scope.agent not in (None, agent))
 
 
 def _delete_beside(

@@ -110,27 +110,6 @@ def chain_of(
     return _sha256(message).digest() if key is None else hmac.digest(key, message, "sha256")
 
 
-class ErasedRows:
-    """The erased rows of a ledger: their count, and a hash of their numbers.
-
-    The firing of an erasure records both for all rows that are erased by then. So a row that
-    another program erased is covered by no erasure.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._hash = _sha256()
-
-    def add(self, seq: int) -> None:
-        """Add a row; the rows come in order."""
-        self.count += 1
-        self._hash.update(seq.to_bytes(8, "big", signed=True))
-
-    def document(self) -> dict[str, Any]:
-        """Return the part of an erasure's payload that covers these rows."""
-        return {"rows": self.count, "hash": self._hash.hexdigest()}
-
-
 class LedgerRow(NamedTuple, Generic[AnyStr]):
     """One row of the ledger, as stored.
 

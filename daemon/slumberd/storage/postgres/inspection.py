@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from threading import Event
 from typing import TypeVar
 
 import psycopg
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
 from slumberd.model.store_status import (
@@ -24,14 +27,16 @@ from slumberd.model.store_status import (
     SinkProgress,
     StoreSizes,
 )
+from slumberd.storage.audit.damaged_values import find_damaged_values
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import erased_content, recorded_answers
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
-from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
 from slumberd.storage.facts.reads import sum_channels
-from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.facts.review import rule_of_row
+from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -83,6 +88,10 @@ class PostgresInspection:
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes of the database; None when it never had an erasure."""
         return self._look(load_erased_scopes)
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the database; an empty one when it has none."""
+        return self._look(read_erased_list)
 
     def _look(self, work: Callable[[PostgresSession], T]) -> T:
         """Run `work` on one snapshot, after a check of the schema."""
@@ -264,12 +273,42 @@ class PostgresFactInspection(PostgresInspection):
 
         return self._look_within(find, seconds)
 
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC."""
+        return self._look(lambda session: reductions.read_shrinkage(session, since))
+
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        if seconds == 0:
+            return None
+        return self._look(
+            lambda session: [
+                value.words() for value in islice(find_damaged_values(session), _LISTED)
+            ]
+        )
+
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
         count: int = self._look(
             lambda session: session.value("inspection.erasures", {"after": after})
         )
         return count
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows."""
+        return self._look(
+            lambda session: (
+                erasure.read_recorded_erasures(session),
+                erasure.read_erased_rows(session),
+            )
+        )
 
     def has_facts_of(self, user: str) -> bool:
         """Return whether a user has facts."""
@@ -322,7 +361,7 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
             (rule, reason): count for rule, reason, count in session.rows("inspection.quarantined")
         },
         held={
-            rule: HeldFiring(firing_id_of(rule, n), problem)
+            rule: HeldFiring(firing_id_of(rule_of_row(rule), n), problem)
             for rule, n, _, _, problem, approved in session.rows("ledger.held_batches")
             if not approved
         },

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
 from slumberd.model.store_status import (
@@ -114,6 +116,10 @@ class SQLiteInspection:
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes that the file records; None when it never had an erasure."""
         return self._look(offline_status.read_erased_scopes)
+
+    def erased_list(self) -> ErasedList:
+        """Return the list of erased scopes of the file; an empty one when it has none."""
+        return self._look(offline_status.read_erased_list)
 
     def count_erased_content(
         self, pasts: Sequence[ErasedScopes], seconds: float | None
@@ -252,9 +258,34 @@ class SQLiteFactInspection(SQLiteInspection):
         """
         return self._look(partial(offline_status.find_disagreeing_facts, seconds=seconds))
 
+    def shrinkage(self, since: int) -> Shrinkage | None:
+        """Return how the number of facts changed since an instant, microseconds since 1970 UTC.
+
+        The result is None when slumberd has never written to the file.
+        """
+        return self._look(partial(offline_status.read_shrinkage, since=since))
+
+    def damaged_values(self, seconds: float | None) -> list[str] | None:
+        """Return the values in slumberd's tables that slumberd never writes, in words.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 values; None when the time was over.
+        """
+        return self._look(partial(offline_status.find_damaged_values, seconds=seconds))
+
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""
         return self._look(partial(offline_status.count_erasures, after=after))
+
+    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
+        """Return the erased scopes that the ledger records, and its blank rows.
+
+        The result is None when slumberd has never written to the file.
+        """
+        return self._look(offline_status.read_recorded_erasures)
 
     def has_facts_of(self, user: str) -> bool:
         """Return whether a user has facts."""

@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 
 import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
+from slumberd.model.reductions import Shrinkage
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.model.store_status import (
     Backlog,
@@ -21,12 +24,15 @@ from slumberd.model.store_status import (
     SinkProgress,
 )
 from slumberd.sql_statements import statements
+from slumberd.storage import erased_scopes
+from slumberd.storage.audit import damaged_values
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
-from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.facts.review import rule_of_row
+from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.bulk_write import has_change_triggers
@@ -131,6 +137,42 @@ def _find_future(
 def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
     return load_erased_scopes(_session(connection))
+
+
+def read_erased_list(connection: sqlite3.Connection) -> ErasedList:
+    """Return the list of erased scopes of a database."""
+    return erased_scopes.read_erased_list(_session(connection))
+
+
+def read_recorded_erasures(
+    connection: sqlite3.Connection,
+) -> tuple[RecordedErasures, ErasedRows] | None:
+    """Return the erased scopes and the blank rows of a ledger; None without a ledger."""
+    if not has_ledger(connection):
+        return None
+    session = _session(connection)
+    return erasure.read_recorded_erasures(session), erasure.read_erased_rows(session)
+
+
+def read_shrinkage(connection: sqlite3.Connection, *, since: int) -> Shrinkage | None:
+    """Return how the number of facts changed since an instant; None without a ledger."""
+    if not has_ledger(connection):
+        return None
+    return reductions.read_shrinkage(_session(connection), since)
+
+
+def find_damaged_values(
+    connection: sqlite3.Connection, *, seconds: float | None
+) -> list[str] | None:
+    """Return the first values that slumberd never writes; None when the time was over."""
+    if not has_ledger(connection):
+        return []
+
+    def find(opened: sqlite3.Connection) -> list[str]:
+        found = damaged_values.find_damaged_values(_session(opened))
+        return [value.words() for value in islice(found, _LISTED)]
+
+    return run_within(connection, seconds, find)
 
 
 def count_erased_content(
@@ -289,7 +331,7 @@ def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:
 
 def _read_held(connection: sqlite3.Connection) -> dict[str, HeldFiring]:
     return {
-        rule: HeldFiring(firing_id_of(rule, n), problem)
+        rule: HeldFiring(firing_id_of(rule_of_row(rule), n), problem)
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held_batches"])
         if not approved
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
+from slumberd.model.erasures import ErasedRows
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import (
@@ -23,7 +24,7 @@ from slumberd.storage.audit.partition import (
 )
 from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.audit.verify import first_break
+from slumberd.storage.audit.verify import first_break, foreign_break
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite import ledger_schema as schema
@@ -120,15 +121,24 @@ def _fill(
     connection.execute(_SQL["attach"], (uri,))
     with transaction(connection):
         _copy(connection)
-        _, _, broken = first_break(session)
+        _, _, broken, erased = first_break(session)
         if broken is None:
-            replay = _replay(connection, session, depth, divide)
+            replay = _with_foreign(_replay(connection, session, depth, divide), erased)
         else:
             replay = Replay(0, 0, 0, 0, 1, 0, broken)
     session.close()
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
+
+
+def _with_foreign(replay: Replay, erased: ErasedRows) -> Replay:
+    """Return a replay whose differences include blank rows that no erasure names."""
+    broken = foreign_break(erased) or erased.broken
+    if broken is None:
+        return replay
+    differing = replay.differing + max(erased.foreign_rows, 1)
+    return replay._replace(differing=differing, first=broken)
 
 
 def _copy(connection: sqlite3.Connection) -> None:

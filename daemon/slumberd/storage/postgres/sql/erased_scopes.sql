@@ -2,6 +2,10 @@
 SELECT 1
 FROM slumberd.erasure_key
 
+-- name: has_key
+SELECT 1
+FROM slumberd.erasure_key
+
 -- name: create_erasure_key
 -- The table is part of the schema.
 SELECT 1

@@ -48,6 +48,13 @@ CROSS JOIN LATERAL (
 INNER JOIN slumberd.ledger AS claims ON claims.shard = :shard AND claims.fact_id = refs.referrer
 WHERE claims.what = 1
 
+-- name: rows_to_erase
+-- texts: bytes
+SELECT seq, key_id, at, fact_id, replaces, payload, salt, commitment
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = ANY (:rows::bigint[])
+
 -- name: erase_rows
 UPDATE slumberd.ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
@@ -60,6 +67,15 @@ FROM slumberd.ledger
 WHERE shard = :shard
   AND salt IS NULL
 ORDER BY seq
+
+-- name: count_facts_of_scope
+SELECT count(*)
+FROM slumberd.facts
+WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
+  AND "user" = :user
+  AND (:agent::text IS NULL OR agent = :agent::text)
+  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
 
 -- name: drop_facts_of_scope
 DELETE FROM slumberd.facts

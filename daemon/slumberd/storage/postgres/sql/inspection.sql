@@ -160,3 +160,43 @@ INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
 WHERE schemas.nspname = 'slumberd'
   AND tables.relkind = 'r'
   AND tables.relname ~ '^(facts|keys|ledger|firings|claim|quarantine)'
+
+-- name: first_firing_since
+SELECT n
+FROM slumberd.firings
+WHERE shard = :shard
+  AND at >= :since
+ORDER BY n
+LIMIT 1
+
+-- name: facts_by_user
+SELECT "user", count(*)
+FROM slumberd.facts
+WHERE shard = :shard
+GROUP BY "user"
+
+-- name: changes_by_user
+SELECT changes.firing, changes.document #>> '{payload,user}', changes.document ->> 'owner',
+  facts."user",
+  sum(CASE WHEN changes.kind != 3 THEN 1 ELSE 0 END)::bigint, sum(changes.removed)::bigint
+FROM (
+  SELECT firing, kind, fact_id, slumberd.as_jsonb(payload) AS document,
+    coalesce(jsonb_array_length(slumberd.as_jsonb(convert_to(replaces, 'UTF8'))), 0) AS removed
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND seq >= :first
+    AND kind IN (1, 2, 3)
+) AS changes
+LEFT JOIN slumberd.facts
+  ON changes.document IS NULL
+  AND facts.shard = :shard
+  AND facts.fact_id = changes.fact_id
+GROUP BY 1, 2, 3, 4
+
+-- name: erasures_since
+SELECT seq, payload
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq >= :first
+  AND what = 0
+  AND position('"removed":'::bytea IN payload) > 0

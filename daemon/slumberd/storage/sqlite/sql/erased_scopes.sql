@@ -3,6 +3,11 @@ SELECT 1
 FROM sqlite_master
 WHERE name = 'slumberd_erased_scopes'
 
+-- name: has_key
+SELECT 1
+FROM sqlite_master
+WHERE name = 'slumberd_erasure_key'
+
 -- name: create_erasure_key
 CREATE TABLE IF NOT EXISTS slumberd_erasure_key (
   id INTEGER PRIMARY KEY CHECK (id = 1),

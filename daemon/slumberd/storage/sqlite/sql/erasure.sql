@@ -33,6 +33,12 @@ CROSS JOIN slumberd_ledger AS claims ON claims.fact_id = refs.referrer
 WHERE refs.referrer GLOB '@/*'
   AND claims.what = 1
 
+-- name: rows_to_erase
+-- texts: bytes
+SELECT seq, key_id, at, fact_id, replaces, payload, salt, commitment
+FROM slumberd_ledger
+WHERE seq IN (SELECT value FROM json_each(:rows))
+
 -- name: erase_rows
 UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
@@ -43,6 +49,13 @@ SELECT seq
 FROM slumberd_ledger
 WHERE salt IS NULL
 ORDER BY seq
+
+-- name: count_facts_of_scope
+SELECT count(*)
+FROM facts
+WHERE user = :user
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:whole OR fact_id IN (SELECT value FROM json_each(:ids)))
 
 -- name: drop_facts_of_scope
 DELETE FROM facts

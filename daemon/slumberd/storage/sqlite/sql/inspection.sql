@@ -116,3 +116,37 @@ SELECT EXISTS (
 SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
+
+-- name: first_firing_since
+SELECT n
+FROM slumberd_firings
+WHERE at >= :since
+ORDER BY n
+LIMIT 1
+
+-- name: facts_by_user
+SELECT user, count(*)
+FROM facts
+GROUP BY user
+
+-- name: changes_by_user
+SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
+  json_extract(changes.document, '$.owner'),
+  facts.user, sum(changes.kind != 3), sum(changes.removed)
+FROM (
+  SELECT firing, kind, fact_id,
+    CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) END AS document,
+    CASE WHEN json_valid(replaces) THEN json_array_length(replaces) ELSE 0 END AS removed
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND kind IN (1, 2, 3)
+) AS changes
+LEFT JOIN facts ON changes.document IS NULL AND facts.fact_id = changes.fact_id
+GROUP BY 1, 2, 3, 4
+
+-- name: erasures_since
+SELECT seq, payload
+FROM slumberd_ledger
+WHERE seq >= :first
+  AND what = 0
+  AND instr(payload, CAST('"removed":' AS BLOB)) > 0
