@@ -205,6 +205,8 @@ COLUMNS = (
     "agent",
     "content",
     "source_node",
+    "speaker",
+    "is_person",
     "timestamp",
     "metadata",
     "intent",

@@ -15,6 +15,7 @@ from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
+from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     Backlog,
     EpisodeStoreStatus,
@@ -129,6 +130,7 @@ class PostgresEpisodeInspection(PostgresInspection):
         shard: The shard.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(
@@ -137,8 +139,10 @@ class PostgresEpisodeInspection(PostgresInspection):
         shard: int,
         naive: NaiveTimestamps,
         mismatch: ScopeMismatch = "quarantine",
+        person: Collection[str] = PERSON,
     ) -> None:
         super().__init__(address, shard)
+        self._person = person
         self._naive: NaiveTimestamps = naive
         self._mismatch: ScopeMismatch = mismatch
 
@@ -207,6 +211,7 @@ class PostgresEpisodeInspection(PostgresInspection):
             naive=self._naive,
             stop=Event(),
             seconds=_FILTER_SECONDS,
+            person=self._person,
         )
         return self._look(partial(_find_unanswered, reader=reader, after=after, last=after + limit))
 

@@ -14,6 +14,7 @@ from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     EpisodeStoreStatus,
     FactStoreStatus,
@@ -124,12 +125,18 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         path: The file.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(
-        self, path: Path, naive: NaiveTimestamps, mismatch: ScopeMismatch = "quarantine"
+        self,
+        path: Path,
+        naive: NaiveTimestamps,
+        mismatch: ScopeMismatch = "quarantine",
+        person: Collection[str] = PERSON,
     ) -> None:
         super().__init__(path)
+        self._person = person
         self._naive = naive
         self._mismatch = mismatch
 
@@ -179,7 +186,12 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         Raises:
             FilterError: The rule's filter must not run, or ran over its time limit.
         """
-        find = partial(offline_answers.find_unanswered, mismatch=self._mismatch, naive=self._naive)
+        find = partial(
+            offline_answers.find_unanswered,
+            mismatch=self._mismatch,
+            naive=self._naive,
+            person=self._person,
+        )
         return self._look(partial(find, rule=rule, after=after, limit=limit))
 
 
