@@ -38,6 +38,7 @@ from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, 
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extraction, ModelSettings, ModelSummariser, Turn
+from slumberd.model.speaker import PERSON
 from slumberd.retrieval.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,7 +85,7 @@ def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
     """Return the extraction from plain English sentences.
 
     Args:
-        speakers: The names of speakers, by ``source_node``.
+        speakers: Other names of speakers, by the speaker.
     """
     content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -356,4 +357,7 @@ def _test(form: PatternTestForm) -> PatternTest:
 
 
 def _turn(number: int, said: TurnForm, at: datetime) -> Turn:
-    return Turn(f"{number:06}", "test", said.speaker, said.text, microseconds(at))
+    return Turn(
+        f"{number:06}", "test", said.speaker, said.text, microseconds(at),
+        user="user", agent="agent", is_person=said.speaker in PERSON,
+    )  # fmt: skip

@@ -33,6 +33,7 @@ from slumberd.diagnostics.store_checks import (
     check_fact_store,
     check_future_episodes,
     check_paused_rules,
+    check_person,
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
@@ -205,6 +206,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
     yield from _check_daemon(context)
     yield from check_paused_rules(context.settings)
     yield from check_due_rules(context)
+    yield from check_person(context)
     yield from check_waiting_answers(context)
 
 

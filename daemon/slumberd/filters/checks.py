@@ -269,6 +269,16 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
     return tokens
 
 
+def reads_column(fragment: str, column: str) -> bool:
+    """Return whether a filter names a column."""
+    return column in columns_in(_check(fragment)[0])
+
+
+def columns_in(tokens: list[Token]) -> frozenset[str]:
+    """Return the columns that tokens name."""
+    return frozenset(COLUMNS) & {token.text.strip('"`[]').lower() for token in tokens}
+
+
 @lru_cache(maxsize=1024)
 def _check(fragment: str) -> tuple[list[Token], list[Refusal]]:
     tokens: list[Token] = []

@@ -25,7 +25,14 @@ from typing import Any
 import orjson
 
 from slumberd.errors import FilterError, StoppedError
-from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, tokens_of
+from slumberd.filters.checks import (
+    COLUMNS,
+    DATES,
+    FUNCTIONS,
+    LONGEST_PATTERN,
+    columns_in,
+    tokens_of,
+)
 from slumberd.filters.tokenizer import Token
 from slumberd.model.episode import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
@@ -173,9 +180,7 @@ class Filter:
         self._rule_id = rule_id
         self._fragment = fragment
         self._tokens = tokens_of(rule_id, fragment)
-        self.reads = frozenset(COLUMNS) & {
-            token.text.strip('"`[]').lower() for token in self._tokens
-        }
+        self.reads = columns_in(self._tokens)
         self._stop = stop or Event()
         self._seconds = seconds
         self._steps = steps

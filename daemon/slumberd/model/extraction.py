@@ -303,6 +303,12 @@ class Extraction:
     reads_previous: bool = False
 
     @property
+    def speakers(self) -> Mapping[str, str]:
+        """What the rule calls its speakers; a function of a user names them itself."""
+        found: Mapping[str, str] = getattr(self.extractor, "speakers", {})
+        return found
+
+    @property
     def asks_model(self) -> bool:
         """Whether a language model finds the triples, before a firing."""
         return isinstance(self.extractor, ModelSettings)

@@ -190,6 +190,10 @@ class PostgresEpisodeInspection(PostgresInspection):
 
         return self._look_within(find, seconds)
 
+    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
+        """Return what the last rows of the episode log hold, oldest first."""
+        return self._look(partial(episode_log.latest_versions, naive=self._naive, limit=limit))
+
     def model_usage(self, day: str) -> ModelUsage:
         """Return what the calls of language models cost on a day, as ``2026-03-09``."""
         return self._look(partial(recorded_answers.spent, day=day))

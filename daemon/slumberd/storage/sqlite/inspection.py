@@ -171,6 +171,11 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         find = partial(offline_status.find_future_episodes, naive=self._naive, seconds=seconds)
         return self._look(partial(find, latest=latest))
 
+    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
+        """Return what the last rows of the episode log hold, oldest first."""
+        find = partial(offline_status.find_latest_versions, naive=self._naive, limit=limit)
+        return self._look(find)
+
     def model_usage(self, day: str) -> ModelUsage:
         """Return what the calls of language models cost on a day, as ``2026-03-09``."""
         return self._look(partial(offline_answers.read_model_usage, day=day))
