@@ -331,7 +331,7 @@ class KnownEpisode(Result):
     content: str
     timestamp: datetime
     source_node: str
-    speaker: str | None
+    speaker: str | None = None
     user: str
     agent: str
     session: str

@@ -20,7 +20,6 @@ from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import speaker_of
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
 
@@ -349,7 +348,6 @@ class ExplainedFact:
             "session": source.session or (version.session if version else None),
             "at": timestamp(at) if at else None,
             "source_node": source.source_node or (version.source_node if version else None),
-            "speaker": version.speaker if version else speaker_of(source.source_node, {}),
             "in_memory": version is not None,
         }
         if self.content:
