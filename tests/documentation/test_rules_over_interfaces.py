@@ -1,4 +1,4 @@
-"""The documented rules find the same facts in the same turns, whichever interface they come through.
+"""The documented rules find the same facts in the same turns, through every interface.
 
 The rules are those of the pages. What the assistant says of itself is never a fact of the person.
 """
@@ -31,8 +31,9 @@ from tests.support.traces import NOON, SECOND, document_of, messages, span, text
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, said
 
 if TYPE_CHECKING:
-    from slumberd.adapters import openai_agents
+    from slumberd.adapters import langgraph, openai_agents
 else:
+    langgraph = LateModule("slumberd.adapters.langgraph")
     openai_agents = LateModule("slumberd.adapters.openai_agents")
 
 pytestmark = pytest.mark.integration
@@ -153,7 +154,7 @@ async def facts_of(home: Home) -> set[tuple[Any, ...]]:
 
 async def by_python(home: Home) -> None:
     for speaker, words in TURNS:
-        await home.memory.remember(words, **({} if speaker == "user" else {"speaker": speaker}))
+        await home.memory.remember(words, speaker=None if speaker == "user" else speaker)
 
 
 async def by_http(home: Home) -> None:
@@ -317,12 +318,12 @@ async def test_rules_for_every_speaker_give_the_person_no_words_of_the_assistant
 async def test_item_of_a_langgraph_store_is_no_word_of_the_person(
     rules: dict[str, str], tmp_path: Path
 ) -> None:
-    from slumberd.adapters.langgraph import SlumberdStore  # noqa: PLC0415 # an extra
-
     async with running(tmp_path / "state", rules) as home:
 
         def put() -> None:
-            with SlumberdStore.open(f"unix:{home.directory}", user="ada", agent="desk") as store:
+            with langgraph.SlumberdStore.open(
+                f"unix:{home.directory}", user="ada", agent="desk"
+            ) as store:
                 for number, (speaker, words) in enumerate(TURNS):
                     store.put(("chat",), f"k{number}", {"role": speaker, "content": words})
 

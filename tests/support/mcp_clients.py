@@ -112,9 +112,7 @@ async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
     """Run a daemon as `serving` does; yield its memory, too."""
     async with (
         Memory.open(directory, user="host") as memory,
-        server.serve_http(
-            served_by(memory), extensions=[mcp_server.open_mcp, traces.serve_traces]
-        ),
+        server.serve_http(served_by(memory), extensions=[mcp_server.open_mcp, traces.serve_traces]),
     ):
         yield memory, directory / "http.sock"
 
