@@ -184,8 +184,8 @@ class TurnForm(Form):
     """One turn of a test.
 
     Attributes:
-        speaker: Who speaks. ``user`` and ``human`` are the person, whose name in a test is
-            ``user``; the agent of a test is ``agent``.
+        speaker: Who speaks. The person, such as ``user``, has the name ``user`` in a test; the
+            agent of a test is ``agent``.
         text: What the speaker says.
         at: ISO 8601 with an offset, in quotes. Default: one minute after the turn before, and
             2026-01-01T00:00:00Z for the first.
