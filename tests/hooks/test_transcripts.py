@@ -209,14 +209,17 @@ def test_another_turn_session_user_or_agent_gives_another_id(place: int) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param("<task-notification>\nI live in Rome.\n</task-notification>", None, id="whole"),
+        pytest.param("<task-note>\nI live in Rome.\n</task-note>", None, id="whole"),
         pytest.param(
             '<teammate-message id="r" color="blue">\nI live in Rome.\n</teammate-message>',
             None,
             id="whole, with attributes",
         ),
-        pytest.param("<ide_selection>I live in Rome.</ide_selection>\nTranslate it.", "Translate it.",
-                     id="at the beginning"),
+        pytest.param(
+            "<ide_part>I live in Rome.</ide_part>\nTranslate it.",
+            "Translate it.",
+            id="at the beginning",
+        ),
         pytest.param("<a-b>x</a-b>\n<c_d>y</c_d> Go on.", "Go on.", id="two at the beginning"),
         pytest.param(
             [
@@ -231,7 +234,7 @@ def test_another_turn_session_user_or_agent_gives_another_id(place: int) -> None
         pytest.param("<b>Bold</b> is wrong.", "<b>Bold</b> is wrong.", id="a tag of one word"),
         pytest.param("<my-part> is wrong.", "<my-part> is wrong.", id="a tag without an end"),
     ],
-)  # fmt: skip
+)
 def test_inserted_text_is_no_word_of_the_person(content: Any, said: str | None) -> None:
     turn = read_turn(CLAUDE_CODE, claude_line("user", content), "s")
 
