@@ -22,6 +22,7 @@ import orjson
 import pytest
 
 from slumberd import Memory
+from tests.support.cli_runner import called
 from tests.support.documentation import DOCS, Block, blocks_of
 from tests.support.forked_commands import words_of_program
 from tests.support.late_imports import LateModule
@@ -123,8 +124,16 @@ def homes_of(request: dict[str, Any]) -> Reply:
 
 
 @asynccontextmanager
-async def running(directory: Path, rules: dict[str, str]) -> AsyncIterator[Home]:
-    """Run a daemon with some rules, and a language model beside it."""
+async def running(
+    directory: Path, rules: dict[str, str], *, by_socket: bool = True
+) -> AsyncIterator[Home]:
+    """Run a daemon with some rules, and a language model beside it.
+
+    Args:
+        directory: The state directory.
+        rules: The rule files, by path.
+        by_socket: Whether the daemon serves HTTP.
+    """
     configure(directory, {"ada": ("ada", *SCOPED)})
     for file in (directory / "rules.d").iterdir():
         file.unlink()
@@ -135,9 +144,16 @@ async def running(directory: Path, rules: dict[str, str]) -> AsyncIterator[Home]
         server.otherwise = homes_of
         config = directory / "slumberd.yaml"
         config.write_text(f"{config.read_text()}\nlanguage_model: {{base_url: {server.url}}}\n")
-        async with serving_memory(directory) as (host, socket):
+        async with serving_memory(directory) if by_socket else opened(directory) as (host, socket):
             ada = Memory(host._transport, user="ada", agent="desk", session="s1")
             yield Home(directory, ada, socket)
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
+    """Run a daemon without HTTP."""
+    async with Memory.open(directory, user="host") as memory:
+        yield memory, directory / "none"
 
 
 async def facts_of(home: Home) -> set[tuple[Any, ...]]:
@@ -286,7 +302,8 @@ WAYS = [
 async def test_documented_rules_find_the_same_facts_through_every_interface(
     send: Send, rules: dict[str, str], tmp_path: Path
 ) -> None:
-    async with running(tmp_path / "state", rules) as home:
+    serves = send is not by_python
+    async with running(tmp_path / "state", rules, by_socket=serves) as home:
         await send(home)
 
         assert await facts_of(home) == FACTS
@@ -332,3 +349,14 @@ async def test_item_of_a_langgraph_store_is_no_word_of_the_person(
 
     assert {fact.payload["predicate"] for fact in found} == {"langgraph_item"}
     assert json.dumps([fact.payload for fact in found]).count("Rome") > 0
+
+
+def test_documented_test_of_the_model_s_rule_passes(tmp_path: Path) -> None:
+    rule = block_of(MODEL, lambda block: "predicates:" in block.text)
+    case = block_of(MODEL, lambda block: "answers:" in block.text)
+    (tmp_path / "model.yaml").write_text(rule, "utf-8")
+    (tmp_path / "model.test.yaml").write_text(case, "utf-8")
+
+    done = called("test", str(tmp_path))
+
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 test: 1 passed, 0 failed")

@@ -80,7 +80,7 @@ class RememberForm(ScopedForm):
         when: When it happened; by default now.
         id: The id of the episode; the same id and text again change nothing. By default a new one.
         session: The conversation; by default ``default``.
-        speaker: Who said it; by default what ``metadata`` say, else ``user``.
+        speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.
         metadata: Any other keys.
     """
 
