@@ -95,9 +95,9 @@ def _read_claude_code(record: dict[str, Any], _: bytes, session: str) -> Turn | 
         raise ValueError("it has no uuid, or no message")  # noqa: TRY004
     content = message.get("content")
     text = _INSERTED.sub("", _text_of(content, "text"))
-    if speaker == "user" and (_is_inserted(record) or text.lstrip().startswith(_MARKUP)):
-        return None
     if speaker == "user":
+        if _is_inserted(record) or text.lstrip().startswith(_MARKUP):
+            return None
         text = _INSERTED.sub("", _text_of(content, "text", _without_envelopes))
     own = record.get("sessionId")
     session = own if isinstance(own, str) and own else session
