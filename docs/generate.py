@@ -35,6 +35,7 @@ from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
 from slumberd.filters.checks import COLUMNS
 from slumberd.model.health import KINDS
+from slumberd.model.speaker import INTERFACES
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
@@ -334,6 +335,11 @@ def filter_columns() -> str:
     return f"The columns are {_names(COLUMNS)}."
 
 
+def interfaces() -> str:
+    """Return the names of interfaces and formats that are no speakers."""
+    return f"Such a `source_node` is one of {_names(sorted(INTERFACES))}."
+
+
 # Events, errors, findings
 
 
@@ -543,6 +549,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "events": events,
     "filter-columns": filter_columns,
     "findings": findings,
+    "interfaces": interfaces,
     "operations": operations,
     "packages": package_summaries,
     "pattern-keys": pattern_keys,

@@ -266,3 +266,33 @@ async def test_runner_goes_on_with_a_conversation_in_another_program(tmp_path: P
 
 def test_session_is_a_session(shared: SyncMemory) -> None:
     assert isinstance(openai_agents.SlumberdSession("s", shared._memory), agents.Session)
+
+
+@pytest.mark.parametrize(
+    ("item", "speaker"),
+    [
+        pytest.param({"role": "user", "content": "hi"}, "user", id="of the user"),
+        pytest.param({"role": "assistant", "content": "hi"}, "assistant", id="of the assistant"),
+        pytest.param({"role": "developer", "content": "hi"}, "developer", id="of the program"),
+        pytest.param({"content": "hi"}, "user", id="message without a role"),
+        pytest.param({"type": "message", "content": []}, "user", id="typed, without a role"),
+        pytest.param(
+            {"type": "function_call", "name": "add", "arguments": "{}"}, "assistant", id="call"
+        ),
+        pytest.param({"type": "function_call_output", "output": "7"}, "tool", id="output"),
+        pytest.param({"type": "computer_call_output", "output": {}}, "tool", id="other output"),
+        pytest.param({"type": "reasoning", "summary": []}, "assistant", id="reasoning"),
+        pytest.param({"role": " ", "content": "hi"}, "user", id="role that shows nothing"),
+    ],
+)
+async def test_only_messages_of_the_user_are_the_person_s(
+    memory: Memory, item: Any, speaker: str
+) -> None:
+    session = openai_agents.SlumberdSession("s", memory)
+
+    await session.add_items([item])
+    [put] = await memory.episodes(session="s")
+    await session.pop_item()
+    [removed] = await memory.episodes(session="s")
+
+    assert (put.speaker, removed.speaker) == (speaker, speaker)

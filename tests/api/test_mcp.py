@@ -260,3 +260,30 @@ async def test_annotations_say_what_a_host_must_confirm(tmp_path: Path) -> None:
     assert destructive == {"correct", "forget"}
     assert all(one and one.open_world_hint is False for one in tools.values())
     assert tools["remember"] and tools["remember"].idempotent_hint is False
+
+
+@pytest.mark.parametrize(
+    ("given", "speaker"),
+    [
+        pytest.param({}, "agent", id="nobody"),
+        pytest.param({"speaker": "user"}, "user", id="the user"),
+        pytest.param({"speaker": " "}, "agent", id="a name that shows nothing"),
+        pytest.param({"metadata": {"role": "user"}}, "user", id="a role"),
+    ],
+)
+async def test_words_are_the_agent_s_unless_the_call_says_whose(
+    tmp_path: Path, given: dict[str, Any], speaker: str
+) -> None:
+    way = Ways("http", "auto")
+    async with opened(tmp_path / "memory", way) as open_client, open_client("ann") as client:
+        await answer(client, "remember", text="I live in Rome", id="e1", **given)
+        episode = orjson.loads(await resource(client, "slumberd://episodes/e1"))
+
+    assert episode["speaker"] == speaker
+
+
+async def test_tool_says_whose_words_a_call_remembers(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as client:
+        remember, *_ = (await client.list_tools()).tools
+
+    assert "`speaker` `user`" in str(remember.description)

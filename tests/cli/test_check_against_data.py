@@ -289,3 +289,36 @@ def test_check_does_not_name_a_multi_valued_predicate(tmp_path: Path) -> None:
     replaced = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
 
     assert replaced == []
+
+
+SPEAKERS = """\
+rules:
+  - id: chat
+    cadence: {every: 1}
+    when_filter: ""
+    then_emits: [facts]
+    stages:
+      - extract: {with: heuristic, speakers: {remember: "{user}", guest: "{user}"}}
+"""
+
+
+def test_check_warns_of_an_interface_among_the_speakers(trial: TrialInstallation) -> None:
+    trial.rules.write_text(SPEAKERS)
+
+    done = trial.look("check", str(trial.rules))
+    document = json.loads(trial.look("check", str(trial.rules), "--json").stdout)
+
+    assert done.returncode == 0
+    assert "rule chat: speakers: 'remember' names an interface" in done.stderr
+    assert "guest" not in done.stderr
+    [warning] = document["warnings"]
+    assert warning in done.stderr
+
+
+def test_check_explains_that_a_source_node_is_no_speaker(trial: TrialInstallation) -> None:
+    trial.rules.write_text(rules(rule("likes", "source_node = 'user'")))
+
+    assert (
+        "perhaps: source_node is what wrote the episode"
+        in trial.look("check", "--against-data").stdout
+    )

@@ -27,6 +27,9 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.model.episode import Episode
+from slumberd.service.new_state_directory import make_state_directory
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 pytestmark = pytest.mark.integration
 
@@ -494,3 +497,44 @@ def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -
     assert '"delta.applied"' in log
     assert '"daemon.ready"' in log
     assert "Lisbon" not in log
+
+
+@pytest.mark.parametrize(
+    ("given", "speaker"),
+    [
+        pytest.param({}, "user", id="nobody"),
+        pytest.param({"speaker": "assistant"}, "assistant", id="a speaker"),
+        pytest.param({"speaker": " \u200b"}, "user", id="a speaker that shows nothing"),
+        pytest.param({"metadata": {"role": "assistant"}}, "assistant", id="a role"),
+        pytest.param({"metadata": {"role": 7}}, "user", id="a role that is no text"),
+    ],
+)
+async def test_words_are_the_person_s_unless_the_caller_names_another(
+    open_memory: Open, given: dict[str, Any], speaker: str
+) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I live in Rome", **given)
+        [stored] = await memory.episodes()
+        [hit] = await memory.recall("Rome", kinds=["episode"])
+
+    assert (stored.speaker, hit.speaker) == (speaker, speaker)
+    assert ("speaker" in stored.metadata) == ("role" not in stored.metadata or speaker == "user")
+
+
+async def test_call_that_only_adds_the_speaker_keeps_the_instant(tmp_path: Path) -> None:
+    make_state_directory(tmp_path / "m")
+    async with SQLiteMemoryStore(tmp_path / "m" / "memory.db") as store:
+        await store.put_many([
+            Episode(
+                id="e1", content="I live in Rome", timestamp=NOON, source_node="remember",
+                user="ann", agent="desk", session="s1",
+            )
+        ])  # fmt: skip
+    async with Memory.open(tmp_path / "m", user="ann", agent="desk", session="s1") as memory:
+        [before] = await memory.episodes()
+        states = [(await memory.remember("I live in Rome", id="e1")).state for _ in range(2)]
+        [after] = await memory.episodes()
+
+    assert (before.speaker, before.timestamp) == (None, NOON)
+    assert states == ["changed", "unchanged"]
+    assert (after.speaker, after.timestamp) == ("user", NOON)

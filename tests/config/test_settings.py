@@ -241,6 +241,15 @@ def test_settings_report_all_mistakes_of_all_sources_at_once(file: Path) -> None
             id="trap of YAML",
         ),
         pytest.param("timezone: ../UTC", "time zone '../UTC' is not known", id="zone by path"),
+        pytest.param("memory: {person: []}", "at least one entry is needed", id="no person"),
+        pytest.param(
+            "memory: {person: [' ']}", "a visible character is needed", id="person unseen"
+        ),
+        pytest.param(
+            "memory: {person: [user, remember]}",
+            "'remember' is an interface of slumberd",
+            id="interface as the person",
+        ),
         pytest.param("timezone: Europe", "time zone 'Europe' is not known", id="half a zone"),
     ],
 )

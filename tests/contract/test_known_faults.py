@@ -13,6 +13,7 @@ import pytest
 from slumberd.contract import EpisodeMemoryStore
 from slumberd.errors import RecordRefusedError
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.speaker import speaker_of
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.fakes import FakeClock
 from tests.support.record_stores import ask, ids, record
@@ -241,3 +242,22 @@ def test_writers_that_write_one_record_each_all_finish(store: EpisodeMemoryStore
         list(pool.map(write, range(16)))
 
     assert len(store.search(ask("tea", top_k=1_000))) == 320
+
+
+async def test_who_spoke_a_record_is_the_speaker_of_its_episode(store: EpisodeMemoryStore) -> None:
+    said: list[dict[str, object]] = [{"role": "assistant"}, {"speaker": "user"}, {"role": 7}, {}]
+    store.write(
+        [record("tea", f"r{n}", **metadata) for n, metadata in enumerate(said)],
+        namespace="ada",
+    )
+
+    async with SQLiteMemoryStore(store.path) as memory:
+        listed = await memory.recent("ada", "records", "contract", limit=9)
+    found = store.search(ask("tea", namespace="ada"))
+
+    by_id = {one.metadata["record"]["item_id"]: one for one in listed}
+    speakers = [speaker_of(by_id[f"r{n}"].source_node, by_id[f"r{n}"].metadata) for n in range(4)]
+    assert speakers == ["assistant", "user", None, None]
+    assert {one.item_id: one.metadata for one in found} == {
+        f"r{n}": metadata for n, metadata in enumerate(said)
+    }

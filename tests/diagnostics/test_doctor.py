@@ -775,3 +775,53 @@ def test_daemon_can_write_what_owner_group_and_mode_permit(
     uid: int, mode: int, file_uid: int, file_gid: int, *, writes: bool
 ) -> None:
     assert can_write(status_of(0o750, uid, 6), status_of(mode, file_uid, file_gid)) is writes
+
+
+FOR_THE_PERSON = """\
+rules:
+  - id: home
+    cadence: {every: 1}
+    when_filter: "IS_PERSON AND content LIKE '%live%'"
+    then_emits: [facts]
+  - id: resting
+    enabled: false
+    cadence: {every: 1}
+    when_filter: "is_person"
+    then_emits: [facts]
+"""
+
+
+def test_doctor_reports_a_rule_for_the_person_while_nobody_is_the_person(
+    site: Installation,
+) -> None:
+    site.rules.write_text(FOR_THE_PERSON)
+    site.put(TEA.model_copy(update={"id": "e2", "source_node": "mem0"}))
+
+    code, document = run_json(site, "doctor")
+
+    [found] = [one for one in document["findings"] if one["id"] == "rule.no_person"]
+    assert code == 1
+    assert found["subject"] == "rule home"
+    assert "nobody is the person: speakers are 'chat'" in found["problem"]
+    assert "`memory.person`" in found["remedy"]
+    assert "rule.no_person" not in find_ids(site, "status", "--check")
+
+
+@pytest.mark.parametrize(
+    "setting", [pytest.param("[chat]", id="a node"), pytest.param("[a, chat]", id="two nodes")]
+)
+def test_doctor_knows_the_nodes_that_are_the_person(site: Installation, setting: str) -> None:
+    site.rules.write_text(FOR_THE_PERSON)
+    site.config.write_text(f"{CONFIG}memory: {{person: {setting}}}\n")
+
+    assert "rule.no_person" not in find_ids(site)
+
+
+def test_doctor_reports_that_no_speaker_is_known(site: Installation) -> None:
+    site.rules.write_text(FOR_THE_PERSON)
+    site.put(TEA.model_copy(update={"source_node": "remember"}))
+
+    _, document = run_json(site, "doctor")
+
+    [found] = [one for one in document["findings"] if one["id"] == "rule.no_person"]
+    assert found["problem"].endswith("no speaker is known")

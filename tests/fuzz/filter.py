@@ -53,6 +53,8 @@ _KEYWORDS = (
 _FUNCTIONS_OF_VIEWS = frozenset({
     "instr", "json_extract", "json_type", "json_valid", "length", "replace", "substr",
     "slumberd_with_offset",
+    "slumberd_speaker",
+    "slumberd_is_person",
 })  # fmt: skip
 _EPISODES = statements("episodes")
 

@@ -204,3 +204,53 @@ def test_another_turn_session_user_or_agent_gives_another_id(place: int) -> None
     others[place] = "other"
 
     assert id_of(*names) == id_of(*names) != id_of(*others)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("<task-note>\nI live in Rome.\n</task-note>", None, id="whole"),
+        pytest.param(
+            '<teammate-message id="r" color="blue">\nI live in Rome.\n</teammate-message>',
+            None,
+            id="whole, with attributes",
+        ),
+        pytest.param(
+            "<ide_part>I live in Rome.</ide_part>\nTranslate it.",
+            "Translate it.",
+            id="at the beginning",
+        ),
+        pytest.param("<a-b>x</a-b>\n<c_d>y</c_d> Go on.", "Go on.", id="two at the beginning"),
+        pytest.param(
+            [
+                {"type": "text", "text": "<ide_opened_file>a file</ide_opened_file>"},
+                {"type": "text", "text": "Make it blue."},
+                {"type": "text", "text": "<ide_selection>red</ide_selection>"},
+            ],
+            "Make it blue.",
+            id="blocks of their own",
+        ),
+        pytest.param("Mend <my-part>this</my-part>.", "Mend <my-part>this</my-part>.", id="inside"),
+        pytest.param("<b>Bold</b> is wrong.", "<b>Bold</b> is wrong.", id="a tag of one word"),
+        pytest.param("<my-part> is wrong.", "<my-part> is wrong.", id="a tag without an end"),
+    ],
+)
+def test_inserted_text_is_no_word_of_the_person(content: Any, said: str | None) -> None:
+    turn = read_turn(CLAUDE_CODE, claude_line("user", content), "s")
+
+    assert (turn and turn.text) == said
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_said"),
+    [
+        pytest.param({"kind": "task-notification"}, False, id="a program"),
+        pytest.param({"kind": "human"}, True, id="a person"),
+        pytest.param({}, True, id="no kind"),
+        pytest.param(None, True, id="none"),
+    ],
+)
+def test_line_of_another_origin_is_no_word_of_the_person(origin: Any, is_said: bool) -> None:
+    turn = read_turn(CLAUDE_CODE, claude_line("user", "I live in Rome.", origin=origin), "s")
+
+    assert (turn is not None) == is_said

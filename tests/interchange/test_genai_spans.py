@@ -125,6 +125,13 @@ def test_name_of_a_participant_is_the_speaker() -> None:
     assert said.metadata["speaker"] == "Ada Byron"
 
 
+def test_answer_with_the_name_of_the_person_is_no_word_of_the_person() -> None:
+    _, answer = read(messages([TEA], [text("assistant", "I live in Rome.", name="user")])).episodes
+
+    assert answer.metadata["role"] == "assistant"
+    assert "speaker" not in answer.metadata
+
+
 def test_recalled_context_is_not_learned_again() -> None:
     recalled = "<slumberd-memory>\nada prefers beer\n</slumberd-memory>\n"
 

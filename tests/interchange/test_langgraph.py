@@ -10,6 +10,7 @@ import pytest
 
 from slumberd.interchange.langgraph import read_langgraph
 from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.model.speaker import speaker_of
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:
@@ -122,3 +123,21 @@ def test_item_without_a_namespace_has_a_problem() -> None:
     (record,) = read([{"namespace": "memories", "key": "k", "value": {}}])
 
     assert record.problem == "key 'namespace' holds no array of texts"
+
+
+@pytest.mark.parametrize(
+    ("value", "speaker"),
+    [
+        pytest.param({"role": "assistant", "content": "hi"}, "assistant", id="role"),
+        pytest.param({"speaker": "Ann", "role": "user", "text": "hi"}, "Ann", id="speaker"),
+        pytest.param({"type": "human", "content": "hi"}, "human", id="message of a person"),
+        pytest.param({"type": "ai", "content": "hi"}, "ai", id="message of a model"),
+        pytest.param({"type": "note", "content": "hi"}, None, id="another type"),
+        pytest.param({"role": ["user"], "content": "hi"}, None, id="role that is no text"),
+    ],
+)
+def test_value_says_who_spoke(value: dict[str, Any], speaker: str | None) -> None:
+    [record] = read({"items": [ROW | {"value": value}]})
+
+    [episode] = record.episodes
+    assert speaker_of(episode.source_node, episode.metadata) == speaker

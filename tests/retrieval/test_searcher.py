@@ -426,3 +426,20 @@ async def test_profile_takes_the_surest_then_the_latest_facts_within_its_budget(
     ]  # fmt: skip
     assert [item.id for item in one_less.items] == ["old", "new"]
     assert (other.text, other.items) == ("", ())
+
+
+async def test_search_and_context_name_the_speaker_of_the_law(stores: Stores) -> None:
+    await stores.put(
+        episode("e1", content="I live in Rome", source_node="ann"),
+        episode("e2", content="I live in Oslo", source_node="ann", metadata={"speaker": "bob"}),
+        episode("e3", content="I live in Bonn", source_node="remember", timestamp=at(9)),
+        episode("e4", content="I live in Lima", source_node="x", metadata={"role": " "}),
+    )
+
+    hits = await stores.searcher.search("Who lives where: I live in?", user="alice")
+    context = await stores.searcher.context("I live in", user="alice", budget=500)
+
+    named = {"e1": "ann", "e2": "bob", "e3": "", "e4": "x"}
+    assert {hit.id: hit.speaker for hit in hits} == named
+    assert {item.id: item.speaker for item in context.items} == named
+    assert 'said by "ann"' in context.text

@@ -540,3 +540,61 @@ def test_mistakes_of_patterns_and_of_their_tests_are_reported(
 
     assert code == 78
     assert "unknown key 'colour'" in capsys.readouterr().err
+
+
+PERSON_RULE = """\
+rules:
+  - id: home
+    cadence: {every: 1}
+    when_filter: "is_person"
+    then_emits: [facts]
+    stages:
+      - extract: {with: patterns, patterns: patterns/home.yaml}
+"""
+PERSON_TESTS = {
+    "home.test.yaml": """\
+tests:
+  - name: what the person says counts
+    episodes:
+      - {id: e1, source_node: chat_node, content: I live in Rome.}
+      - {id: e2, source_node: test, content: I live in Oslo.}
+      - {id: e3, content: I live in Bonn., metadata: {speaker: assistant}}
+    expect:
+      filtered: [e2, e3]
+      facts: [{subject: user, predicate: lives_in, object: Rome}]
+""",
+    "patterns/home.test.yaml": """\
+tests:
+  - name: the person has the name of the user
+    says:
+      - {speaker: chat_node, text: I live in Rome.}
+      - {speaker: user, text: I live in Oslo.}
+      - {speaker: guest, text: I live in Bonn.}
+    expect:
+      - {subject: user, predicate: lives_in, object: Rome}
+      - {subject: user, predicate: lives_in, object: Oslo}
+      - {subject: agent, predicate: lives_in, object: Bonn}
+""",
+}
+
+
+def test_tests_know_the_person_of_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, folder = tmp_path / "slumberd.yaml", tmp_path / "rules.d"
+    (folder / "patterns").mkdir(parents=True)
+    config.write_text("rules_dir: rules.d\nmemory: {person: [chat_node]}\n")
+    (folder / "home.yaml").write_text(PERSON_RULE)
+    (folder / "patterns" / "home.yaml").write_text(
+        'speakers: {guest: "{agent}"}\n'
+        "patterns:\n"
+        "  - id: home\n"
+        "    when: '(?P<who>I) live in (?P<place>\\w+)'\n"
+        '    says: {subject: "{who}", predicate: lives_in, object: "{place}"}\n'
+    )
+    for name, text in PERSON_TESTS.items():
+        (folder / name).write_text(text)
+
+    code = call(["test", "--config", str(config)])
+
+    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, "2 tests: 2 passed, 0 failed")

@@ -205,3 +205,12 @@ def test_database_without_a_schema_has_no_store(postgres: PostgresServer) -> Non
         assert not inspection.exists()
         with pytest.raises(StoreError):
             inspection.status()
+
+
+@pytest.mark.path
+def test_last_rows_of_the_log_are_read(stores: StoreInspections) -> None:
+    found = stores.episodes.latest_versions(3)
+
+    assert [version.id for version in found] == ["e1", "e2", "gone"]
+    assert {version.speaker for version in found} == {"chat"}
+    assert len(stores.episodes.latest_versions(9)) == 4

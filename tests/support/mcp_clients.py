@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import mcp_types
     from mcp.client import streamable_http
 
-    from slumberd.api import mcp_server, server
+    from slumberd.api import mcp_server, server, traces
 else:
     httpx2 = LateModule("httpx2")
     mcp = LateModule("mcp")
@@ -35,6 +35,7 @@ else:
     streamable_http = LateModule("mcp.client.streamable_http")
     mcp_server = LateModule("slumberd.api.mcp_server")
     server = LateModule("slumberd.api.server")
+    traces = LateModule("slumberd.api.traces")
 
 
 SCOPED = ("read", "write", "erase")
@@ -111,7 +112,7 @@ async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
     """Run a daemon as `serving` does; yield its memory, too."""
     async with (
         Memory.open(directory, user="host") as memory,
-        server.serve_http(served_by(memory), extensions=[mcp_server.open_mcp]),
+        server.serve_http(served_by(memory), extensions=[mcp_server.open_mcp, traces.serve_traces]),
     ):
         yield memory, directory / "http.sock"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.speaker import PERSON
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
@@ -67,6 +68,7 @@ async def open_stores(
     limits: Limits = NO_LIMITS,
     clock: Clock | None = None,
     embedding: Embedding = no_embedder,
+    person: Collection[str] = PERSON,
     backlog_rows: int = BACKLOG_ROWS,
     comparer: Callable[[], TextComparer] | None = None,
 ) -> AsyncIterator[OpenStores]:
@@ -75,7 +77,7 @@ async def open_stores(
         copy_empty_files(place)
     provider = SQLiteProvider(place) if isinstance(place, Path) else place
     async with (
-        provider.memory(clock=clock, embedding=embedding) as memory,
+        provider.memory(clock=clock, embedding=embedding, person=person) as memory,
         provider.facts(backlog_rows=backlog_rows, comparer=comparer) as facts,
     ):
         await facts.bootstrap()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
@@ -16,6 +16,7 @@ import pytest
 from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.file_modes import make_directory
+from slumberd.model.speaker import PERSON
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
@@ -46,7 +47,11 @@ class Provider(Protocol):
     """Opens one store of episodes and one store of facts; each call opens the same two again."""
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
     ) -> AnyMemoryStore:
         """Return a store of the episodes."""
         ...
@@ -133,7 +138,11 @@ class SQLiteProvider:
         self._synchronous: Synchronous = synchronous
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
     ) -> SQLiteMemoryStore:
         return SQLiteMemoryStore(
             self._episodes,
@@ -141,6 +150,7 @@ class SQLiteProvider:
             clock=clock,
             busy_seconds=self._busy_seconds,
             embedding=embedding,
+            person=person,
         )
 
     def facts(
@@ -181,10 +191,14 @@ class PostgresProvider:
         self._shard = shard
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
     ) -> PostgresMemoryStore:
         return PostgresMemoryStore(
-            self._address, shard=self._shard, clock=clock, embedding=embedding
+            self._address, shard=self._shard, clock=clock, embedding=embedding, person=person
         )
 
     def facts(

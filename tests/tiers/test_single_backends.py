@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from slumberd import SQLiteMemoryStore
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.speaker import speaker_of
 from slumberd.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,
@@ -294,3 +296,27 @@ def test_redis_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ExtraMissingError, match=r"slumberd\[redis\]"):
         cache.open_cache("redis://localhost")
+
+
+@pytest.mark.parametrize(
+    ("role", "metadata", "speaker"),
+    [
+        pytest.param("assistant", {}, "assistant", id="role"),
+        pytest.param("assistant", {"role": " "}, "assistant", id="role beside an empty one"),
+        pytest.param("user", {"role": "tool"}, "tool", id="role in the metadata"),
+        pytest.param("user", {"speaker": "Ann"}, "Ann", id="speaker in the metadata"),
+    ],
+)
+async def test_role_of_an_entry_is_the_speaker_of_its_episode(
+    tmp_path: Path, role: str, metadata: dict[str, Any], speaker: str
+) -> None:
+    given = replace(entry("e1", "I live in Rome", owner_id="ada"), role=role, metadata=metadata)
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as store:
+        backend = DatabaseMemoryBackend(store)
+        await backend.store(given)
+        [kept] = await backend.get_recent(9, owner_id="ada")
+        [stored] = await store.recent("ada", agent="ai_memory", limit=9)
+
+    assert (kept.role, {key: kept.metadata.get(key) for key in metadata}) == (role, metadata)
+    assert "role" in metadata or "role" not in kept.metadata
+    assert speaker_of(stored.source_node, stored.metadata) == speaker

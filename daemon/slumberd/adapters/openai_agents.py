@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ExtraMissingError
+from slumberd.model.speaker import is_visible
 from slumberd.operations.memory_forms import MOST, MOST_CHARACTERS, KnownEpisode
 
 try:
@@ -153,6 +154,7 @@ class SlumberdSession(Session):
             id=entry.episode.id,
             when=entry.episode.timestamp,
             session=self.session_id,
+            speaker=entry.episode.speaker,
             metadata={_KEY: {"item": entry.item, "removed_at": removed_at}},
         )
 
@@ -195,7 +197,19 @@ def _joined(content: str | list[Any]) -> str:
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
-def _speaker_of(item: Any) -> str | None:  # noqa: ANN401 # any JSON
-    """Return the role of a message; None for other items."""
-    role = item.get("role") if isinstance(item, dict) else None
-    return role if isinstance(role, str) and role else None
+def _speaker_of(item: Any) -> str:  # noqa: ANN401 # any JSON
+    """Return who speaks an item: the role of a message, else what wrote it.
+
+    Only messages are the words of the person; the agent calls tools, and tools answer.
+    """
+    match item:
+        case {"role": str(role)} if is_visible(role):
+            return role
+        case {"type": "message"} | {"content": str()}:
+            return "user"
+        case {"output": _, "type": str(kind)} if kind.endswith("_output"):
+            return "tool"
+        case {"type": str()}:
+            return "assistant"
+        case _:
+            return "user"

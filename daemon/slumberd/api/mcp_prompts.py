@@ -38,8 +38,9 @@ _HOW_TO_START = (
 _HOW_TO_END = (
     "This session ends. Go through it, and call `remember` once for each thing that will matter"
     " later: what the user stated or decided, what was done, what is still open. State each as"
-    " triples, too. Leave out what is remembered already, guesses, secrets, and what the memory"
-    " itself returned. Then list for the user what you remembered."
+    " triples, too, and give `speaker` `user` with the user's own words. Leave out what is"
+    " remembered already, guesses, secrets, and what the memory itself returned. Then list for"
+    " the user what you remembered."
 )
 _NOTHING_KNOWN = "Nothing is known yet."
 

@@ -18,11 +18,14 @@ from slumberd.api.mcp_connection import Connection
 from slumberd.api.mcp_schemas import Schema, schema_of_arguments, schema_of_result
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.model.recalled import BEGIN, END
+from slumberd.model.speaker import speaker_of
 from slumberd.operations.handlers import Answer
 from slumberd.operations.memory_forms import Erasure, Hits
 from slumberd.operations.operation import Operation
 from slumberd.operations.table import OPERATIONS
 from slumberd.retrieval.context import NOTICE, quote
+
+_AGENT_SPEAKS = "agent"
 
 _NEVER_ARGUMENTS = frozenset({"user", "agent", "version", "operation"})
 """Fields of requests that no tool takes: the scope, and the frame of the control socket."""
@@ -162,6 +165,18 @@ def _quoted_json(result: Answer) -> str:
     return "\n".join([BEGIN, NOTICE, _as_json(result).replace("<", "\\u003c"), END])
 
 
+def _say_who_spoke(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that name a speaker: an agent tells in its own words, unless it says whose.
+
+    A person's words only count as the person's when the call says so.
+    """
+    metadata = arguments.get("metadata")
+    named = {**metadata} if isinstance(metadata, dict) else {}
+    if arguments.get("speaker") is not None:
+        named["speaker"] = arguments["speaker"]
+    return arguments if speaker_of(None, named) else {**arguments, "speaker": _AGENT_SPEAKS}
+
+
 def _plan_first(arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "dry_run": arguments.get("plan") is None}
 
@@ -180,8 +195,11 @@ TOOLS = (
         text=(
             "Remember something that happened or was said. Say in `triples` what it states, such"
             " as subject `ada`, predicate `lives_in`, object `Lisbon`: rules make facts of them."
+            " Give `speaker` `user` when `text` holds the user's own words; without `speaker` they"
+            " count as yours, and no rule takes them for what the user said of themselves."
             " It is stored when the result comes; the same `id` and text again change nothing."
         ),
+        request_of=_say_who_spoke,
         idempotent=False,  # without an id, each call is another episode
     ),
     MemoryTool(

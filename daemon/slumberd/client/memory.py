@@ -113,7 +113,8 @@ class Memory:
             id: Its id. The same id and text again change nothing; another text is a new version.
                 By default a new id.
             session: The conversation; by default that of the memory.
-            speaker: Who said it.
+            speaker: Who said it, such as ``assistant``; by default what `metadata` say, else
+                ``user``, the person whose memory it is.
             metadata: Any other keys; any JSON.
 
         Raises:

@@ -38,6 +38,7 @@ from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, 
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extraction, ModelSettings, ModelSummariser, Turn
+from slumberd.model.speaker import PERSON
 from slumberd.retrieval.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,7 +85,7 @@ def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
     """Return the extraction from plain English sentences.
 
     Args:
-        speakers: The names of speakers, by ``source_node``.
+        speakers: Other names of speakers, by the speaker.
     """
     content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -126,8 +127,12 @@ def _load(document: Document) -> tuple[PatternFile, PatternSet]:
     return form, PatternSet(patterns, aliases, form.speakers)
 
 
-def load_pattern_tests(file: Path) -> list[PatternTest]:
+def load_pattern_tests(file: Path, person: Collection[str] = PERSON) -> list[PatternTest]:
     """Load a file of tests for patterns.
+
+    Args:
+        file: The file.
+        person: The speakers whose words are those of the user.
 
     Raises:
         ConfigurationError: The file has mistakes; the error lists all of them.
@@ -137,7 +142,7 @@ def load_pattern_tests(file: Path) -> list[PatternTest]:
     _raise([*mistakes, *_find_repeated(document, "tests", "name")])
     forms = PatternTestFile.model_validate(document.value).tests
     return [
-        replace(_test(form), line=document.place(("tests", number, "name")).line)
+        replace(_test(form, person), line=document.place(("tests", number, "name")).line)
         for number, form in enumerate(forms)
     ]
 
@@ -345,15 +350,18 @@ def _known(word: str, known: Collection[str]) -> str:
     return suggestion(word, known) if known else "none is defined"
 
 
-def _test(form: PatternTestForm) -> PatternTest:
+def _test(form: PatternTestForm, person: Collection[str]) -> PatternTest:
     turns: list[Turn] = []
     at = FIRST - _MINUTE
     for number, said in enumerate(form.says, start=1):
         at = at + _MINUTE if said.at is None else read_instant(said.at)
-        turns.append(_turn(number, said, at))
+        turns.append(_turn(number, said, at, person))
     expected = (Expected(one.subject, one.predicate, one.object, one.intent) for one in form.expect)
     return PatternTest(form.name, tuple(turns), tuple(expected))
 
 
-def _turn(number: int, said: TurnForm, at: datetime) -> Turn:
-    return Turn(f"{number:06}", "test", said.speaker, said.text, microseconds(at))
+def _turn(number: int, said: TurnForm, at: datetime, person: Collection[str]) -> Turn:
+    return Turn(
+        f"{number:06}", "test", said.speaker, said.text, microseconds(at),
+        user="user", agent="agent", is_person=said.speaker in person,
+    )  # fmt: skip

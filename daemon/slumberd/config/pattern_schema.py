@@ -167,8 +167,9 @@ class PatternFile(Form):
         patterns: The patterns; the order has no effect.
         words: Lists of words, by name; ``{name}`` in an expression is one of its words.
         aliases: Other names of subjects, predicates and objects.
-        speakers: The name of a speaker, by the ``source_node`` of its episodes. ``{user}`` and
-            ``{agent}`` mean the user and the agent of the episode. Default: the ``source_node``.
+        speakers: Other names of speakers, by the speaker of an episode. ``{user}`` and ``{agent}``
+            mean the user and the agent of the episode. By default the person is ``{user}``, and
+            everybody else has the own name.
     """
 
     patterns: Annotated[list[PatternForm], Field(min_length=1)]
@@ -183,7 +184,8 @@ class TurnForm(Form):
     """One turn of a test.
 
     Attributes:
-        speaker: Who speaks: the ``source_node`` of an episode.
+        speaker: Who speaks. The person, such as ``user``, has the name ``user`` in a test; the
+            agent of a test is ``agent``.
         text: What the speaker says.
         at: ISO 8601 with an offset, in quotes. Default: one minute after the turn before, and
             2026-01-01T00:00:00Z for the first.

@@ -211,8 +211,8 @@ class RuleForm(Form):
         cadence: When the rule fires: ``{every: 100}``, ``{cron: "0 3 * * *"}`` or
             ``{interval: 1h}``.
         when_filter: The episodes that the rule selects: a SQL condition on the columns id scope_key
-            user session agent content source_node timestamp metadata intent subject predicate
-            object confidence. ``""`` selects all episodes.
+            user session agent content source_node speaker is_person timestamp metadata intent
+            subject predicate object confidence. ``""`` selects all episodes.
         then_emits: The channels that receive the facts, at least one. In ``facts`` a fact has the
             id of its episode; in another channel its id is ``@channel/id``.
         enabled: Whether the daemon fires the rule. Default: true.

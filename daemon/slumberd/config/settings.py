@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr
 
 from slumberd.config.language_model_settings import LanguageModelSettings
 from slumberd.config.serve_settings import ServeSettings
@@ -32,6 +32,7 @@ from slumberd.config.validation import (
 from slumberd.config.yaml_reader import Document, Trail, dotted_path, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.model.cadence import Duration
+from slumberd.model.speaker import INTERFACES, is_visible
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
@@ -44,6 +45,17 @@ RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
 
 Tree = Mapping[str, Any]
 """Settings by name, nested as in the file."""
+
+
+def _check_speaker(name: str) -> str:
+    if not is_visible(name):
+        raise ValueError("a name with a visible character is needed")
+    if name in INTERFACES:
+        raise ValueError(f"{name!r} is an interface of slumberd, and speaks nothing")
+    return name
+
+
+Speaker = Annotated[str, AfterValidator(_check_speaker)]
 
 
 class MemorySettings(Form):
@@ -63,6 +75,9 @@ class MemorySettings(Form):
         future_tolerance: How far in the future the timestamp of an episode may lie before slumberd
             reports it. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
             Default: ``5m``.
+        person: The speakers whose words are those of the user, 1 to 1000. A host that writes the
+            node of its graph as ``source_node`` lists the nodes that carry the words of the person.
+            Default: ``[user, human]``.
         poll_seconds: Seconds between two checks for writes of other programs, 0.01 to 60. After 200
             checks without a write the interval is 1.6 times as long; in a PostgreSQL database, one
             second at least, since programs that use the library notify. Default: 0.05.
@@ -73,6 +88,9 @@ class MemorySettings(Form):
     scope_mismatch: Literal["quarantine", "trust_scope", "trust_episode"] = "quarantine"
     naive_timestamps: Literal["local", "utc", "refuse"] = "local"
     future_tolerance: Duration = 300.0
+    person: Annotated[list[Speaker], Field(min_length=1, max_length=1000)] = Field(
+        default=["user", "human"]
+    )
     poll_seconds: float = Field(default=0.05, ge=0.01, le=60, allow_inf_nan=False)
 
 

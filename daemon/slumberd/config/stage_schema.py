@@ -106,9 +106,10 @@ class ExtractForm(Form):
             configuration; ``python:package.module:function`` for a Python function of yours.
         patterns: The pattern file. A relative path begins at the directory of the rule file. Only
             for ``patterns``.
-        speakers: The names of speakers, by ``source_node``. ``{user}`` and ``{agent}`` mean the
-            user and the agent of the episode. Only for ``heuristic`` and ``openai``: a pattern file
-            has its own, and a function sees the names as they are.
+        speakers: Other names of speakers, by the speaker. ``{user}`` and ``{agent}`` mean the user
+            and the agent of the episode. By default the person is ``{user}``, and everybody else
+            has the own name. Only for ``heuristic`` and ``openai``: a pattern file has its own, and
+            a function sees the speakers as they are.
         model: The name of the language model, as its server knows it.
         predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
         instructions: More sentences for the prompt, for example what the predicates mean.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, assert_never
@@ -24,6 +24,7 @@ from slumberd.model.extraction import (
     RecordedSummary,
     SummaryQuestion,
     summary_key,
+    summary_key_by_node,
     turn_of,
 )
 from slumberd.model.fact import Fact
@@ -31,6 +32,7 @@ from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_i
 from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import importance_of
+from slumberd.model.speaker import PERSON
 from slumberd.model.stages import (
     MARKS,
     REWEIGHTED,
@@ -121,7 +123,7 @@ class EvaluatedMarks(NamedTuple):
     questions: Sequence[SummaryQuestion] = ()
 
 
-def evaluate_marks(
+def evaluate_marks(  # noqa: PLR0913 # what a firing knows
     versions: Sequence[EpisodeVersion],
     rule: ConsolidationRule,
     known: KnownMarks,
@@ -129,6 +131,7 @@ def evaluate_marks(
     *,
     embed: Embed = no_vectors,
     recorded: Mapping[str, RecordedSummary] = {},
+    person: Collection[str] = PERSON,
 ) -> EvaluatedMarks:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -140,6 +143,7 @@ def evaluate_marks(
         at: Now.
         embed: Returns the vectors of texts, for a stage that compares them.
         recorded: The summaries that the rule's language model wrote, by key.
+        person: The speakers whose words are those of the user.
 
     Raises:
         ExtraMissingError: A stage needs an extra that is not installed.
@@ -154,7 +158,7 @@ def evaluate_marks(
         rule.stages,
         at=at,
         unselected=unselected,
-        summariser=_summariser_of(rule, readable, recorded, questions),
+        summariser=_summariser_of(rule, readable, recorded, questions, person),
         division="whole" if isinstance(rule.summariser, ModelSummariser) else "even",
         embed=embed,
     )
@@ -196,13 +200,14 @@ def _summariser_of(
     versions: Mapping[str, EpisodeVersion],
     recorded: Mapping[str, RecordedSummary],
     questions: list[SummaryQuestion],
+    person: Collection[str],
 ) -> Summariser:
     """Return what summarises for a rule; it adds what is not recorded to the questions."""
     match rule.summariser:
         case None:
             return summarise_by_sentences
         case RuleFunction():
-            return partial(_summarise, rule.summariser, versions)
+            return partial(_summarise, rule.summariser, versions, person)
         case ModelSummariser():
             return partial(_look_up, rule.summariser, versions, recorded, questions)
         case _:
@@ -220,7 +225,8 @@ def _look_up(  # four of them are bound
     """Return the recorded summary of entries; one without a text when there is none yet."""
     turns = tuple(turn_of(versions[entry.id]) for entry in entries)
     key = summary_key(model.digest, turns, max_tokens)
-    found = recorded.get(key)
+    by_node = summary_key_by_node(model.digest, turns, max_tokens)
+    found = recorded.get(key) or recorded.get(by_node)
     if found is None:
         questions.append(SummaryQuestion(key, turns, max_tokens))
         return summary_of(entries, "", 0)
@@ -232,10 +238,11 @@ def _look_up(  # four of them are bound
 def _summarise(
     function: RuleFunction,
     versions: Mapping[str, EpisodeVersion],
+    person: Collection[str],
     entries: Sequence[Entry],
     max_tokens: int,
 ) -> Summary | SummaryFailure:
-    turns = [turn_of(versions[entry.id]) for entry in entries]
+    turns = [turn_of(versions[entry.id], person) for entry in entries]
     return summarise_by_function(function, entries, turns, max_tokens=max_tokens)
 
 

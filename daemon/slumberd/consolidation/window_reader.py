@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.speaker import PERSON
 from slumberd.model.stages import KnownMarks
 from slumberd.retrieval.protocols import Rows
 
@@ -34,6 +35,7 @@ class WindowReader:
         log: The episode log.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
         at_once: Versions that it evaluates between two checks for cancellation.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class WindowReader:
         log: EpisodeReads,
         embedding: Embedding = no_embedder,
         at_once: int = EVALUATED_AT_ONCE,
+        person: Collection[str] = PERSON,
     ) -> None:
+        self._person = person
         self._log = log
         self._gate = SalienceGate(log, embedding)
         self._embedding = embedding
@@ -103,7 +107,14 @@ class WindowReader:
             ids = [version.id for version in read.versions]
             recorded = await self._log.recorded_summaries(ids)
         marks = await asyncio.to_thread(
-            evaluate_marks, read.versions, rule, known, at, embed=self._embed, recorded=recorded
+            evaluate_marks,
+            read.versions,
+            rule,
+            known,
+            at,
+            embed=self._embed,
+            recorded=recorded,
+            person=self._person,
         )
         firing = _firing_of(rule, window.after, read.upto, at)
         candidates = {name: marks.candidates.get(name, []) for name in rule.channels}

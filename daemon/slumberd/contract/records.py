@@ -14,6 +14,7 @@ from slumberd.contract.values import MemoryRecord, MemoryWriteRecord
 from slumberd.errors import RecordRefusedError
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.scope import Scope, validate_scope
+from slumberd.model.speaker import is_visible
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
 SESSION, AGENT = "records", "contract"
@@ -21,7 +22,10 @@ SESSION, AGENT = "records", "contract"
 
 _DEFAULT_NAMESPACE = "default"
 _KEY = "record"
-"""The only key of an episode's metadata; the caller's metadata lies below it."""
+"""The key of an episode's metadata below which the caller's metadata lies."""
+
+_SPOKEN_BY = ("speaker", "role")
+"""The keys of the caller's metadata that say who spoke; rules and searches read copies of them."""
 
 _STEP = timedelta(microseconds=1)
 
@@ -153,8 +157,12 @@ def _episode(draft: Draft, scope: Scope, stored: EpisodeVersion | None, at: date
         agent=scope.agent,
         user=scope.user,
         session=scope.session,
-        metadata={_KEY: kept},
+        metadata={**_spoken_by(draft.metadata), _KEY: kept},
     )
+
+
+def _spoken_by(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {key: name for key in _SPOKEN_BY if is_visible(name := metadata.get(key))}
 
 
 def record_of(episode: Episode | EpisodeVersion) -> MemoryRecord | None:

@@ -33,6 +33,7 @@ from slumberd.diagnostics.store_checks import (
     check_fact_store,
     check_future_episodes,
     check_paused_rules,
+    check_person,
     check_reductions,
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
@@ -208,6 +209,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: _check_daemon(context),
         lambda: check_paused_rules(context.settings),
         lambda: check_due_rules(context),
+        lambda: check_person(context),
         lambda: check_waiting_answers(context),
     )
     for check in checks:

@@ -15,6 +15,7 @@ from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
+from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.health import Finding
@@ -133,6 +134,33 @@ def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
         problem = f"{_count_text(count)} in quarantine"
         remedy = "`slumberd quarantine ls` says why; then `retry` or `drop`"
         yield Finding("episodes.quarantined", f"rule {rule}", problem, remedy)
+
+
+LATEST_ROWS = 500
+"""How many rows of the episode log are searched for words of the person."""
+
+_NAMED_SPEAKERS = 3
+
+
+def check_person(context: DoctorContext) -> Iterator[Finding]:
+    """Find rules that take only the words of the person, while nobody is the person."""
+    asking = [
+        rule
+        for rule in (context.rules.of_episodes().rules if context.rules else ())
+        if rule.enabled and reads_column(rule.when_filter, "is_person")
+    ]
+    if not asking:
+        return
+    versions = read_or_none(partial(context.stores.episodes.latest_versions, LATEST_ROWS)) or []
+    speakers = Counter(version.speaker for version in versions if not version.fault)
+    if not speakers or not speakers.keys().isdisjoint(context.settings.memory.person):
+        return
+    named = [name for name, _ in speakers.most_common() if name is not None][:_NAMED_SPEAKERS]
+    problem = "takes only what the person says, and nobody is the person: "
+    problem += f"speakers are {', '.join(map(repr, named))}" if named else "no speaker is known"
+    remedy = "list the speakers with the person's words in `memory.person` of the configuration"
+    for rule in asking:
+        yield Finding("rule.no_person", f"rule {rule.id}", problem, remedy)
 
 
 def _count_text(count: int) -> str:

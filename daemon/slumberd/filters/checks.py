@@ -205,6 +205,8 @@ COLUMNS = (
     "agent",
     "content",
     "source_node",
+    "speaker",
+    "is_person",
     "timestamp",
     "metadata",
     "intent",
@@ -265,6 +267,16 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
         first = refusals[0]
         raise FilterError(rule_id, first.violation, position=first.position, further=errors[1:])
     return tokens
+
+
+def reads_column(fragment: str, column: str) -> bool:
+    """Return whether a filter names a column."""
+    return column in columns_in(_check(fragment)[0])
+
+
+def columns_in(tokens: list[Token]) -> frozenset[str]:
+    """Return the columns that tokens name."""
+    return frozenset(COLUMNS) & {token.text.strip('"`[]').lower() for token in tokens}
 
 
 @lru_cache(maxsize=1024)

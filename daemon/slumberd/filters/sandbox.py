@@ -14,20 +14,29 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from threading import Event
+from typing import Any
 
 import orjson
 
 from slumberd.errors import FilterError, StoppedError
-from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, tokens_of
+from slumberd.filters.checks import (
+    COLUMNS,
+    DATES,
+    FUNCTIONS,
+    LONGEST_PATTERN,
+    columns_in,
+    tokens_of,
+)
 from slumberd.filters.tokenizer import Token
 from slumberd.model.episode import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
+from slumberd.model.speaker import PERSON, speaker_of
 from slumberd.sql_statements import statements
 
 _Value = str | bytes | int | float | None
@@ -91,6 +100,8 @@ _VIEW_FUNCTIONS = frozenset(
         "json_extract",
         "json_type",
         "slumberd_with_offset",
+        "slumberd_speaker",
+        "slumberd_is_person",
     }
 )
 _CALLABLE = FUNCTIONS | {"->", "->>"}
@@ -103,6 +114,9 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }
+_LONGEST_VALUE = 65_536
+"""The most characters of a column, as in the view."""
+
 STEPS = 10
 """Steps of SQLite between two checks of the deadline, unless the caller passes another number.
 
@@ -166,9 +180,7 @@ class Filter:
         self._rule_id = rule_id
         self._fragment = fragment
         self._tokens = tokens_of(rule_id, fragment)
-        self.reads = frozenset(COLUMNS) & {
-            token.text.strip('"`[]').lower() for token in self._tokens
-        }
+        self.reads = columns_in(self._tokens)
         self._stop = stop or Event()
         self._seconds = seconds
         self._steps = steps
@@ -284,19 +296,50 @@ def _code(error: sqlite3.Error) -> int | None:
     return getattr(error, "sqlite_errorcode", None)
 
 
-def prepare(connection: sqlite3.Connection, naive: NaiveTimestamps = "local") -> None:
+def prepare(
+    connection: sqlite3.Connection,
+    naive: NaiveTimestamps = "local",
+    person: Collection[str] = PERSON,
+) -> None:
     """Create the views and functions of filters on a connection, outside of any transaction.
 
     Args:
         connection: The connection.
         naive: How a timestamp without an offset is read.
+        person: The speakers whose words are those of the user.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     with_an_offset = partial(with_offset, naive=naive)
     connection.create_function("slumberd_with_offset", 1, with_an_offset, deterministic=True)
+    is_person = partial(_is_person, frozenset(person))
+    connection.create_function("slumberd_speaker", 2, _speaker, deterministic=True)
+    connection.create_function("slumberd_is_person", 2, is_person, deterministic=True)
     with _writable(connection):
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             connection.execute(_SQL[name])
+
+
+def _speaker(document: str | None, metadata: str | None) -> str | None:
+    """Return the column ``speaker``: of the same documents that a firing reads."""
+    speaker = _speaker_in(document, metadata)
+    return None if speaker is None else speaker[:_LONGEST_VALUE]
+
+
+def _is_person(person: frozenset[str], document: str | None, metadata: str | None) -> bool:
+    return _speaker_in(document, metadata) in person
+
+
+def _speaker_in(document: str | None, metadata: str | None) -> str | None:
+    return speaker_of(_object_of(document).get("source_node"), _object_of(metadata))
+
+
+def _object_of(encoded: str | None) -> dict[str, Any]:
+    """Return a JSON object; an empty one where a firing cannot read it, either."""
+    try:
+        found = orjson.loads(encoded or "")
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @contextmanager

@@ -22,10 +22,16 @@ MOST_CHARACTERS = 100_000
 _CHARACTERS_OF_ID = 20
 _SPEAKERS = ("user", "assistant")
 
+_PERSONS = ("human", "user")
+"""The kinds of origin of a line that a person typed."""
+
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isApiErrorMessage")
 """Flags of Claude Code for lines that neither the person nor the agent said."""
 
 _INSERTED = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_ENVELOPE = re.compile(r"\s*<([a-z0-9]+(?:[-_][a-z0-9]+)+)(?:\s[^<>]*)?>.*?</\1>", re.DOTALL)
+"""A block of Claude Code at the beginning of a text: the name of its tag has several words."""
+
 _MARKUP = (
     "<bash-input>",
     "<bash-stderr>",
@@ -87,9 +93,12 @@ def _read_claude_code(record: dict[str, Any], _: bytes, session: str) -> Turn | 
     key, message = record.get("uuid"), record.get("message")
     if not isinstance(key, str) or not isinstance(message, dict):
         raise ValueError("it has no uuid, or no message")  # noqa: TRY004
-    text = _INSERTED.sub("", _text_of(message.get("content"), "text"))
-    if speaker == "user" and text.lstrip().startswith(_MARKUP):
-        return None
+    content = message.get("content")
+    text = _INSERTED.sub("", _text_of(content, "text"))
+    if speaker == "user":
+        if _is_inserted(record) or text.lstrip().startswith(_MARKUP):
+            return None
+        text = _INSERTED.sub("", _text_of(content, "text", _without_envelopes))
     own = record.get("sessionId")
     session = own if isinstance(own, str) and own else session
     return Turn(key, session, speaker, text, _instant_of(record))
@@ -120,17 +129,32 @@ _READERS: dict[str, Callable[[dict[str, Any], bytes, str], Turn | None]] = {
 }
 
 
-def _text_of(content: object, kind: str) -> str:
+def _is_inserted(record: dict[str, Any]) -> bool:
+    """Return whether a line of Claude Code says that a program wrote its text, and no person."""
+    origin = record.get("origin")
+    kind = origin.get("kind") if isinstance(origin, dict) else None
+    return isinstance(kind, str) and kind not in _PERSONS
+
+
+def _without_envelopes(text: str) -> str:
+    """Return a text without the blocks at its beginning that a program put there."""
+    while found := _ENVELOPE.match(text):
+        text = text[found.end() :]
+    return text
+
+
+def _text_of(content: object, kind: str, clean: Callable[[str], str] = str) -> str:
     """Return the text of a message: a text itself, or blocks of which some are texts."""
     if isinstance(content, str):
-        return content
+        return clean(content)
     blocks = content if isinstance(content, list) else []
     texts = [
         block.get("text")
         for block in blocks
         if isinstance(block, dict) and block.get("type") == kind
     ]
-    return "\n\n".join(text for text in texts if isinstance(text, str))
+    cleaned = [clean(text) for text in texts if isinstance(text, str)]
+    return "\n\n".join(filter(None, cleaned))
 
 
 def _clean(text: str) -> str:

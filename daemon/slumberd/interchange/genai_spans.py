@@ -22,6 +22,7 @@ from slumberd.interchange.records import DEFAULT, optional_text
 from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode, instant
 from slumberd.model.recalled import strip_recalled
+from slumberd.model.speaker import PERSON
 
 CONVENTIONS = "https://opentelemetry.io/schemas/gen-ai/1.42.0"
 """The version of the conventions whose names are read."""
@@ -165,7 +166,12 @@ def _read_message(message: Mapping[str, Any], name: str) -> _Message:
     text = strip_recalled("\n".join(_texts(parts)))
     if role in (_USER, _ASSISTANT) and len(text) > MOST_CHARACTERS:
         raise ValueError(f"a message in {name!r} is longer than {MOST_CHARACTERS:,} characters")
-    return _Message(role, text, optional_text(message, "name"))
+    return _Message(role, text, _speaker_of(role, optional_text(message, "name")))
+
+
+def _speaker_of(role: str, name: str | None) -> str | None:
+    """Return the name of a message's speaker; no program has the name of the person."""
+    return None if role != _USER and name in PERSON else name
 
 
 def _texts(parts: Sequence[object]) -> Iterator[str]:

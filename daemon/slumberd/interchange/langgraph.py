@@ -11,6 +11,7 @@ import orjson
 from slumberd.interchange.json_records import read_records
 from slumberd.interchange.records import Defaults, Record, instant_in, made_id, text_in
 from slumberd.model.episode import Episode
+from slumberd.model.speaker import is_visible
 from slumberd.storage.strict_json import read_object
 
 NAME = "langgraph"
@@ -23,6 +24,9 @@ Without such a text, the content is the triple of the value, or else its JSON.
 """
 
 _TRIPLE = ("subject", "predicate", "object")
+
+_MESSAGES = ("human", "ai", "system", "tool", "function")
+"""The types of LangChain's messages; each says who spoke."""
 
 
 def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
@@ -44,6 +48,7 @@ def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> Record:
         timestamp=instant_in(record, "updated_at", "created_at") or defaults.instant(),
         source_node=NAME,
         metadata={
+            **_spoken_by(value),
             **triple,
             NAME: {"namespace": namespace, "key": key, "value": value},
         },
@@ -84,6 +89,14 @@ def _decoded(text: str) -> dict[str, Any]:
         return read_object(text)
     except ValueError as error:
         raise ValueError(f"key 'value': {error}") from error
+
+
+def _spoken_by(value: Mapping[str, Any]) -> dict[str, str]:
+    """Return who spoke a value: its speaker and role, or the type of a message of LangChain."""
+    names = {"speaker": value.get("speaker"), "role": value.get("role")}
+    found = {key: name for key, name in names.items() if is_visible(name)}
+    kind = value.get("type")
+    return {"role": kind} if not found and kind in _MESSAGES else found
 
 
 def _content(value: Mapping[str, Any], triple: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.errors import InstantRangeError
+from slumberd.model.speaker import speaker_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -26,12 +27,13 @@ class Episode(BaseModel):
         content: What happened, in the host's words.
         timestamp: When it happened, by the caller's clock. ``memory.naive_timestamps`` decides
             how a store reads a timestamp without an offset; a store returns aware timestamps.
-        source_node: The graph node that wrote it.
+        source_node: The graph node that wrote it; it spoke unless the metadata say who did.
         agent: Part of the scope.
         user: Part of the scope.
         session: Part of the scope.
         metadata: Any JSON object; orjson also writes values such as dates. slumberd reads
-            ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``.
+            ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``,
+            ``speaker``, ``role``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -120,6 +122,11 @@ class EpisodeVersion(NamedTuple):
     def claim_id(self) -> str:
         """The id of its claim; that of one of several claims ends with its number."""
         return part_id_of(self.id, self.part)
+
+    @property
+    def speaker(self) -> str | None:
+        """Who spoke it; None when nobody is known to have spoken."""
+        return speaker_of(self.source_node, self.metadata)
 
 
 def microseconds(at: datetime) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.recalled import without_recalled
+from slumberd.model.speaker import PERSON
 
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""
@@ -25,11 +26,13 @@ class Turn(NamedTuple):
     Attributes:
         id: The id of the episode.
         session: The session of the episode.
-        speaker: The name of the speaker, as the episode's ``source_node``.
+        speaker: Who spoke; empty when nobody is known to have spoken.
         content: The text.
         at: Microseconds since 1970, UTC.
         user: The user of the episode.
         agent: The agent of the episode.
+        is_person: Whether the speaker is the person: extractors call the person by the user's name.
+        source_node: The node or interface that wrote the episode.
     """
 
     id: str
@@ -39,14 +42,21 @@ class Turn(NamedTuple):
     at: int
     user: str = ""
     agent: str = ""
+    is_person: bool = False
+    source_node: str = ""
 
 
-def turn_of(version: EpisodeVersion) -> Turn:
-    """Return what an extractor reads of a version of an episode: nothing that was recalled."""
-    content = without_recalled(version.content)
+def turn_of(version: EpisodeVersion, person: Collection[str] = PERSON) -> Turn:
+    """Return what an extractor reads of a version of an episode: nothing that was recalled.
+
+    Args:
+        version: The version.
+        person: The speakers whose words are those of the user.
+    """
+    content, speaker = without_recalled(version.content), version.speaker
     return Turn(
-        version.id, version.session, version.source_node, content, version.at,
-        version.user, version.agent,
+        version.id, version.session, speaker or "", content, version.at,
+        version.user, version.agent, speaker in person, version.source_node,
     )  # fmt: skip
 
 
@@ -293,6 +303,12 @@ class Extraction:
     reads_previous: bool = False
 
     @property
+    def speakers(self) -> Mapping[str, str]:
+        """What the rule calls its speakers; a function of a user names them itself."""
+        found: Mapping[str, str] = getattr(self.extractor, "speakers", {})
+        return found
+
+    @property
     def asks_model(self) -> bool:
         """Whether a language model finds the triples, before a firing."""
         return isinstance(self.extractor, ModelSettings)
@@ -306,9 +322,9 @@ def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:
         turn: The turn.
         before: The turn before it.
     """
-    context = None if before is None else (before.speaker, before.content)
+    context = None if before is None else [*map(ascii, (*_spoken(before), before.content))]
     # A surrogate of a damaged text is written as an escape, which no valid text contains.
-    question = orjson.dumps([digest, [ascii(part) for part in turn], ascii(context)])
+    question = orjson.dumps([digest, _KEYS_NAME_SPEAKERS, _asked(turn), context])
     return hashlib.sha256(question).hexdigest()
 
 
@@ -320,5 +336,41 @@ def summary_key(digest: str, turns: Sequence[Turn], max_tokens: int) -> str:
         turns: The turns, oldest first.
         max_tokens: The most tokens of the summary.
     """
-    texts = [[ascii(part) for part in turn] for turn in turns]
+    question = [digest, _KEYS_NAME_SPEAKERS, max_tokens, [*map(_asked, turns)]]
+    return hashlib.sha256(orjson.dumps(question)).hexdigest()
+
+
+_KEYS_NAME_SPEAKERS = "speaker"
+"""Tells the keys of questions that name the speaker from those of slumberd 0.2.0."""
+
+
+def _asked(turn: Turn) -> list[str]:
+    return [*map(ascii, turn)]
+
+
+def _spoken(turn: Turn) -> tuple[str, bool, str]:
+    return turn.speaker, turn.is_person, turn.source_node
+
+
+def answer_key_by_node(digest: str, turn: Turn, before: Turn | None) -> str:
+    """Return the key that slumberd 0.2.0 gave to an answer: there the ``source_node`` spoke.
+
+    Args:
+        digest: Of the extraction.
+        turn: The turn.
+        before: The last earlier turn of another ``source_node``.
+    """
+    context = None if before is None else (before.source_node, before.content)
+    question = orjson.dumps([digest, _asked_of_node(turn), ascii(context)])
+    return hashlib.sha256(question).hexdigest()
+
+
+def summary_key_by_node(digest: str, turns: Sequence[Turn], max_tokens: int) -> str:
+    """Return the key that slumberd 0.2.0 gave to a summary; the arguments are of `summary_key`."""
+    texts = [*map(_asked_of_node, turns)]
     return hashlib.sha256(orjson.dumps([digest, max_tokens, texts])).hexdigest()
+
+
+def _asked_of_node(turn: Turn) -> list[str]:
+    said = (turn.id, turn.session, turn.source_node, turn.content, turn.at, turn.user, turn.agent)
+    return [*map(ascii, said)]

@@ -41,7 +41,7 @@ _HIT: dict[str, Any] = {
     "user": "ana",
     "agent": "desk",
     "session": "s1",
-    "speaker": "",
+    "speaker": "user",
     "trust": "said",
     "confidence": None,
     "sources": [],
@@ -169,10 +169,11 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                     "content": "I moved to Lisbon",
                     "timestamp": _AT,
                     "source_node": "remember",
+                    "speaker": "user",
                     "user": "ana",
                     "agent": "desk",
                     "session": "s1",
-                    "metadata": {},
+                    "metadata": {"speaker": "user"},
                 }
             ]
         },

@@ -22,6 +22,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.speaker import speaker_of
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
@@ -40,6 +41,7 @@ DEFAULT = "default"
 """The agent and the session of an episode, where neither request nor caller names one."""
 
 _SOURCE = "remember"
+_PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
 
@@ -154,7 +156,7 @@ class MemoryOperations:
         found = await self._memory.recent(
             scope.user, request.session, scope.agent, limit=request.skip + request.limit
         )
-        listed = [forms.KnownEpisode(**one.model_dump()) for one in found[request.skip :]]
+        listed = [_known_episode(one) for one in found[request.skip :]]
         return forms.EpisodeList(episodes=listed).document()
 
     async def _one(self, id: str, scope: ScopeFilter) -> list[forms.KnownEpisode]:
@@ -168,6 +170,7 @@ class MemoryOperations:
                 content=stored.content,
                 timestamp=instant(stored.at),
                 source_node=stored.source_node,
+                speaker=stored.speaker,
                 user=stored.user,
                 agent=stored.agent,
                 session=stored.session,
@@ -348,6 +351,11 @@ def version_of(fact: Fact) -> str:
     return hashlib.sha256(document).hexdigest()[:_VERSION_CHARACTERS]
 
 
+def _known_episode(episode: Episode) -> forms.KnownEpisode:
+    speaker = speaker_of(episode.source_node, episode.metadata)
+    return forms.KnownEpisode(**episode.model_dump(), speaker=speaker)
+
+
 def _known(fact: Fact) -> forms.KnownFact:
     return forms.KnownFact(**fact_document(fact), version=version_of(fact))
 
@@ -358,13 +366,19 @@ def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
 
 
 def _repeats(episode: Episode, stored: EpisodeVersion) -> bool:
-    """Return whether an episode says what a stored one says, in the same scope."""
+    """Return whether an episode says what a stored one says, in the same scope.
+
+    slumberd 0.2.0 stored no speaker where the request named none. Who spoke is no other statement.
+    """
+    said = stored.metadata
+    if stored.speaker is None:
+        said = {**said, "speaker": episode.metadata.get("speaker")}
     return (episode.user, episode.agent, episode.session, episode.content, episode.metadata) == (
         stored.user,
         stored.agent,
         stored.session,
         stored.content,
-        stored.metadata,
+        said,
     )
 
 
@@ -379,6 +393,8 @@ def _episode_of(request: forms.RememberForm, scope: ScopeFilter, now: datetime) 
     metadata: dict[str, Any] = {**request.metadata}
     if request.speaker is not None:
         metadata["speaker"] = request.speaker
+    if speaker_of(_SOURCE, metadata) is None:
+        metadata["speaker"] = _PERSON_SPEAKS
     triples = [one.model_dump(exclude_none=True) for one in request.triples]
     if triples:
         # A filter of a rule sees only the triple of the episode itself.

@@ -80,7 +80,7 @@ class RememberForm(ScopedForm):
         when: When it happened; by default now.
         id: The id of the episode; the same id and text again change nothing. By default a new one.
         session: The conversation; by default ``default``.
-        speaker: Who said it.
+        speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.
         metadata: Any other keys.
     """
 
@@ -320,12 +320,18 @@ class FactPage(Result):
 
 
 class KnownEpisode(Result):
-    """A stored episode."""
+    """A stored episode.
+
+    Attributes:
+        source_node: The node, or the interface, that wrote it.
+        speaker: Who spoke; None when nobody is known to have spoken.
+    """
 
     id: str
     content: str
     timestamp: datetime
     source_node: str
+    speaker: str | None = None
     user: str
     agent: str
     session: str

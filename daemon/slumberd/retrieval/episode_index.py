@@ -12,9 +12,6 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.retrieval.followed_scopes import RowIds
 from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
 
-_SPEAKERS = ("speaker", "role")
-"""The keys of metadata that name who said an episode."""
-
 _EXTRAS = ("title", "caption", "image_caption", "description")
 """The keys of metadata whose texts are found, too."""
 
@@ -91,15 +88,6 @@ def turn_of_version(version: EpisodeVersion) -> IndexedTurn:
         without_recalled(version.content),
         version.session,
         version.at,
-        speaker_of(version),
+        version.speaker or "",
         " ".join(extra for extra in extras if isinstance(extra, str)) if extras else "",
     )
-
-
-def speaker_of(version: EpisodeVersion) -> str:
-    """Return who said an episode, by its metadata; empty when unknown."""
-    for key in _SPEAKERS:
-        name = version.metadata.get(key)
-        if isinstance(name, str):
-            return name
-    return ""

@@ -15,7 +15,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.embeddings import forget_vectors
-from slumberd.retrieval.episode_index import EpisodeIndex, speaker_of
+from slumberd.retrieval.episode_index import EpisodeIndex
 from slumberd.retrieval.fact_index import (
     FactIndex,
     sources_of_fact,
@@ -365,7 +365,7 @@ def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
         user=version.user,
         agent=version.agent,
         session=version.session,
-        speaker=speaker_of(version),
+        speaker=version.speaker or "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.extraction.pattern_tests import run_pattern_tests
+from slumberd.model.speaker import PERSON
 from slumberd.rule_testing.loader import ENDINGS
 
 
@@ -41,8 +42,14 @@ def is_pattern_test(file: Path) -> bool:
     return isinstance(value, dict) and "patterns" in value
 
 
-def run_pattern_files(files: Iterable[Path]) -> list[PatternTestResult]:
+def run_pattern_files(
+    files: Iterable[Path], person: Collection[str] = PERSON
+) -> list[PatternTestResult]:
     """Run the tests of test files, in order.
+
+    Args:
+        files: The test files.
+        person: The speakers whose words are those of the user.
 
     Raises:
         ConfigurationError: A test file, or the pattern file beside it, has mistakes; the error
@@ -52,7 +59,7 @@ def run_pattern_files(files: Iterable[Path]) -> list[PatternTestResult]:
     mistakes: list[Mistake] = []
     for file in files:
         try:
-            results += _run_file(file)
+            results += _run_file(file, person)
         except ConfigurationError as error:
             mistakes += error.mistakes
     if mistakes:
@@ -60,11 +67,11 @@ def run_pattern_files(files: Iterable[Path]) -> list[PatternTestResult]:
     return results
 
 
-def _run_file(file: Path) -> list[PatternTestResult]:
+def _run_file(file: Path, person: Collection[str]) -> list[PatternTestResult]:
     patterns = load_patterns(_pattern_file_of(file))
     return [
         PatternTestResult(str(file), test.line, test.name, run_pattern_tests(patterns, [test]))
-        for test in load_pattern_tests(file)
+        for test in load_pattern_tests(file, person)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +23,7 @@ from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.speaker import PERSON
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -75,16 +76,19 @@ class TrialResult:
         return not (self.findings or self.refused)
 
 
-async def run_trial(trial: Trial, in_memory: Path = IN_MEMORY) -> TrialResult:
+async def run_trial(
+    trial: Trial, in_memory: Path = IN_MEMORY, *, person: Collection[str] = PERSON
+) -> TrialResult:
     """Run one trial, on stores of its own.
 
     Args:
         trial: The trial.
         in_memory: A directory in memory. When it is not writable, the stores are on disk.
+        person: The speakers whose words are those of the user.
     """
     findings: list[StepDifferences] = []
     try:
-        async with _open_trial(trial, in_memory) as run:
+        async with _open_trial(trial, in_memory, person) as run:
             for number, step in enumerate(trial.case.steps, 1):
                 finding = await run.run_step(number, step)
                 findings += [finding] if finding else []
@@ -132,7 +136,9 @@ _CLOCK = _StoppedClock()
 
 
 @asynccontextmanager
-async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]:
+async def _open_trial(
+    trial: Trial, in_memory: Path, person: Collection[str]
+) -> AsyncIterator[_TrialRun]:
     """Open empty stores for a trial, set its channels, and fire every rule once."""
     # The files are temporary, and syncing them to a disk would take most of the time.
     place = in_memory if os.access(in_memory, os.W_OK | os.X_OK) else None
@@ -143,6 +149,7 @@ async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]
             misspelled=lambda _: None,
             future_tolerance_seconds=math.inf,
             embedding=WordEmbedder,
+            person=person,
         )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder

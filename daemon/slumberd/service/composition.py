@@ -243,6 +243,7 @@ def memory_of(
         traceless=traceless,
         misspelled=misspelled,
         embedding=WordEmbedder,
+        person=settings.memory.person,
     )
 
 
@@ -303,7 +304,8 @@ def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspec
     """Return what looks at stores in two files, such as the copies of a backup."""
     naive, mismatch = settings.memory.naive_timestamps, settings.memory.scope_mismatch
     return StoreInspections(
-        SQLiteEpisodeInspection(memory, naive, mismatch), SQLiteFactInspection(facts)
+        SQLiteEpisodeInspection(memory, naive, mismatch, settings.memory.person),
+        SQLiteFactInspection(facts),
     )
 
 

@@ -97,6 +97,7 @@ def memory_of(
         read_only=read_only,
         misspelled=misspelled,
         embedding=WordEmbedder,
+        person=settings.memory.person,
     )
 
 
@@ -123,7 +124,9 @@ def inspections_of(settings: Settings) -> StoreInspections:
     except StoreError:
         shard = 0
     return StoreInspections(
-        PostgresEpisodeInspection(address, shard, memory.naive_timestamps, memory.scope_mismatch),
+        PostgresEpisodeInspection(
+            address, shard, memory.naive_timestamps, memory.scope_mismatch, memory.person
+        ),
         PostgresFactInspection(address, shard),
     )
 

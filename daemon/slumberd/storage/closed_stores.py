@@ -163,6 +163,14 @@ class EpisodeInspection(StoreInspection, Protocol):
         """
         ...
 
+    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
+        """Return what the last rows of the episode log hold, oldest first.
+
+        Args:
+            limit: At most this many rows of the log.
+        """
+        ...
+
     def model_usage(self, day: str) -> ModelUsage:
         """Return what the calls of language models cost on a day, as ``2026-03-09``."""
         ...

@@ -211,6 +211,8 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
     ):
         found = {"memory.db": memory, "facts.db": facts}
         memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
+        for name in ("slumberd_speaker", "slumberd_is_person"):
+            memory.create_function(name, 2, max, deterministic=True)
         for connection in found.values():
             for name in ("erased_scopes.create_erasure_key", "erased_scopes.create_erased_scopes"):
                 connection.execute(sql_of(name))

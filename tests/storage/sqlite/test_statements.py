@@ -50,6 +50,8 @@ def problem_of(path: Path, file: str, name: str) -> str:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ATTACH ? AS live", [str(path)])
         connection.create_function("slumberd_with_offset", 1, str, deterministic=True)
+        for name in ("slumberd_speaker", "slumberd_is_person"):
+            connection.create_function(name, 2, max, deterministic=True)
         for needed in {"erased_scopes", "migrations", file}:
             create_all(connection, needed)
         try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.context import load_settings_and_rules, settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table, steps
 from slumberd.cli.stop_signals import clean_up_on_sigterm
@@ -23,6 +24,7 @@ from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.speaker import INTERFACES
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.loader import ENDINGS
 from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
@@ -52,6 +54,11 @@ _SLIPS = (
     (
         re.compile(r"\bmetadata\s*==?\s*'", re.IGNORECASE),
         "metadata is JSON text; write json_extract(metadata, '$.KEY')",
+    ),
+    (
+        re.compile(r"\bsource_node\s*(?:=|in\b|like\b|glob\b)", re.IGNORECASE),
+        "source_node is what wrote the episode; who spoke is speaker, and is_person is 1 for the"
+        " person",
     ),
     (re.compile(r"'[^']*[A-Z]"), "texts are compared with their case; lower(...) takes it away"),
 )
@@ -219,10 +226,21 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
     return named
 
 
+def _warnings_about(rules: RuleSet) -> list[str]:
+    """Return warnings about rules that are valid, and probably say something else than is meant."""
+    return [
+        f"{rules.sources.get(rule.id, '')}: rule {rule.id}: speakers: {name!r} names an interface,"
+        " and nobody who spoke; write 'user', or leave it out: the person is {user} by itself"
+        for rule in rules.rules
+        if rule.extract is not None
+        for name in sorted(rule.extract.speakers.keys() & INTERFACES)
+    ]
+
+
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
     if json:
         mistakes = [asdict(mistake) for mistake in error.mistakes]
-        print_json({"ok": False, "mistakes": mistakes, "rules": []})
+        print_json({"ok": False, "mistakes": mistakes, "warnings": [], "rules": []})
         return
     for mistake in error.mistakes:
         print(mistake)
@@ -233,8 +251,11 @@ def _print_valid(rules: RuleSet, found: PreviewResult | None, *, json: bool) -> 
     ids = [rule.id for rule in rules.rules]
     if json:
         previews = {} if found is None else _previews_document(found)
-        print_json({"ok": True, "mistakes": [], "rules": ids, **previews})
+        warnings = _warnings_about(rules)
+        print_json({"ok": True, "mistakes": [], "warnings": warnings, "rules": ids, **previews})
         return
+    for warning in _warnings_about(rules):
+        say(f"warning: {warning}")
     files = len(set(rules.sources.values()))
     count = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"
     print(f"valid: {count}: {', '.join(ids) or 'none'}")

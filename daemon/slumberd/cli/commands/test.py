@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from slumberd.config.yaml_scalars import plain, trap
 from slumberd.consolidation.explanation import Decision
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
+from slumberd.model.speaker import PERSON
 from slumberd.observability.line_format import printable
 from slumberd.operations.reads.explanations import would_change
 from slumberd.rule_testing.comparison import Entry, Line, Part
@@ -211,11 +212,11 @@ def test(
 
     With --json, each test is printed on a line.
     """
-    files, timezone = _find_files(paths, config, state_dir)
+    files, timezone, person = _find_files(paths, config, state_dir)
     patterns = [file for file in files if is_pattern_test(file)]
     trials = load_trials([file for file in files if file not in patterns], timezone=timezone)
-    found = run_pattern_files(patterns)
-    results = asyncio.run(_run_all(trials))
+    found = run_pattern_files(patterns, person)
+    results = asyncio.run(_run_all(trials, person))
     if json:
         print_json_lines([*map(document, results), *map(_pattern_document, found)])
     else:
@@ -226,16 +227,16 @@ def test(
 
 def _find_files(
     paths: Sequence[Path] | None, config: Path | None, state_dir: Path | None
-) -> tuple[list[Path], str]:
-    """Return the test files, and the time zone of cron rules that name none."""
+) -> tuple[list[Path], str, Collection[str]]:
+    """Return the test files, the time zone of cron rules that name none, and the person."""
     if paths:
-        return case_files(paths), "UTC"
+        return case_files(paths), "UTC", PERSON
     settings = settings_of(config, state_dir)
-    return case_files([settings.rules_dir]), settings.timezone
+    return case_files([settings.rules_dir]), settings.timezone, settings.memory.person
 
 
-async def _run_all(trials: Sequence[Trial]) -> list[TrialResult]:
-    return [await run_trial(trial) for trial in trials]
+async def _run_all(trials: Sequence[Trial], person: Collection[str]) -> list[TrialResult]:
+    return [await run_trial(trial, person=person) for trial in trials]
 
 
 def _print_verdicts(results: Sequence[TrialResult], found: Sequence[PatternTestResult]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from slumberd.consolidation.statements import states_nothing
+from slumberd.extraction.turns import name_of_node, name_of_speaker
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import (
     Extracted,
@@ -15,10 +17,11 @@ from slumberd.model.extraction import (
     Question,
     Turn,
     answer_key,
+    answer_key_by_node,
     turn_of,
 )
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.engine import Row, Session
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.recent import rows_before
 from slumberd.storage.episodes.recorded_answers import Recorded
@@ -36,9 +39,48 @@ _UNANSWERED = "answer_"
 Decode = Callable[[int, Sequence[Any]], EpisodeVersion]
 """Decodes the columns of an episode; the number is that of its log row."""
 
+_Spoken = Callable[[EpisodeVersion], str | None]
+"""Returns who spoke a version; None when nobody is known to have spoken."""
+
+
+def _speaker_of(version: EpisodeVersion) -> str | None:
+    return version.speaker
+
+
+def _node_of(version: EpisodeVersion) -> str:
+    return version.source_node
+
+
+class Conversation(NamedTuple):
+    """Where the turns of the versions lie, and who speaks them.
+
+    Attributes:
+        session: Of the episodes.
+        decode: Decodes the turns before.
+        person: The speakers whose words are those of the user.
+    """
+
+    session: Session
+    decode: Decode
+    person: Collection[str]
+
+    def turn(self, version: EpisodeVersion) -> Turn:
+        """Return what an extractor reads of a version."""
+        return turn_of(version, self.person)
+
+    def before(self, version: EpisodeVersion, spoken: _Spoken = _speaker_of) -> Turn | None:
+        """Return the last earlier turn of another speaker in a version's session.
+
+        Args:
+            version: The version.
+            spoken: Returns who spoke a version.
+        """
+        other = _find_previous(self, version, spoken)
+        return None if other is None else self.turn(other)
+
 
 def add_triples(
-    session: Session, versions: Sequence[EpisodeVersion], extraction: Extraction, decode: Decode
+    conversation: Conversation, versions: Sequence[EpisodeVersion], extraction: Extraction
 ) -> list[EpisodeVersion]:
     """Return versions; those that state nothing themselves get the triples of their text.
 
@@ -53,12 +95,11 @@ def add_triples(
         if version.matched and not version.fault and states_nothing(version.metadata)
     ]
     reads = extraction.reads_previous
-    before = [_find_previous(session, one, decode) if reads else None for one in chosen]
+    before = [conversation.before(one) if reads else None for one in chosen]
     if isinstance(extraction.extractor, ModelSettings):
-        least = extraction.extractor.min_length
-        done = _add_recorded(session, chosen, before, extraction.digest, least)
+        done = _add_recorded(conversation, chosen, before, extraction.digest, extraction.extractor)
     else:
-        found = extraction.extractor.extract([*map(turn_of, chosen)], before)
+        found = extraction.extractor.extract([*map(conversation.turn, chosen)], before)
         done = [_with_triples(*pair) for pair in zip(chosen, found, strict=True)]
     by_id = {version.id: version for version in done}
     return [by_id.get(version.id, version) for version in versions]
@@ -70,42 +111,80 @@ def is_unanswered(version: EpisodeVersion) -> bool:
 
 
 def find_questions(
-    session: Session, versions: Sequence[EpisodeVersion], extraction: Extraction, decode: Decode
+    conversation: Conversation, versions: Sequence[EpisodeVersion], extraction: Extraction
 ) -> list[Question]:
     """Return the questions of versions, in their order.
 
     Args:
-        session: Of the episodes.
+        conversation: Has the turns before.
         versions: As `add_triples` returns them, and unrecorded or unanswered.
         extraction: Asks a language model.
-        decode: Decodes the turns before.
     """
     found: list[Question] = []
     for version in versions:
-        turn, before = turn_of(version), _find_previous(session, version, decode)
+        turn, before = conversation.turn(version), conversation.before(version)
         found.append(Question(answer_key(extraction.digest, turn, before), turn, before))
     return found
 
 
 def _add_recorded(
-    session: Session,
+    conversation: Conversation,
     versions: Sequence[EpisodeVersion],
     before: Sequence[Turn | None],
     digest: str,
-    least: int,
+    settings: ModelSettings,
 ) -> list[EpisodeVersion]:
     """Return versions with the triples of the recorded answers of a language model."""
-    keys = [
-        answer_key(digest, turn_of(version), turn)
-        for version, turn in zip(versions, before, strict=True)
-    ]
-    found = recorded_answers.find(session, keys)
+    asked = [version for version in versions if len(version.content) >= settings.min_length]
+    by_id = dict(zip((version.id for version in versions), before, strict=True))
+    keys = {
+        version.id: answer_key(digest, conversation.turn(version), by_id[version.id])
+        for version in asked
+    }
+    found = recorded_answers.find(conversation.session, keys.values())
+    answers = {id: found[key] for id, key in keys.items() if key in found}
+    missing = [version for version in asked if version.id not in answers]
+    answers |= _find_answers_by_node(conversation, missing, digest, settings)
     return [
-        _with_triples(version, [])
-        if len(version.content) < least
-        else _with_answer(version, found.get(key))
-        for version, key in zip(versions, keys, strict=True)
+        _with_answer(version, answers.get(version.id))
+        if version.id in keys
+        else _with_triples(version, [])
+        for version in versions
     ]
+
+
+def _find_answers_by_node(
+    conversation: Conversation,
+    versions: Sequence[EpisodeVersion],
+    digest: str,
+    settings: ModelSettings,
+) -> dict[str, Recorded]:
+    """Return the answers that slumberd 0.2.0 recorded about versions, by the id of the episode.
+
+    There the ``source_node`` spoke. A subject with its name gets the name of who speaks now.
+    """
+    keys: dict[str, str] = {}
+    names: dict[str, dict[str, str]] = {}
+    for version in versions:
+        turn, before = conversation.turn(version), conversation.before(version, _node_of)
+        keys[version.id] = answer_key_by_node(digest, turn, before)
+        names[version.id] = {
+            name_of_node(each, settings.speakers): name_of_speaker(each, settings.speakers)
+            for each in (before, turn)
+            if each is not None
+        }
+    found = recorded_answers.find(conversation.session, keys.values()) if keys else {}
+    return {
+        id: found[key]._replace(triples=_renamed(found[key].triples, names[id]))
+        for id, key in keys.items()
+        if key in found
+    }
+
+
+def _renamed(triples: Iterable[Extracted], names: Mapping[str, str]) -> list[Extracted]:
+    """Return triples with other names of their subjects, without those of nobody known."""
+    named = (one._replace(subject=names.get(one.subject, one.subject)) for one in triples)
+    return [one for one in named if one.subject]
 
 
 def _with_answer(version: EpisodeVersion, answer: Recorded | None) -> EpisodeVersion:
@@ -134,30 +213,34 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
     }
 
 
-def _find_previous(session: Session, version: EpisodeVersion, decode: Decode) -> Turn | None:
-    """Return the last earlier turn of another speaker in a version's session."""
+def _find_previous(
+    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken
+) -> EpisodeVersion | None:
+    if spoken(version) is None:
+        return None
     scope = ScopeFilter(version.user, version.session, version.agent)
     found: list[EpisodeVersion | None] = []
     for limit in (FEW_TURNS, MOST_TURNS):
-        lists = rows_before(session, scope, instant(version.at), limit=limit)
-        found = [_last_of_another(rows, version, scope, decode) for rows in lists]
+        lists = rows_before(conversation.session, scope, instant(version.at), limit=limit)
+        found = [
+            _last_of_another(map(partial(conversation.decode, 0), rows), version, scope, spoken)
+            for rows in lists
+        ]
         if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
             break
-    last = max((one for one in found if one is not None), key=_place_of, default=None)
-    return None if last is None else turn_of(last)
+    return max((one for one in found if one is not None), key=_place_of, default=None)
 
 
 def _last_of_another(
-    rows: Sequence[Row], version: EpisodeVersion, scope: ScopeFilter, decode: Decode
+    earlier: Iterable[EpisodeVersion], version: EpisodeVersion, scope: ScopeFilter, spoken: _Spoken
 ) -> EpisodeVersion | None:
-    """Return the last of some readable episodes of another speaker before a version."""
-    earlier = (decode(0, row) for row in rows)
+    """Return the last of some readable episodes of another known speaker before a version."""
     return max(
         (
             other
             for other in earlier
-            if other.source_node != version.source_node and not other.fault and scope.holds(other)
-            if _place_of(other) < _place_of(version)
+            if not other.fault and scope.holds(other) and _place_of(other) < _place_of(version)
+            if spoken(other) not in (None, spoken(version))
         ),
         key=_place_of,
         default=None,

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.firing import Position
 from slumberd.storage.engine import Session
-from slumberd.storage.episodes.rows import shown
+from slumberd.storage.episodes.rows import decode, shown
 
 
 def newest(session: Session) -> Position:
     """Return the last position of the log."""
     row = session.one("episode_log.newest")
     return Position(row[0], shown(row[1])) if row else Position()
+
+
+def latest_versions(
+    session: Session, *, naive: NaiveTimestamps, limit: int
+) -> list[EpisodeVersion]:
+    """Return what the last rows of the log hold, oldest first.
+
+    Args:
+        session: Of the episodes.
+        naive: How to read a timestamp without an offset.
+        limit: At most this many rows of the log.
+    """
+    after = newest(session).seq - limit
+    rows = session.rows("episode_log.window", {"after": max(after, 0), "limit": limit})
+    return [
+        decode(row[0], row[5:], mismatch="trust_scope", naive=naive)
+        for row in rows
+        if row[4] is not None
+    ]
 
 
 def episode_at(session: Session, seq: int) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Self, overload
@@ -28,6 +28,7 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
@@ -85,6 +86,7 @@ class EngineMemoryStore:
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
+        person: The speakers whose words are those of the user.
         write_rows: Writes the rows of puts.
 
     Attributes:
@@ -106,12 +108,14 @@ class EngineMemoryStore:
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
         write_rows: WriteRows = write_each_row,
     ) -> None:
         self._engine = engine
         self._write_rows = write_rows
         self._mismatch = scope_mismatch
         self._naive = naive_timestamps
+        self._person = person
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
         self._future = FutureReporter(self._clock, future_tolerance_seconds)
@@ -119,7 +123,7 @@ class EngineMemoryStore:
         self._reads = AccessRecorder(engine, access_limits)
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
-        self._windows = WindowReader(self, embedding)
+        self._windows = WindowReader(self, embedding, person=person)
         self.answers = AnswerStore(engine, self._reader)
         self.owned = OwnedEpisodes(engine, self._reads, scope_mismatch, naive_timestamps)
         self.feed = IndexFeed(engine, mismatch=scope_mismatch, naive=naive_timestamps)
@@ -482,6 +486,7 @@ class EngineMemoryStore:
             naive=self._naive,
             stop=self._engine.halted,
             seconds=self._filter_seconds,
+            person=self._person,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -16,9 +16,15 @@ from slumberd.model.extraction import Questions
 from slumberd.model.firing import START, Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import log as episode_log
-from slumberd.storage.episodes.extracting import add_triples, find_questions, is_unanswered
+from slumberd.storage.episodes.extracting import (
+    Conversation,
+    add_triples,
+    find_questions,
+    is_unanswered,
+)
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
 
 
@@ -65,7 +71,7 @@ DECODED_ROWS = 500
 """Episodes that are decoded, and extracted, between two checks for a stop, by default."""
 
 _CLAIM_COLUMNS = frozenset({"intent", "subject", "predicate", "object"})
-_TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "metadata"}
+_TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "speaker", "metadata"}
 
 
 class Reader:
@@ -77,6 +83,7 @@ class Reader:
         naive: The zone of a timestamp without an offset.
         stop: When set, a running pass raises `StoppedError`.
         seconds: How long the filter may take for one batch.
+        person: The speakers whose words are those of the user.
         page_rows: Episodes that a pass over all of them reads at a time.
         decoded_rows: Episodes that are decoded between two checks of `stop`.
 
@@ -92,9 +99,11 @@ class Reader:
         naive: NaiveTimestamps,
         stop: Event,
         seconds: float,
+        person: Collection[str] = PERSON,
         page_rows: int = PAGE_ROWS,
         decoded_rows: int = DECODED_ROWS,
     ) -> None:
+        self._person = person
         self._page_rows = page_rows
         self._decoded_rows = decoded_rows
         self._decode = partial(decode, mismatch=mismatch, naive=naive)
@@ -148,7 +157,7 @@ class Reader:
         found, reread = _find_newest(session, rows)
         versions = self._versions(session, [*found, *reread])
         wanted = [one for one in versions if one.unrecorded or (again and is_unanswered(one))]
-        asked = find_questions(session, wanted, self._extraction, self._decode)
+        asked = find_questions(self._conversation(session), wanted, self._extraction)
         return Questions(asked, rows[-1][0])
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
@@ -234,7 +243,10 @@ class Reader:
     ) -> list[EpisodeVersion]:
         if self._extraction is None:
             return versions
-        return add_triples(session, versions, self._extraction, self._decode)
+        return add_triples(self._conversation(session), versions, self._extraction)
+
+    def _conversation(self, session: Session) -> Conversation:
+        return Conversation(session, self._decode, self._person)
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():

@@ -35,7 +35,6 @@ from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.ledger_end import law_at
-from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Event, Lock, Thread
@@ -21,6 +21,7 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
@@ -74,9 +75,10 @@ class PostgresEngine:
         store: The store's name, for errors.
         key: The key of the ledger; None without one.
         naive: The zone of a timestamp without an offset, in filters.
+        person: The speakers whose words are those of the user, in filters.
     """
 
-    def __init__(  # one for each setting
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         address: str,
         shard: int,
@@ -85,6 +87,7 @@ class PostgresEngine:
         store: str,
         key: bytes | None = None,
         naive: NaiveTimestamps = "local",
+        person: Collection[str] = PERSON,
     ) -> None:
         self.address = address
         self.where = where(address)
@@ -93,7 +96,7 @@ class PostgresEngine:
         self._table: Literal["episodes", "facts"] = table
         self._store = store
         self._key = key
-        self._filter_rows = FilterRows(naive)
+        self._filter_rows = FilterRows(naive, person)
         self._pool = pool_for(address)
         self._written = 0
 
@@ -356,6 +359,7 @@ class PostgresEpisodeEngine(PostgresEngine):
         address: The address of the database.
         shard: The shard.
         naive: The zone of a timestamp without an offset, in filters.
+        person: The speakers whose words are those of the user, in filters.
         must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,
             where the role may only read and on a replica, it reads what has a number.
     """
@@ -366,9 +370,11 @@ class PostgresEpisodeEngine(PostgresEngine):
         shard: int = 0,
         *,
         naive: NaiveTimestamps = "local",
+        person: Collection[str] = PERSON,
         must_number: bool = True,
     ) -> None:
-        super().__init__(address, shard, table="episodes", store="postgres_memory", naive=naive)
+        store = "postgres_memory"
+        super().__init__(address, shard, table="episodes", store=store, naive=naive, person=person)
         self._must_number = must_number
         self._notifying = Lock()
         self._notified_at = float("-inf")

@@ -7,11 +7,12 @@ database in memory holds the rows of one batch at a time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.speaker import PERSON
 from slumberd.sql_statements import statement
 from slumberd.storage.engine import Row
 
@@ -26,10 +27,12 @@ class FilterRows:
 
     Args:
         naive: The zone of a timestamp without an offset.
+        person: The speakers whose words are those of the user.
     """
 
-    def __init__(self, naive: NaiveTimestamps) -> None:
+    def __init__(self, naive: NaiveTimestamps, person: Collection[str] = PERSON) -> None:
         self._naive: NaiveTimestamps = naive
+        self._person = person
         self._connection: sqlite3.Connection | None = None
 
     def apply(
@@ -59,7 +62,7 @@ class FilterRows:
                 ":memory:", isolation_level=None, check_same_thread=False
             )
             self._connection.execute(statement("episodes", "create_table"))
-            sandbox.prepare(self._connection, naive=self._naive)
+            sandbox.prepare(self._connection, naive=self._naive, person=self._person)
         return self._connection
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
+from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     Backlog,
     EpisodeStoreStatus,
@@ -138,6 +139,7 @@ class PostgresEpisodeInspection(PostgresInspection):
         shard: The shard.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(
@@ -146,8 +148,10 @@ class PostgresEpisodeInspection(PostgresInspection):
         shard: int,
         naive: NaiveTimestamps,
         mismatch: ScopeMismatch = "quarantine",
+        person: Collection[str] = PERSON,
     ) -> None:
         super().__init__(address, shard)
+        self._person = person
         self._naive: NaiveTimestamps = naive
         self._mismatch: ScopeMismatch = mismatch
 
@@ -195,6 +199,10 @@ class PostgresEpisodeInspection(PostgresInspection):
 
         return self._look_within(find, seconds)
 
+    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
+        """Return what the last rows of the episode log hold, oldest first."""
+        return self._look(partial(episode_log.latest_versions, naive=self._naive, limit=limit))
+
     def model_usage(self, day: str) -> ModelUsage:
         """Return what the calls of language models cost on a day, as ``2026-03-09``."""
         return self._look(partial(recorded_answers.spent, day=day))
@@ -216,6 +224,7 @@ class PostgresEpisodeInspection(PostgresInspection):
             naive=self._naive,
             stop=Event(),
             seconds=_FILTER_SECONDS,
+            person=self._person,
         )
         return self._look(partial(_find_unanswered, reader=reader, after=after, last=after + limit))
 

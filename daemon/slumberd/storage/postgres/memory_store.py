@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
 from slumberd.model.episode import Misspelling, NaiveTimestamps
+from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
@@ -37,6 +38,7 @@ class PostgresMemoryStore(EngineMemoryStore):
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -52,9 +54,10 @@ class PostgresMemoryStore(EngineMemoryStore):
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
     ) -> None:
         self.engine = PostgresEpisodeEngine(
-            address, shard, naive=naive_timestamps, must_number=not read_only
+            address, shard, naive=naive_timestamps, person=person, must_number=not read_only
         )
         super().__init__(
             self.engine,
@@ -66,6 +69,7 @@ class PostgresMemoryStore(EngineMemoryStore):
             misspelled=misspelled,
             access_limits=access_limits,
             embedding=embedding,
+            person=person,
             write_rows=put_rows,
         )
 

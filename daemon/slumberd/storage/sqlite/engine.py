@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -15,6 +15,7 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.filters import sandbox
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
 from slumberd.storage.sqlite import health, ledger_schema, migrations
 from slumberd.storage.sqlite.connection import (
@@ -338,6 +339,7 @@ class SQLiteEpisodeEngine(SQLiteEngine):
         path: The file; the first use creates it and its directories.
         pragmas: The settings of its connections.
         naive: The zone of a timestamp without an offset, in filters.
+        person: The speakers whose words are those of the user, in filters.
         traceless: Whether reads leave no files beside a database that no program has open.
     """
 
@@ -347,6 +349,7 @@ class SQLiteEpisodeEngine(SQLiteEngine):
         pragmas: Pragmas,
         *,
         naive: NaiveTimestamps = "local",
+        person: Collection[str] = PERSON,
         traceless: bool = False,
     ) -> None:
         kind = TracelessDatabase if traceless else Database
@@ -354,7 +357,7 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             path,
             pragmas,
             check=check_schema,
-            prepare_reader=partial(sandbox.prepare, naive=naive),
+            prepare_reader=partial(sandbox.prepare, naive=naive, person=person),
         )
         super().__init__(database, table="episodes", store="sqlite_memory")
         self._installation = Installation(path)

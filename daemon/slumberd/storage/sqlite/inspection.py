@@ -16,6 +16,7 @@ from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     EpisodeStoreStatus,
     FactStoreStatus,
@@ -147,12 +148,18 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         path: The file.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(
-        self, path: Path, naive: NaiveTimestamps, mismatch: ScopeMismatch = "quarantine"
+        self,
+        path: Path,
+        naive: NaiveTimestamps,
+        mismatch: ScopeMismatch = "quarantine",
+        person: Collection[str] = PERSON,
     ) -> None:
         super().__init__(path, episode_installation.SCHEMA)
+        self._person = person
         self._naive = naive
         self._mismatch = mismatch
 
@@ -187,6 +194,11 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         find = partial(offline_status.find_future_episodes, naive=self._naive, seconds=seconds)
         return self._look(partial(find, latest=latest))
 
+    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
+        """Return what the last rows of the episode log hold, oldest first."""
+        find = partial(offline_status.find_latest_versions, naive=self._naive, limit=limit)
+        return self._look(find)
+
     def model_usage(self, day: str) -> ModelUsage:
         """Return what the calls of language models cost on a day, as ``2026-03-09``."""
         return self._look(partial(offline_answers.read_model_usage, day=day))
@@ -202,7 +214,12 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         Raises:
             FilterError: The rule's filter must not run, or ran over its time limit.
         """
-        find = partial(offline_answers.find_unanswered, mismatch=self._mismatch, naive=self._naive)
+        find = partial(
+            offline_answers.find_unanswered,
+            mismatch=self._mismatch,
+            naive=self._naive,
+            person=self._person,
+        )
         return self._look(partial(find, rule=rule, after=after, limit=limit))
 
 

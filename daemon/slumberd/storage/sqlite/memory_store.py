@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from slumberd.clock import Clock
@@ -11,6 +11,7 @@ from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
 from slumberd.model.episode import Misspelling, NaiveTimestamps
 from slumberd.model.scope import ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
@@ -50,6 +51,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
+        person: The speakers whose words are those of the user.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -67,11 +69,12 @@ class SQLiteMemoryStore(EngineMemoryStore):
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
+        person: Collection[str] = PERSON,
     ) -> None:
         self.path = Path(path)
         pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
         self.engine = SQLiteEpisodeEngine(
-            self.path, pragmas, naive=naive_timestamps, traceless=traceless
+            self.path, pragmas, naive=naive_timestamps, person=person, traceless=traceless
         )
         super().__init__(
             self.engine,
@@ -84,6 +87,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
             misspelled=misspelled,
             access_limits=access_limits,
             embedding=embedding,
+            person=person,
         )
 
     def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:

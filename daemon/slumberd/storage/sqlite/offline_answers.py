@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from threading import Event
 
 from slumberd.filters.sandbox import prepare
@@ -10,6 +11,7 @@ from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
+from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.sqlite.health import has_table
@@ -32,7 +34,7 @@ def read_model_usage(connection: sqlite3.Connection, day: str) -> ModelUsage:
     return recorded_answers.spent(_session(connection), day)
 
 
-def find_unanswered(
+def find_unanswered(  # noqa: PLR0913 # how a firing reads
     connection: sqlite3.Connection,
     rule: ConsolidationRule,
     *,
@@ -40,6 +42,7 @@ def find_unanswered(
     limit: int,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps,
+    person: Collection[str] = PERSON,
 ) -> Turn | None:
     """Return the first turn in a window of the log that waits for an answer; None without one.
 
@@ -50,6 +53,7 @@ def find_unanswered(
         limit: At most this many log rows.
         mismatch: Which of scope key and content names the owner, when they differ.
         naive: How to read a timestamp without an offset.
+        person: The speakers whose words are those of the user.
 
     Raises:
         FilterError: The rule's filter must not run, or ran over its time limit.
@@ -57,8 +61,15 @@ def find_unanswered(
     if not has_table(connection, "slumberd_extractions"):
         return None
     connection.text_factory = str  # as a firing reads
-    prepare(connection, naive)
-    reader = Reader(rule, mismatch=mismatch, naive=naive, stop=Event(), seconds=_FILTER_SECONDS)
+    prepare(connection, naive, person)
+    reader = Reader(
+        rule,
+        mismatch=mismatch,
+        naive=naive,
+        stop=Event(),
+        seconds=_FILTER_SECONDS,
+        person=person,
+    )
     session, last = _session(connection), after + limit
     while after < last:
         found = reader.questions(session, after, _PAGE_ROWS, again=False)

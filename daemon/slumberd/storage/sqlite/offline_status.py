@@ -134,6 +134,14 @@ def _find_future(
     return sorted(ahead, key=lambda version: (-version.at, version.id))
 
 
+def find_latest_versions(
+    connection: sqlite3.Connection, *, naive: NaiveTimestamps, limit: int
+) -> list[EpisodeVersion]:
+    """Return what the last rows of the episode log hold; the arguments are of `latest_versions`."""
+    connection.text_factory = lenient_text
+    return episode_log.latest_versions(_session(connection), naive=naive, limit=limit)
+
+
 def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
     return load_erased_scopes(_session(connection))

@@ -17,6 +17,7 @@ from slumberd.model.episode import Episode, EpisodeVersion, instant, microsecond
 from slumberd.model.feed import FeedPlace, NumberedVersion
 from slumberd.model.salience import importance_of
 from slumberd.model.scope import ScopeFilter, escape
+from slumberd.model.speaker import speaker_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.tiers.backends.owned_entries import OwnedEntries, storable
 from slumberd.tiers.backends.owners import owner_of_user, user_of
@@ -225,10 +226,17 @@ class DatabaseMemoryBackend:
         if entry.expires_at is not None:
             own["expires_at"] = entry.expires_at.isoformat()
         covered = {
-            key: entry.metadata[key] for key in ("importance", _BLOCK) if key in entry.metadata
+            key: entry.metadata[key]
+            for key in ("importance", "role", _BLOCK)
+            if key in entry.metadata
         }
         if covered:
             own["metadata"] = covered
+        spoken: dict[str, Any] = {}
+        if speaker_of(None, entry.metadata) is None:
+            # Rules and searches read it as that of any other episode.
+            spoken = {"role": entry.role}
+            own["adds_role"] = True
         return Episode(
             id=self._episode_id(entry.owner_id, entry.id),
             content=entry.content,
@@ -237,7 +245,7 @@ class DatabaseMemoryBackend:
             agent=self._agent,
             user=user_of(entry.owner_id),
             session=entry.session_id or _DEFAULT_SESSION,
-            metadata={**entry.metadata, "importance": entry.importance, _BLOCK: own},
+            metadata={**entry.metadata, **spoken, "importance": entry.importance, _BLOCK: own},
         )
 
 
@@ -265,7 +273,7 @@ def _own_entry(
     """Return the entry that was stored as an episode."""
     expires_at, embedding = own.get("expires_at"), own.get("embedding")
     importance = importance_of(episode.metadata, USUAL_IMPORTANCE)
-    ours = ("importance", _BLOCK)
+    ours = ("importance", _BLOCK, *(("role",) if own.get("adds_role") else ()))
     metadata = {key: value for key, value in episode.metadata.items() if key not in ours}
     return MemoryEntry(
         id=str(own["id"]),

@@ -41,6 +41,12 @@ SELECT
   CASE WHEN rid IS NOT NULL THEN
     substr(json_extract(document, '$.source_node'), 1, 65536)
   END AS source_node,
+  CASE WHEN rid IS NOT NULL THEN
+    slumberd_speaker(document, meta)
+  END AS speaker,
+  CASE WHEN rid IS NOT NULL THEN
+    slumberd_is_person(document, meta)
+  END AS is_person,
   CASE WHEN substr(timestamp, -6) = '+00:00' THEN timestamp
     ELSE slumberd_with_offset(timestamp)
   END AS timestamp,
@@ -110,6 +116,8 @@ SELECT
   END AS agent,
   v.content,
   v.source_node,
+  v.speaker,
+  v.is_person,
   v.timestamp,
   v.metadata,
   v.intent,
