@@ -342,6 +342,10 @@ class FakeLedger:
         if rule_id in self._served:
             self._served[rule_id] = max(instant, self._served[rule_id])
 
+    async def correct_served(self, rule_id: str, now: datetime) -> None:
+        self._record("correct_served")
+        self._served[rule_id] = min(now, self._served[rule_id])
+
     async def apply_deltas(
         self,
         batch: DeltaBatch,

@@ -159,6 +159,10 @@ class Watermarks(Protocol):
         """
         ...
 
+    async def correct_served(self, rule_id: str, now: datetime) -> None:
+        """Move the served instant of a rule back to now; it was recorded by a wrong clock."""
+        ...
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         ...

@@ -43,7 +43,8 @@ from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
 URGENT = frozenset(
     {
-        "answers.waiting", "config.invalid", "daemon.down", "daemon.silent",
+        "answers.waiting", "clock.ahead", "clock.behind", "config.invalid", "daemon.down",
+        "daemon.silent",
         "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
         "database.rights", "database.schema", "database.unheld",
         "database.unreachable", "database.wraparound", "disk.low",

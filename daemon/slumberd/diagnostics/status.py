@@ -167,7 +167,10 @@ def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
     """Return the status of each loaded rule, in their order."""
     progresses = [(rule, _progress(rule, context)) for rule in rules.rules]
     zone = context.settings.timezone
-    statuses = rule_statuses(progresses, timezone=zone, now=context.now)
+    tolerance = context.settings.memory.future_tolerance
+    statuses = rule_statuses(
+        progresses, timezone=zone, now=context.now, tolerance_seconds=tolerance
+    )
     return [
         RuleState(
             rule=rule,

@@ -21,7 +21,7 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.scheduling.due import LATE
+from slumberd.scheduling.due import LATE, is_ahead
 from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
@@ -84,6 +84,7 @@ def check_fact_store(
     """
     yield from _check_triggers(where, seen)
     yield from _check_clock(where, seen, context.now)
+    yield from _check_served(seen, context)
     yield from _check_erasures(where, seen)
     yield from _check_quarantine(seen)
     yield from _check_held(seen)
@@ -109,6 +110,23 @@ def _check_clock(where: str, seen: FactStoreStatus, now: datetime) -> Iterator[F
             problem,
             "set the clock; until that time new firings get the same instant",
         )
+
+
+def _check_served(seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
+    """Find cron instants that a wrong clock recorded as served."""
+    tolerance = context.settings.memory.future_tolerance
+    remedy = (
+        "start the daemon: it sets it to now"
+        if context.daemon is None
+        else "check the clock of this host; the daemon sets it to now when it looks at its rules"
+    )
+    for rule, served in sorted(seen.served.items()):
+        at = instant(served)
+        if is_ahead(at, now=context.now, tolerance_seconds=tolerance):
+            problem = (
+                f"a wrong clock recorded that {at:%Y-%m-%d %H:%M:%S}Z is served; this is ignored"
+            )
+            yield Finding("clock.ahead", f"rule {rule}", problem, remedy)
 
 
 def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:

@@ -72,6 +72,7 @@ _HEARTBEAT = {
     },
     "failing": COUNT,
     "degraded": COUNT,
+    "clock_behind_seconds": NUMBER,
     "next_at": or_null(INSTANT),
     "last_success_seconds": or_null(NUMBER),
     "held": COUNT,
@@ -136,6 +137,14 @@ _ALL = (
         "The set of multi-valued predicates changed, and their facts were resolved again.",
         firing_id=TEXT,
         rows=COUNT,
+    ),
+    _kind(
+        "warning",
+        "clock.ahead",
+        "A wrong clock had recorded a cron instant of the future as served. It is set to now.",
+        rule_id=TEXT,
+        served=INSTANT,
+        ahead_seconds=NUMBER,
     ),
     _kind(
         "warning",

@@ -5,6 +5,7 @@ A field without a value is absent from an answer where its default is None and i
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from slumberd.operations.memory_forms import Result
@@ -305,12 +306,14 @@ class RuleCadence(Result):
         enabled: Whether it fires at all.
         cadence: As the rule file has it.
         paused_by: Who paused it; None when it is not paused.
+        served: The last cron instant that it has served; None before the first one.
     """
 
     id: str
     enabled: bool
     cadence: dict[str, Any]
     paused_by: str | None
+    served: datetime | None
 
 
 class Cadences(Result):

@@ -373,7 +373,13 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "timezone": "UTC",
             "rules": [
-                {"id": "home", "enabled": True, "cadence": {"every": "5m"}, "paused_by": None}
+                {
+                    "id": "home",
+                    "enabled": True,
+                    "cadence": {"every": "5m"},
+                    "paused_by": None,
+                    "served": None,
+                }
             ],
         },
     ),

@@ -21,6 +21,9 @@ from slumberd.model.rule import OnMissed
 LATE = timedelta(seconds=60)
 """A firing that begins later than this after its cron instant is a ``catchup``."""
 
+FUTURE_TOLERANCE_SECONDS = 300.0
+"""A recorded instant that lies further ahead of the clock comes from a wrong clock."""
+
 BACKOFF_SECONDS = (1.0, 5.0, 25.0)
 """The pause after the first, second and third failure in a row."""
 
@@ -110,6 +113,11 @@ def may_be_due(due: Due, cadence: Every) -> bool:
 def due_every(cadence: Every, pending: int) -> bool:
     """Return whether the pending versions make a rule due."""
     return pending >= cadence.count
+
+
+def is_ahead(recorded: datetime, *, now: datetime, tolerance_seconds: float) -> bool:
+    """Return whether a recorded instant lies too far ahead of the clock to be trusted."""
+    return (recorded - now).total_seconds() > tolerance_seconds
 
 
 def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: datetime) -> Due | None:

@@ -17,10 +17,12 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import (
+    FUTURE_TOLERANCE_SECONDS,
     Due,
     due_cron,
     due_every,
     in_due_order,
+    is_ahead,
     is_cut_short,
     may_be_due,
     why_skipped,
@@ -79,14 +81,22 @@ class DueRuleFinder:
         episodes: The log of episodes.
         ledger: Keeps watermarks and served instants.
         calls: Counts the episodes of all shards; None where this log is the only one.
+        future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
+            now.
     """
 
     def __init__(
-        self, episodes: EpisodeLog, ledger: Ledger, calls: RuleCalls | None = None
+        self,
+        episodes: EpisodeLog,
+        ledger: Ledger,
+        calls: RuleCalls | None = None,
+        *,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._calls = calls
+        self._future_tolerance_seconds = future_tolerance_seconds
         self._last: Position | None = None
         self._agreed: set[str] = set()  # ids of rules whose watermark is in the log
 
@@ -103,13 +113,31 @@ class DueRuleFinder:
                 been missed.
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
-        progress_by_rule = await self._ledger.watermarks.positions()
+        progress_by_rule = await self._without_ahead(now)
         newest = await self._episodes.newest()
         await self._compare(newest)
         view = _View(progress_by_rule, newest, now, since, timezone)
         waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
+
+    async def _without_ahead(self, now: datetime) -> dict[str, Mark]:
+        """Return the progress of all rules; set served instants of a wrong clock to now.
+
+        This includes rules that cannot fire, so no status shows such an instant any longer.
+        """
+        marks = await self._ledger.watermarks.positions()
+        for rule_id, (position, served) in marks.items():
+            if is_ahead(served, now=now, tolerance_seconds=self._future_tolerance_seconds):
+                await self._ledger.watermarks.correct_served(rule_id, now)
+                marks[rule_id] = position, now
+                _log.warning(
+                    "clock.ahead",
+                    rule_id=rule_id,
+                    served=timestamp(served),
+                    ahead_seconds=round((served - now).total_seconds(), 3),
+                )
+        return marks
 
     async def _compare(self, newest: Position) -> None:
         """Check all watermarks against the log again, unless the log has only grown."""

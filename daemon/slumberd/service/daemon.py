@@ -159,7 +159,7 @@ class Daemon:
             clock, self._textfile(), every_seconds=intervals.heartbeat_seconds
         )
         self._standby = Standby(self._in_force, load, notifier, heartbeat)
-        self._started_at = clock.now()
+        self._started = clock.monotonic()
 
     @property
     def _rules(self) -> RuleSet:
@@ -316,6 +316,7 @@ class Daemon:
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
             calls=rule_calls_of(self._settings, stores.memory),
+            future_tolerance_seconds=self._settings.memory.future_tolerance,
         )
         operations.decided = scheduler.nudge
         return scheduler
@@ -359,7 +360,7 @@ class Daemon:
         reloading = components.reloading
         own = [
             typed_handler(table.STATUS, partial(self._on_status, components)),
-            typed_handler(table.NEXT, partial(self._on_next, components.pausing)),
+            typed_handler(table.NEXT, partial(self._on_next, components)),
             typed_handler(table.RELOAD, reloading.answer),
             typed_handler(table.OUTDATED, reloading.outdated),
         ]
@@ -419,6 +420,7 @@ class Daemon:
             failed=lambda: troubles.totals,
             counted=textfile is not None or settings.serve.enabled,
             database=_no_database if self._process else partial(database_status_of, settings),
+            tolerance_seconds=settings.memory.future_tolerance,
         )
         collector = HealthCollector(sources, self._clock, components.progress)
         return Heartbeat(collector.collect, self._clock, textfile)
@@ -519,12 +521,14 @@ class Daemon:
             ),
         }
 
-    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Caller) -> Answer:
+    async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         timezone = self._in_force.settings.timezone
-        return list_cadences(self._rules.rules, pausing.paused, timezone)
+        marks = await components.stores.facts.watermarks.positions()
+        served = {rule_id: at for rule_id, (_, at) in marks.items()}
+        return list_cadences(self._rules.rules, components.pausing.paused, timezone, served)
 
     def _uptime(self) -> float:
-        return round((self._clock.now() - self._started_at).total_seconds(), 3)
+        return round(self._clock.monotonic() - self._started, 3)
 
 
 async def _write_missing_lines(consolidator: Consolidator) -> None:

@@ -467,6 +467,13 @@ WHERE shard = :shard
   AND rule = :rule
   AND served < :served
 
+-- name: correct_served
+UPDATE slumberd.watermark
+SET served = :served
+WHERE shard = :shard
+  AND rule = :rule
+  AND served > :served
+
 -- name: set_success
 INSERT INTO slumberd.successes (shard, rule, at)
 VALUES (:shard, :rule, :at)

@@ -343,6 +343,12 @@ SET served = :served
 WHERE rule = :rule
   AND served < :served
 
+-- name: correct_served
+UPDATE slumberd_watermark
+SET served = :served
+WHERE rule = :rule
+  AND served > :served
+
 -- name: set_success
 INSERT INTO slumberd_successes (rule, at)
 VALUES (:rule, :at)
