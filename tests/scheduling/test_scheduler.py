@@ -206,7 +206,7 @@ async def test_scheduler_does_not_count_too_few_new_episodes(harness: SchedulerH
     await harness.turn()
 
     assert harness.episodes.queries == ["newest"]
-    assert harness.ledger.queries == ["positions", "held"]
+    assert harness.ledger.queries == ["positions", "future_of_rules", "held"]
 
 
 async def test_rule_fires_until_it_is_not_due(harness: SchedulerHarness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -46,9 +47,13 @@ class Provider(Protocol):
     """Opens one store of episodes and one store of facts; each call opens the same two again."""
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        future_tolerance_seconds: float = math.inf,
     ) -> AnyMemoryStore:
-        """Return a store of the episodes."""
+        """Return a store of the episodes; by default no instant of an episode is still to come."""
         ...
 
     def facts(
@@ -133,7 +138,11 @@ class SQLiteProvider:
         self._synchronous: Synchronous = synchronous
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        future_tolerance_seconds: float = math.inf,
     ) -> SQLiteMemoryStore:
         return SQLiteMemoryStore(
             self._episodes,
@@ -141,6 +150,7 @@ class SQLiteProvider:
             clock=clock,
             busy_seconds=self._busy_seconds,
             embedding=embedding,
+            future_tolerance_seconds=future_tolerance_seconds,
         )
 
     def facts(
@@ -181,10 +191,18 @@ class PostgresProvider:
         self._shard = shard
 
     def memory(
-        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+        self,
+        *,
+        clock: Clock | None = None,
+        embedding: Embedding = no_embedder,
+        future_tolerance_seconds: float = math.inf,
     ) -> PostgresMemoryStore:
         return PostgresMemoryStore(
-            self._address, shard=self._shard, clock=clock, embedding=embedding
+            self._address,
+            shard=self._shard,
+            clock=clock,
+            embedding=embedding,
+            future_tolerance_seconds=future_tolerance_seconds,
         )
 
     def facts(

@@ -328,8 +328,9 @@ class _Writer:
             self._insert("held_batches", rule, number, upto, eid, "why", approved % 2)
         pairs = [(channel, eid) for channel in ("facts", "notes") for eid in EPISODES[:4]]
         for channel, held in chance.sample(pairs, 4):
-            reason, seq = chance.choice(["r1", "r2"]), chance.randrange(1, 110)
-            self._insert("quarantine", rule, channel, held, 1, "alice", reason, "detail", seq)
+            reason, seq = chance.choice(["r1", "future"]), chance.randrange(1, 110)
+            detail = chance.choice(["d1", "d2", "d3"])
+            self._insert("quarantine", rule, channel, held, 1, "alice", reason, detail, seq)
 
     def _insert(self, table: str, *values: Any) -> None:
         sql = f"INSERT INTO slumberd_{table} VALUES ({_marks(values)})"

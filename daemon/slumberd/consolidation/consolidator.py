@@ -19,7 +19,12 @@ from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
 from slumberd.consolidation.retention import Retention, purge
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
-from slumberd.model.episode import EpisodeVersion, misspellings_in
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    EpisodeVersion,
+    latest_at,
+    misspellings_in,
+)
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import (
     NO_LIMITS,
@@ -63,6 +68,7 @@ class Consolidator:
 
     Attributes:
         limits: The deletion limits of one batch, for a rule without limits of its own.
+        future_tolerance_seconds: A version whose instant lies further ahead is still to come.
         retention: How long archived episodes are kept; None keeps them for ever.
         ask_for_summaries: Called with the summaries that the language model of a rule is to write.
 
@@ -94,6 +100,7 @@ class Consolidator:
         self._batch = batch
         self._sizes = sizes
         self.limits = limits
+        self.future_tolerance_seconds = FUTURE_TOLERANCE_SECONDS
         self.retention: Retention | None = None
         self.ask_for_summaries: AskForSummaries = _ask_nobody
         self._spelling_checked_upto = 0
@@ -160,10 +167,15 @@ class Consolidator:
             report.held = held
             return
         if held is not None:
-            after = await self._commit_approved(call, after, Position(*held.upto), report)
+            upto = Position(*held.upto)
+            if upto == after:  # the batch has only versions whose instant has come
+                await self._evaluate_arrived(replace(call, limits=NO_LIMITS), report)
+            else:
+                after = await self._commit_approved(call, after, upto, report)
             if report.unrecorded:
                 return
         await self._consume_backlog(call, after, report)
+        await self._evaluate_arrived(call, report)
         if not report.held and not report.cut_short:
             mark = await self._facts.watermarks.position(rule.id) or START
             await self._mark(call, mark, report)
@@ -208,6 +220,29 @@ class Consolidator:
                 async with self._time_limit(call):
                     batch = await windows.read(after)
                 report.unrecorded = batch.unrecorded
+
+    async def _evaluate_arrived(self, call: FiringCall, report: Report) -> None:
+        """Evaluate the quarantined episodes whose instant was still to come, and has come."""
+        rule, at = call.request.rule, call.request.at
+        latest = latest_at(at, self.future_tolerance_seconds)
+        ledger = self._facts.ledger
+        while not report.held and not report.cut_short:
+            arrived = await ledger.future_upto(rule.id, latest, limit=self._batch)
+            if not arrived:
+                return
+            mark = await self._facts.watermarks.position(rule.id) or START
+            window = Window(mark, mark.seq, episodes=arrived)
+            batch = await self._consolidate_in_time(call, window)
+            if batch.versions:
+                passed = batch.moved_to(mark, mark)
+                report.add(await self._apply(passed, cancelled=self._cancellation(call)))
+            if rule.asks_model and len(batch.versions) < len(arrived):
+                report.unrecorded = True
+                return
+            if not report.held:
+                # Those that are left were deleted, or a newer version of them is not selected.
+                await ledger.drop_future(rule.id, arrived, at=at)
+            report.cut_short = call.request.stopped
 
     async def _mark(self, call: FiringCall, mark: Position, report: Report) -> None:
         """Run the stages of a rule that mark episodes, on those up to a position."""
@@ -263,10 +298,23 @@ class Consolidator:
         report.unrecorded = batch.unrecorded
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._apply_to(report, batch, bounds.cancelled))
+        await self._preview_arrived(call, mark, report, bounds)
         await self._mark(call, batch.upto, report)
         _check_whole(report)
         self._ask_for_summaries(rule, report)
         return report
+
+    async def _preview_arrived(
+        self, call: FiringCall, mark: Position, report: Report, bounds: DryRunBounds
+    ) -> None:
+        """Report what versions would change whose instant was still to come, and has come."""
+        latest = latest_at(call.request.at, self.future_tolerance_seconds)
+        limit = self._most_rows(bounds)
+        arrived = await self._facts.ledger.future_upto(report.rule_id, latest, limit=limit)
+        if arrived:
+            window = Window(mark, mark.seq, episodes=arrived, dry_run=True)
+            batch = await self._consolidate(call, window, whole=True)
+            await self._apply_again(mark, batch, report, bounds.cancelled)
 
     def _most_rows(self, bounds: DryRunBounds) -> int:
         """Return how many log rows a dry run may read."""

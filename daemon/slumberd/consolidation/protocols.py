@@ -192,6 +192,30 @@ class Ledger(Protocol):
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         ...
 
+    async def future_of_rules(self) -> Mapping[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        ...
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            rule_id: The rule.
+            latest: Microseconds since 1970 UTC.
+            limit: At most this many.
+        """
+        ...
+
+    async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
+        """Remove episodes whose instant has come, and that a rule no longer selects.
+
+        Args:
+            rule_id: The rule.
+            episodes: Their ids.
+            at: The moment.
+        """
+        ...
+
     async def checkpoint_after_backlog(self) -> None:
         """Checkpoint the write-ahead log after a backlog; do nothing when there was none."""
         ...

@@ -21,9 +21,6 @@ from slumberd.model.rule import OnMissed
 LATE = timedelta(seconds=60)
 """A firing that begins later than this after its cron instant is a ``catchup``."""
 
-FUTURE_TOLERANCE_SECONDS = 300.0
-"""A recorded instant that lies further ahead of the clock comes from a wrong clock."""
-
 BACKOFF_SECONDS = (1.0, 5.0, 25.0)
 """The pause after the first, second and third failure in a row."""
 

@@ -28,13 +28,13 @@ from slumberd.errors import (
     SupersededError,
 )
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import (
     BACKOFF_SECONDS,
-    FUTURE_TOLERANCE_SECONDS,
     ClockWatch,
     Due,
     FailureTracker,
@@ -306,7 +306,7 @@ class Scheduler:
 
     async def _find_due(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
         self._clock_watch.observe(_read_clocks(self._clock))
-        if await self._episodes.changed():
+        if await self._episodes.changed() or self._finder.is_awaited(self._clock.now()):
             self._unchecked |= self._counting
         self._unchecked |= self._retries.ready_to_retry(self._clock.monotonic())
         unchecked, self._unchecked = self._unchecked & rules.keys(), set()

@@ -15,6 +15,7 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
@@ -31,7 +32,7 @@ from slumberd.operations.reads.rule_progress import (
     limit_pending,
 )
 from slumberd.operations.stores import Stores
-from slumberd.scheduling.due import FUTURE_TOLERANCE_SECONDS, FailureStreak, is_ahead
+from slumberd.scheduling.due import FailureStreak, is_ahead
 from slumberd.scheduling.rule_status import rule_statuses, start_of
 from slumberd.storage.closed_stores import StoreInspection
 

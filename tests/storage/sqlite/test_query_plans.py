@@ -96,7 +96,7 @@ FLAT = {
     "owned_rows put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
-    "referrers rules_of_firings served set_number set_served "
+    "correct_served referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_after undone_by "
     "watermark watermarks whole_rows whole_states",
     "inspection": "any_fact_of_user episodes_of_rows erasures kind_of_facts last_firings "
@@ -123,7 +123,7 @@ FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys "
     "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
-    "promoted_by quarantined",
+    "future_upto promoted_by quarantined",
     "similarity": "winners_between",
 }
 """Statements that sort only rows that an index found."""
@@ -151,6 +151,8 @@ WHOLE = {
     "ledger.all_references": "the same, and verification",
     "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.future_of_rules": "people look through what is quarantined, so it is not much",
+    "ledger.future_entries": "the same; only a backfill or a retry asks",
     "ledger.firings_of_run_before": "a person looks at a run; its firings may be anywhere",
     "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.object_counts": "a person asks for what rules would do to all that there is",

@@ -239,6 +239,14 @@ def set_served(t: Tables, rule: str, served: int) -> list[Any]:
     ]
 
 
+@ORACLES.table("watermark", *({"rule": rule, "served": n} for rule in RULES for n in range(25)))
+def correct_served(t: Tables, rule: str, served: int) -> list[Any]:
+    return [
+        changed(row, served=min(row.served, served)) if row.rule == rule else values_of(row)
+        for row in t.watermark
+    ]
+
+
 @ORACLES.table("successes", {"rule": "a", "at": 99}, {"rule": "new", "at": 99})
 def set_success(t: Tables, rule: str, at: int) -> list[Any]:
     return replaced(t.successes, (rule, at))
@@ -299,6 +307,42 @@ def quarantined(t: Tables, rule: str) -> list[Any]:
 def quarantine_by_rule(t: Tables) -> list[Any]:
     pairs = sorted({(row.rule, row.eid) for row in t.quarantine})
     return [(rule, len([*ids])) for rule, ids in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def future_of(t: Tables) -> list[SimpleNamespace]:
+    return [row for row in t.quarantine if row.reason == "future"]
+
+
+@ORACLES.rows(in_any_order=True)
+def future_of_rules(t: Tables) -> list[Any]:
+    found = {row.rule: [one.detail for one in future_of(t) if one.rule == row.rule] for row in
+             future_of(t)}  # fmt: skip
+    return [(rule, min(details)) for rule, details in found.items()]
+
+
+@ORACLES.rows(
+    *(
+        {"rule": rule, "latest": latest, "limit": limit}
+        for rule in RULES
+        for latest in ("d0", "d1", "d2", "d3")
+        for limit in (1, 99)
+    )
+)
+def future_upto(t: Tables, rule: str, latest: str, limit: int) -> list[Any]:
+    first: dict[str, str] = {}
+    for row in future_of(t):
+        if row.rule == rule and row.detail <= latest:
+            first[row.eid] = min(row.detail, first.get(row.eid, row.detail))
+    return [(eid,) for eid in sorted(first, key=lambda eid: (first[eid], eid))][:limit]
+
+
+@ORACLES.rows(
+    *({"rule": rule, "ids": ids} for rule in RULES for ids in ([], EPISODES, ["%", "unknown"])),
+    in_any_order=True,
+)
+def future_entries(t: Tables, rule: str, ids: list[str]) -> list[Any]:
+    found = [row for row in future_of(t) if row.rule == rule and row.eid in ids]
+    return [values_of(row, "rule", "channel", "eid", "version") for row in found]
 
 
 @ORACLES.rows()

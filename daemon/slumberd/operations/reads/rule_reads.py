@@ -9,6 +9,7 @@ from functools import partial
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
@@ -26,7 +27,6 @@ from slumberd.operations.reads.rule_states import RuleState, name_in_ledger
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores
-from slumberd.scheduling.due import FUTURE_TOLERANCE_SECONDS
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses
 
 Loaded = tuple[RuleSet, str]

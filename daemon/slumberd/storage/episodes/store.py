@@ -117,7 +117,9 @@ class EngineMemoryStore:
         self._reads = AccessRecorder(engine, access_limits)
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
-        self._windows = WindowReader(self, embedding)
+        self._windows = WindowReader(
+            self, embedding, future_tolerance_seconds=future_tolerance_seconds
+        )
         self.answers = AnswerStore(engine, self._reader)
         self.owned = OwnedEpisodes(engine, self._reads, scope_mismatch, naive_timestamps)
         self.feed = IndexFeed(engine, mismatch=scope_mismatch, naive=naive_timestamps)

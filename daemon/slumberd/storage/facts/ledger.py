@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
+from slumberd.consolidation.incoming import FUTURE, future_detail
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.model.firing import HeldBatch, Position, RulePosition
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -89,6 +90,42 @@ class FactLedger:
         return [
             row[0] for row in await self._transactions.fetch_all("ledger.quarantined", (rule_id,))
         ]
+
+    async def future_of_rules(self) -> dict[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        found = await self._transactions.fetch_all("ledger.future_of_rules")
+        return {rule: datetime.fromisoformat(detail) for rule, detail in found}
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            rule_id: The rule.
+            latest: Microseconds since 1970 UTC.
+            limit: At most this many.
+        """
+        values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
+        return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
+
+    async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
+        """Remove episodes whose instant has come, and that a rule no longer selects.
+
+        Args:
+            rule_id: The rule.
+            episodes: Their ids.
+            at: The moment.
+        """
+        wanted = set(episodes)
+        entries = [
+            entry
+            for entry in await self._transactions.read(list_quarantine)
+            if entry["rule_id"] == rule_id and entry["reason"] == FUTURE
+            if entry["episode_id"] in wanted
+        ]
+        if entries:
+            depth = self._transactions.lineage_depth
+            drop = partial(drop_entries, entries=entries, at=at, by="", depth=depth)
+            await self._transactions.append_batch(drop, keep=True)
 
     async def drop_quarantined(
         self,

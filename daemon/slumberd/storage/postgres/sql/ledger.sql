@@ -544,6 +544,32 @@ WHERE shard = :shard
   AND rule = ?
 ORDER BY eid
 
+-- name: future_of_rules
+SELECT rule, min(detail)
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND reason = 'future'
+GROUP BY rule
+
+-- name: future_upto
+SELECT eid
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND reason = 'future'
+  AND detail <= :latest
+GROUP BY eid
+ORDER BY min(detail), eid
+LIMIT :limit
+
+-- name: future_entries
+SELECT rule, channel, eid, version
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND reason = 'future'
+  AND eid = ANY (:ids::text[])
+
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
 FROM slumberd.quarantine

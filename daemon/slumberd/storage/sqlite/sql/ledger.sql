@@ -406,6 +406,29 @@ FROM slumberd_quarantine
 WHERE rule = ?
 ORDER BY eid
 
+-- name: future_of_rules
+SELECT rule, min(detail)
+FROM slumberd_quarantine
+WHERE reason = 'future'
+GROUP BY rule
+
+-- name: future_upto
+SELECT eid
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND reason = 'future'
+  AND detail <= :latest
+GROUP BY eid
+ORDER BY min(detail), eid
+LIMIT :limit
+
+-- name: future_entries
+SELECT quarantine.rule, quarantine.channel, quarantine.eid, quarantine.version
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_quarantine AS quarantine ON quarantine.eid = wanted.value
+WHERE quarantine.rule = :rule
+  AND quarantine.reason = 'future'
+
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
 FROM slumberd_quarantine
