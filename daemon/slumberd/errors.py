@@ -11,6 +11,7 @@ of its file, or the address of its database without a password::
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
+    │   ├── FutureInstantError            an instant of a request that is still to come
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
     │   ├── UnreadableTracesError         traces in another form than OTLP's
@@ -61,6 +62,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 
@@ -184,6 +186,23 @@ class UnreadableEpisodeError(InputError):
         self.detail = detail
         super().__init__(
             f"episode {episode_id!r}: every rule would quarantine it ({reason}): {detail}"
+        )
+
+
+class FutureInstantError(InputError):
+    """A request gives an instant that is still to come.
+
+    Attributes:
+        field: The field of the request.
+        at: The instant.
+    """
+
+    def __init__(self, field: str, at: datetime) -> None:
+        self.field = field
+        self.at = at
+        super().__init__(
+            f"{field!r} is {at:%Y-%m-%d %H:%M:%S}Z, which is still to come; give the time at which "
+            "it was said, or none for now, and name a coming date in the text"
         )
 
 

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from slumberd.model.episode import Episode
+from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
+from slumberd.errors import FactConflictError
+from slumberd.model.episode import Episode, latest_at
 from slumberd.model.firing import Limits
+from slumberd.storage.ledger.undo import Undoer
 from tests.support.builders import START, at, rule, triple
+from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
@@ -195,3 +199,116 @@ async def test_preview_shows_what_arrives_and_writes_nothing(provider: Provider)
 
         assert report.channels["facts"].added == 1
         assert await home.objects() == {}
+
+
+async def correct(home: OpenStores, name: str, *, when: datetime = START) -> None:
+    said = {"user": "alice", "agent": "rag", "subject": "ada", "predicate": "lives_in"}
+    stated = ManualAssertion("b", "alice", "rag", {**said, "object": name}, 1.0, (), None)
+    home.facts.transactions.clock = FakeClock(when)
+    await home.facts.apply_deltas(ManualBatch([Assert(stated)], "me"))
+
+
+async def test_correction_takes_no_instant_of_the_future(provider: Provider) -> None:
+    async with stores(provider) as home:
+        await home.put(city("mars", "Mars", START + HOUR))
+        await home.fire()
+
+        await correct(home, "Berlin")
+        assert await home.objects() == {"b": "Berlin"}
+        await home.put(city("paris", "Paris", at(1)))
+        await home.fire(when=at(2))
+
+        assert await home.objects() == {"paris": "Paris"}
+
+
+async def test_correction_beside_a_claim_of_the_future_is_refused_with_its_remedy(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:  # a store without a tolerance takes the claim
+        await home.put(city("mars", "Mars", START + HOUR))
+        await home.fire()
+
+        with pytest.raises(FactConflictError, match="`slumberd quarantine future` withdraws it"):
+            await correct(home, "Berlin")
+        await withdraw(home)
+        await correct(home, "Berlin")
+
+        assert await home.objects() == {"b": "Berlin"}
+
+
+async def test_correction_after_a_wrong_clock_has_the_instant_of_the_right_one(
+    provider: Provider,
+) -> None:
+    async with stores(provider) as home:
+        await home.put(triple("x", "bob", "likes", "tea"))
+        await home.fire(when=START + 100 * HOUR)  # the clock was ahead
+
+        await correct(home, "Berlin", when=at(1))
+        await home.put(city("paris", "Paris", at(2)))
+        await home.fire(when=at(3))
+
+        assert (await home.objects())["paris"] == "Paris"
+        assert await verifies(home)
+
+
+async def withdraw(home: OpenStores, when: datetime = START) -> list[str]:
+    latest = latest_at(when, TOLERANCE)
+    done = await home.facts.ledger.withdraw_future(latest, Undoer(when, "me"))
+    return [outcome.firing_id for outcome in done]
+
+
+async def test_claims_that_an_earlier_release_took_are_withdrawn_until_their_instant(
+    provider: Provider,
+) -> None:
+    both = [rule("one"), rule("two", then_emits=["facts", "notes"])]
+    async with open_stores(provider) as home:  # a store without a tolerance takes them
+        await home.put(city("bonn", "Bonn", START), city("e", "Oslo", START))
+        for each in both:
+            await home.fire(each)
+        await home.put(city("e", "Mars", START + HOUR))
+        await home.put(triple("f", "ada", "likes", "tea", timestamp=START + HOUR))
+        for each in both:
+            await home.fire(each)
+        assert len(await home.facts.ledger.future_facts(latest_at(START, TOLERANCE))) == 4
+
+    async with stores(provider) as home:
+        assert await withdraw(home)
+
+        assert await home.objects() == {"e": "Oslo", "@notes/e": "Oslo"}
+        found = await quarantine(home)
+        assert found == [
+            ("one", "e", "future"), ("one", "f", "future"), ("two", "e", "future"),
+            ("two", "f", "future"), ("two", "e", "future"), ("two", "f", "future"),
+        ]  # fmt: skip
+        assert await home.facts.ledger.future_facts(latest_at(START, TOLERANCE)) == []
+        assert await withdraw(home) == []
+        assert await verifies(home)
+
+        await home.put(city("paris", "Paris", at(1)))
+        for each in both:
+            await home.fire(each)
+        assert (await home.objects())["paris"] == "Paris"
+        for each in both:
+            await home.fire(each, when=START + HOUR)
+        assert await home.objects() == {
+            "e": "Mars", "f": "tea", "@notes/e": "Mars", "@notes/f": "tea"
+        }  # fmt: skip
+        assert await quarantine(home) == []
+        assert await verifies(home)
+
+
+async def test_correction_that_took_a_future_instant_gets_that_of_the_withdrawal(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        await home.put(city("e", "Mars", START + HOUR))
+        await home.fire(when=START)
+        await correct(home, "Berlin", when=START + HOUR)
+
+    async with stores(provider) as home:
+        await withdraw(home, START)
+
+        await home.put(city("paris", "Paris", at(1)))
+        await home.fire(when=at(2))
+        assert await home.objects() == {"paris": "Paris"}
+        assert await verifies(home)

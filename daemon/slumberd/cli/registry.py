@@ -196,7 +196,7 @@ ENTRIES = (
     Entry(
         "quarantine",
         "review:quarantine",
-        "List, retry or drop the episodes that a rule could not read.",
+        "List, retry or drop the episodes that a rule could not read, or cannot read yet.",
         per_shard=("ls",),
     ),
     Entry(

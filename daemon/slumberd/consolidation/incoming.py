@@ -153,10 +153,9 @@ class Unreadable(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """The version changes no fact: its instant is still to come, its owner is unknown, or its fact
-    id is another owner's.
+    """The version changes no fact, for its instant is still to come or its fact id is taken.
 
-    Its other attributes are those of `ClaimCandidate`.
+    Its owner may also be unknown. Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         reason: Why it is contested, in one word.

@@ -12,11 +12,12 @@ from typing import Any, assert_never
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.incoming import FUTURE
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
-from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.episode import EpisodeVersion, instant, latest_at, microseconds
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
@@ -85,6 +86,7 @@ def check_fact_store(
     yield from _check_triggers(where, seen)
     yield from _check_clock(where, seen, context.now)
     yield from _check_served(seen, context)
+    yield from _check_future_facts(where, seen, context)
     yield from _check_erasures(where, seen)
     yield from _check_quarantine(seen)
     yield from _check_held(seen)
@@ -129,6 +131,18 @@ def _check_served(seen: FactStoreStatus, context: DoctorContext) -> Iterator[Fin
             yield Finding("clock.ahead", f"rule {rule}", problem, remedy)
 
 
+def _check_future_facts(
+    where: str, seen: FactStoreStatus, context: DoctorContext
+) -> Iterator[Finding]:
+    """Find that a current fact has a claim that is still to come, as 0.2.0 took them."""
+    latest = latest_at(context.now, context.settings.memory.future_tolerance)
+    if seen.latest_claim is not None and seen.latest_claim > latest:
+        at = f"{instant(seen.latest_claim):%Y-%m-%d %H:%M:%S}Z"
+        problem = f"a current fact was said at {at}, in the future: no newer episode replaces it"
+        remedy = "`slumberd quarantine future` withdraws such claims until their instant comes"
+        yield Finding("facts.future", where, problem, remedy)
+
+
 def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
@@ -144,7 +158,7 @@ def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
             problem = f"{_count_text(count)} whose scope key and content disagree"
             remedy = "correct the program that writes them; see `memory.scope_mismatch`"
             yield Finding("episodes.mismatched", f"rule {rule}", problem, remedy)
-        else:
+        elif reason != FUTURE:  # another check names these episodes
             others[rule] += count
     for rule, count in others.items():
         problem = f"{_count_text(count)} in quarantine"
@@ -198,7 +212,7 @@ def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         are = "is" if len(found) == 1 else "are"
         problem = f"{_count_text(len(found))} {are} dated in the future: {names}"
         remedy = (
-            "put them again with their real timestamps: until then no newer episode replaces them"
+            "put them again with their real timestamps; else rules evaluate them when these come"
         )
         yield Finding("episodes.future", "episodes", problem, remedy)
 

@@ -224,7 +224,7 @@ _ALL = (
     _kind(
         "warning",
         "episode.future",
-        "Episodes have timestamps in the future. Until then no other episode replaces their facts.",
+        "Episodes have timestamps in the future. Rules evaluate them when these instants come.",
         count=COUNT,
         episode_ids=TEXTS,
         latest=INSTANT,
@@ -307,6 +307,15 @@ _ALL = (
         rule_id=TEXT,
         problem=TEXT,
         remedy=TEXT,
+    ),
+    _kind(
+        "warning",
+        "facts.future",
+        "Current facts were said at instants that are still to come. `slumberd quarantine future`"
+        " withdraws them.",
+        count=COUNT,
+        fact_ids=TEXTS,
+        latest=INSTANT,
     ),
     _kind(
         "info",

@@ -114,6 +114,18 @@ class Dropped(Result):
     dropped: int
 
 
+class WithdrawnFuture(Result):
+    """What was withdrawn, because its instant is still to come.
+
+    Attributes:
+        withdrawn: How many claims went into the quarantine, or got another instant.
+        firing_ids: The firings that withdrew them; none of a dry run.
+    """
+
+    withdrawn: int
+    firing_ids: list[str]
+
+
 class Extracted(Result):
     """What was asked of a language model.
 

@@ -341,6 +341,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**_FIRED, "still_quarantined": [], "still_quarantined_total": 0},
     ),
     "drop": ({"episodes": ["e7"]}, {"dropped": 1}),
+    "withdraw_future": ({}, {"withdrawn": 2, "firing_ids": ["@undo@120"]}),
     "extract": (
         {"rule": "home"},
         {

@@ -37,6 +37,7 @@ class RuleProgress:
         held_firing_id: The firing id of its batch that awaits approval; empty without one.
         quarantined: How many episodes are quarantined for it.
         succeeded_at: When its last successful firing began.
+        arrived: How many of its quarantined episodes were of the future, and are not any more.
     """
 
     watermark: int | None = None
@@ -48,6 +49,7 @@ class RuleProgress:
     held_firing_id: str = ""
     quarantined: int = 0
     succeeded_at: datetime | None = None
+    arrived: int = 0
 
 
 NextInstant = Callable[[str, str, datetime], datetime | None]
@@ -69,7 +71,8 @@ def is_full(rule: ConsolidationRule, progress: RuleProgress) -> bool:
     cadence = rule.due
     if not isinstance(cadence, Every) or progress.pending is None:
         return False
-    return _may_fire(rule, progress) and due_every(cadence, progress.pending)
+    is_due = progress.arrived > 0 or due_every(cadence, progress.pending)
+    return is_due and _may_fire(rule, progress)
 
 
 def rule_statuses(
@@ -127,7 +130,7 @@ def _rule_status(
     return RuleStatus(
         rule.id,
         watermark=progress.watermark,
-        pending=progress.pending,
+        pending=None if progress.pending is None else progress.pending + progress.arrived,
         oldest_seconds=_oldest_seconds(progress, now),
         next_at=_next_at(rule, timezone, max(now, progress.served or now), next_instant),
         due_at=due_at,

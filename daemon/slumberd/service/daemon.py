@@ -21,6 +21,7 @@ from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
+from slumberd.model.episode import instant, latest_at
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -62,7 +63,7 @@ from slumberd.service.control_socket import listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
-from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
@@ -223,6 +224,7 @@ class Daemon:
 
     async def _recover(self, runner: RuleRunner) -> None:
         await _write_missing_lines(runner.consolidator)
+        await self._warn_of_future_facts(runner)
         await apply_channels(runner, self._rules, self._clock.now())
 
     async def _serve(
@@ -526,6 +528,16 @@ class Daemon:
         marks = await components.stores.facts.watermarks.positions()
         served = {rule_id: at for rule_id, (_, at) in marks.items()}
         return list_cadences(self._rules.rules, components.pausing.paused, timezone, served)
+
+    async def _warn_of_future_facts(self, runner: RuleRunner) -> None:
+        """Name current facts whose claims are still to come; 0.2.0 took such claims."""
+        tolerance = self._settings.memory.future_tolerance
+        latest = latest_at(self._clock.now(), tolerance)
+        found = await runner.facts.ledger.future_facts(latest)
+        if found:
+            named = [fact.fact_id for fact in found[:MOST_NAMED]]
+            last = timestamp(instant(found[0].at))
+            _log.warning("facts.future", count=len(found), fact_ids=named, latest=last)
 
     def _uptime(self) -> float:
         return round(self._clock.monotonic() - self._started, 3)

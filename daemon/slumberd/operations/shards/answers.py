@@ -348,6 +348,11 @@ def _merge_drops(answers: Answers, _: Request) -> Answer:
     return {"dropped": _total(answers, "dropped")}
 
 
+def _merge_withdrawn(answers: Answers, _: Request) -> Answer:
+    firing_ids = [firing_id for answer in answers for firing_id in answer["firing_ids"]]
+    return {"withdrawn": _total(answers, "withdrawn"), "firing_ids": firing_ids}
+
+
 def _merge_extractions(answers: Answers, _: Request) -> Answer:
     counts = [
         {name: count for name, count in answer.items() if name != "rule_id"} for answer in answers
@@ -478,6 +483,7 @@ MERGES: dict[str, Merge] = {
     "backfill": _merge_firings,
     "retry": _merge_retries,
     "drop": _merge_drops,
+    "withdraw_future": _merge_withdrawn,
     "extract": _merge_extractions,
     "pause": _merge_pauses,
     "resume": _merge_pauses,

@@ -18,6 +18,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.language_models.recorder import Recording
+from slumberd.model.episode import latest_at
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
@@ -114,6 +115,7 @@ class Operations:
                 typed_handler(table.BACKFILL, self.backfill),
                 typed_handler(table.RETRY, self.retry),
                 typed_handler(table.DROP, self.drop),
+                typed_handler(table.WITHDRAW_FUTURE, self.withdraw_future),
                 typed_handler(table.DECIDE, self.decide),
                 typed_handler(table.FORGET, self.erasures.forget),
                 typed_handler(table.EXTRACT, self.extract),
@@ -276,6 +278,23 @@ class Operations:
         quarantined = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
+
+    async def withdraw_future(self, request: forms.WithdrawFutureForm, caller: Caller) -> Answer:
+        """Withdraw the claims whose instant is still to come into the quarantine."""
+        now = self._clock.now()
+        latest = latest_at(now, self._consolidator.future_tolerance_seconds)
+        async with self.turn:
+            undoer = Undoer(now, str(caller), caller.run or new_run_id(), _reason(request))
+            done = await self._facts.ledger.withdraw_future(latest, undoer, dry_run=request.dry_run)
+            if not request.dry_run:
+                await self._consolidator.log_pending_records()
+        self.decided()
+        deltas = [record for outcome in done for record in outcome.records]
+        withdrawn = [one for one in deltas if one.kind not in ("firing", "add", "quarantine")]
+        return {
+            "withdrawn": len(withdrawn),
+            "firing_ids": [] if request.dry_run else [outcome.firing_id for outcome in done],
+        }
 
     async def extract(self, request: forms.ExtractForm, _: Caller) -> Answer:
         """Ask the language model of a rule about all its episodes that have no answer."""

@@ -245,6 +245,7 @@ ROUTES: dict[str, Route | None] = {
     "backfill": None,
     "retry": None,
     "drop": ShardRoutes.drop,
+    "withdraw_future": None,
     "extract": None,
     "pause": None,
     "resume": None,

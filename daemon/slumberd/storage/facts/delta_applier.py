@@ -163,7 +163,13 @@ class DeltaApplier:
         firing = Firing(MANUAL_RULE_ID, "", "manual", now, by=batch.by)
 
         def work(session: Session) -> Outcome | None:
-            edits = ManualEdits(session, self._transactions.lineage_depth, firing)
+            edits = ManualEdits(
+                session,
+                self._transactions.lineage_depth,
+                firing,
+                tolerance_seconds=self._transactions.future_tolerance_seconds,
+                refuses_future=True,
+            )
             for edit in batch.edits:
                 edits.run(edit)
             return edits.finish()

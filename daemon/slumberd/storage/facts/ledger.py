@@ -16,6 +16,12 @@ from slumberd.storage.facts.review import drop_entries, list_quarantine, record_
 from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
+from slumberd.storage.ledger.future import (
+    FutureClaim,
+    find_future_facts,
+    future_instants,
+    withdraw_future,
+)
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
@@ -106,6 +112,33 @@ class FactLedger:
         """
         values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
         return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
+
+    async def future_instants(self) -> dict[str, list[int]]:
+        """Return the instants of each rule's quarantined episodes of the future, in order.
+
+        They are microseconds since 1970 UTC.
+        """
+        return future_instants(await self._transactions.fetch_all("ledger.future_instants"))
+
+    async def future_facts(self, latest: int) -> list[FutureClaim]:
+        """Return the current facts whose claims are later than an instant, in microseconds."""
+        return await self._transactions.read(partial(find_future_facts, latest=latest))
+
+    async def withdraw_future(
+        self, latest: int, undoer: Undoer, *, dry_run: bool = False
+    ) -> list[Outcome]:
+        """Withdraw the claims later than an instant into the quarantine, in one transaction.
+
+        Args:
+            latest: Microseconds since 1970 UTC.
+            undoer: The person, the moment, the run, and the reason.
+            dry_run: Return the outcomes, and write nothing.
+        """
+
+        def append(session: Session) -> list[Outcome]:
+            return [*withdraw_future(session, latest, self._transactions.lineage_depth, undoer)]
+
+        return await self._transactions.append(append, keep=not dry_run)
 
     async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
         """Remove episodes whose instant has come, and that a rule no longer selects.

@@ -32,6 +32,7 @@ from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger.future import future_instants
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -333,4 +334,6 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
             for name in promotion_feed.sink_names(session)
         },
         unfinished=session.value("unfinished_erasures.count"),
+        future=future_instants(session.rows("ledger.future_instants")),
+        latest_claim=session.value("inspection.latest_claim"),
     )

@@ -27,6 +27,7 @@ from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger.future import future_instants
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.bulk_write import has_change_triggers
@@ -262,6 +263,8 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
             for name in promotion_feed.sink_names(_session(connection))
         },
         unfinished=_count_unfinished(connection),
+        future=future_instants(connection.execute(_LEDGER["future_instants"])),
+        latest_claim=connection.execute(_SQL["latest_claim"]).fetchone()[0],
     )
 
 

@@ -4,6 +4,11 @@ FROM slumberd.quarantine
 WHERE shard = :shard
 GROUP BY rule, reason
 
+-- name: latest_claim
+SELECT max(winner_at)
+FROM slumberd.keys
+WHERE shard = :shard
+
 -- name: unlogged
 SELECT greatest(0, coalesce(max(seq), 0) - (
   SELECT value

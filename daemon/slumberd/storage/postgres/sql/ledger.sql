@@ -551,6 +551,30 @@ WHERE shard = :shard
   AND reason = 'future'
 GROUP BY rule
 
+-- name: future_facts
+SELECT winner_fact, winner_at
+FROM slumberd.keys
+WHERE shard = :shard
+  AND winner_at > :latest
+ORDER BY winner_at DESC, winner_fact
+
+-- name: future_claims
+SELECT DISTINCT fact_id
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND what = 1
+  AND at > :latest
+  AND fact_id IS NOT NULL
+ORDER BY fact_id
+
+-- name: future_instants
+SELECT rule, min(detail)
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND reason = 'future'
+GROUP BY rule, eid
+ORDER BY rule, min(detail)
+
 -- name: future_upto
 SELECT eid
 FROM slumberd.quarantine

@@ -9,6 +9,10 @@ SELECT rule, reason, count(DISTINCT eid)
 FROM slumberd_quarantine
 GROUP BY rule, reason
 
+-- name: latest_claim
+SELECT max(winner_at)
+FROM slumberd_keys
+
 -- name: unlogged
 SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
 FROM slumberd_ledger

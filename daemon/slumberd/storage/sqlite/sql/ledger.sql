@@ -412,6 +412,27 @@ FROM slumberd_quarantine
 WHERE reason = 'future'
 GROUP BY rule
 
+-- name: future_facts
+SELECT winner_fact, winner_at
+FROM slumberd_keys
+WHERE winner_at > :latest
+ORDER BY winner_at DESC, winner_fact
+
+-- name: future_claims
+SELECT DISTINCT fact_id
+FROM slumberd_ledger
+WHERE what = 1
+  AND at > :latest
+  AND fact_id IS NOT NULL
+ORDER BY fact_id
+
+-- name: future_instants
+SELECT rule, min(detail)
+FROM slumberd_quarantine
+WHERE reason = 'future'
+GROUP BY rule, eid
+ORDER BY rule, min(detail)
+
 -- name: future_upto
 SELECT eid
 FROM slumberd_quarantine
