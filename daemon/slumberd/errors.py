@@ -20,7 +20,7 @@ of its file, or the address of its database without a password::
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
     ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
     ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
-    ├── NotConfirmedError                 an erasure without a confirmation      (exit 1)
+    ├── NotConfirmedError                 a change without a confirmation        (exit 1)
     ├── OutputExistsError                 a file that would be overwritten       (exit 73)
     ├── NotRunningError                   a command without its daemon           (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes   (exit 78)
@@ -330,12 +330,17 @@ class NotQuarantinedError(SlumberdError):
 
 
 class NotConfirmedError(SlumberdError):
-    """A person did not confirm the erasure of a scope."""
+    """A person did not confirm what cannot be taken back.
+
+    Attributes:
+        done: What was not done, as ``erased``.
+    """
 
     exit_code = 1
 
-    def __init__(self) -> None:
-        super().__init__("nothing was erased")
+    def __init__(self, done: str = "erased") -> None:
+        self.done = done
+        super().__init__(f"nothing was {done}")
 
 
 class ExtraMissingError(SlumberdError):

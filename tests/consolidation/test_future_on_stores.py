@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
-from slumberd.errors import FactConflictError
 from slumberd.model.episode import Episode, latest_at
 from slumberd.model.firing import Limits
 from slumberd.storage.ledger.undo import Undoer
@@ -221,19 +220,22 @@ async def test_correction_takes_no_instant_of_the_future(provider: Provider) -> 
         assert await home.objects() == {"paris": "Paris"}
 
 
-async def test_correction_beside_a_claim_of_the_future_is_refused_with_its_remedy(
+async def test_correction_beside_a_claim_of_the_future_withdraws_that_claim(
     provider: Provider,
 ) -> None:
-    async with open_stores(provider) as home:  # a store without a tolerance takes the claim
+    async with open_stores(provider) as home:  # a store without a tolerance takes the claims
         await home.put(city("mars", "Mars", START + HOUR))
+        await home.put(triple("f", "bob", "likes", "tea", agent="desk", timestamp=START + HOUR))
         await home.fire()
 
-        with pytest.raises(FactConflictError, match="`slumberd quarantine future` withdraws it"):
-            await correct(home, "Berlin")
-        await withdraw(home)
         await correct(home, "Berlin")
+        assert await home.objects() == {"b": "Berlin", "f": "tea"}
+        assert await quarantine(home) == [("all", "mars", "future")]
+        await home.put(city("paris", "Paris", at(1)))
+        await home.fire(when=at(2))
 
-        assert await home.objects() == {"b": "Berlin"}
+        assert await home.objects() == {"paris": "Paris", "f": "tea"}
+        assert await verifies(home)
 
 
 async def test_correction_after_a_wrong_clock_has_the_instant_of_the_right_one(

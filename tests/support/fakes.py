@@ -349,6 +349,9 @@ class FakeLedger:
         self._record("correct_served")
         self._served[rule_id] = min(now, self._served[rule_id])
 
+    async def last_recorded_at(self) -> datetime | None:
+        return None
+
     async def future_of_rules(self) -> dict[str, datetime]:
         self._record("future_of_rules")
         return {rule: min(found.values()) for rule, found in self.future.items() if found}

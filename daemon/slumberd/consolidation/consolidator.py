@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
@@ -481,12 +481,26 @@ class Consolidator:
         """Return the batch of a window; it is smaller when the gate takes long, unless `whole`."""
         cancelled = self._cancellation(call) or never
         enough = never if whole else self._gate_time_limit(call)
+        at = call.request.at
+        trusted: Literal["quarantine", "evaluate"] = (
+            "quarantine" if await self._trusts_clock(at) else "evaluate"
+        )
         batch = await self._episodes.consolidate(
             call.request.rule,
-            window=window._replace(at=call.request.at),
+            window=window._replace(at=at, future=trusted),
             bounds=Bounds(cancelled, enough),
         )
         return replace(batch, firing=call.complete(batch.firing))
+
+    async def _trusts_clock(self, at: datetime) -> bool:
+        """Return whether an instant of the clock agrees with the last one that was recorded.
+
+        If it does not, one of both is wrong, and nobody knows which versions are of the future.
+        """
+        recorded = await self._facts.ledger.last_recorded_at()
+        if recorded is None:
+            return True
+        return (recorded - at).total_seconds() <= self.future_tolerance_seconds
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""

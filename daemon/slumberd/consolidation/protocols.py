@@ -192,6 +192,10 @@ class Ledger(Protocol):
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         ...
 
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        ...
+
     async def future_of_rules(self) -> Mapping[str, datetime]:
         """Return the first instant that is still to come of each rule's quarantined episodes."""
         ...

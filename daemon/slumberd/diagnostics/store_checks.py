@@ -17,7 +17,7 @@ from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
-from slumberd.model.episode import EpisodeVersion, instant, latest_at, microseconds
+from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
@@ -84,7 +84,7 @@ def check_fact_store(
         context: The installation.
     """
     yield from _check_triggers(where, seen)
-    yield from _check_clock(where, seen, context.now)
+    yield from _check_clock(where, seen, context)
     yield from _check_served(seen, context)
     yield from _check_future_facts(where, seen, context)
     yield from _check_erasures(where, seen)
@@ -102,16 +102,14 @@ def _check_triggers(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
         yield Finding("store.triggers", where, problem, remedy)
 
 
-def _check_clock(where: str, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
-    last = max(seen.fired.values(), default=0)
-    if last > microseconds(now + LATE):
-        problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
-        yield Finding(
-            "clock.behind",
-            where,
-            problem,
-            "set the clock; until that time new firings get the same instant",
-        )
+def _check_clock(where: str, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
+    """Find that the clock and the last recorded instant disagree: one of them is wrong."""
+    latest = latest_at(context.now, context.settings.memory.future_tolerance)
+    if seen.recorded is not None and seen.recorded > latest:
+        at = f"{instant(seen.recorded):%Y-%m-%d %H:%M:%S}Z"
+        problem = f"its last firing is at {at}, in the future: the clock is behind, or was ahead"
+        remedy = "set the clock if it is behind; if it is right, run `slumberd clock accept`"
+        yield Finding("clock.behind", where, problem, remedy)
 
 
 def _check_served(seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:

@@ -140,6 +140,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "clock.accepted",
+        "The kernel reports a synchronised clock. Later recorded instants come from a wrong one.",
+        recorded=INSTANT,
+        at=INSTANT,
+    ),
+    _kind(
+        "warning",
         "clock.ahead",
         "A wrong clock had recorded a cron instant of the future as served. It is set to now.",
         rule_id=TEXT,

@@ -114,6 +114,21 @@ class Dropped(Result):
     dropped: int
 
 
+class AcceptedClock(Result):
+    """That the clock is right.
+
+    Attributes:
+        at: What the clock says.
+        recorded: The last recorded instant before; null without one.
+        firing_id: The firing that records it; null when no recorded instant was later, and for a
+            dry run.
+    """
+
+    at: datetime
+    recorded: datetime | None
+    firing_id: str | None
+
+
 class WithdrawnFuture(Result):
     """What was withdrawn, because its instant is still to come.
 

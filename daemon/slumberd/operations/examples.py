@@ -341,6 +341,10 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**_FIRED, "still_quarantined": [], "still_quarantined_total": 0},
     ),
     "drop": ({"episodes": ["e7"]}, {"dropped": 1}),
+    "accept_clock": (
+        {},
+        {"at": _AT, "recorded": "2098-01-01T00:01:00Z", "firing_id": "@clock@121"},
+    ),
     "withdraw_future": ({}, {"withdrawn": 2, "firing_ids": ["@undo@120"]}),
     "extract": (
         {"rule": "home"},

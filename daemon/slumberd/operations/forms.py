@@ -114,6 +114,10 @@ class WithdrawFutureForm(ReasonedForm):
     """The request ``withdraw_future``; it concerns all facts."""
 
 
+class AcceptClockForm(ReasonedForm):
+    """The request ``accept_clock``; it concerns all recorded instants."""
+
+
 class UndoForm(ReasonedForm):
     """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
 

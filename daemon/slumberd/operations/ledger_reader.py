@@ -85,10 +85,6 @@ class LedgerReader(Protocol):
         """Return how many rows the ledger has."""
         ...
 
-    async def last_recorded_at(self) -> datetime | None:
-        """Return the instant of the last batch; None before the first one."""
-        ...
-
     async def last_row_before(self, at: datetime) -> int:
         """Return the number of the last row that was recorded before an instant; 0 for none."""
         ...

@@ -173,6 +173,19 @@ class EditableLedger(Ledger, Protocol):
         """
         ...
 
+    async def accept_clock(
+        self, *, at: datetime, by: str, dry_run: bool = False, reason: str = ""
+    ) -> Outcome:
+        """Record that the clock is right, and that later recorded instants come from a wrong one.
+
+        Args:
+            at: What the clock says.
+            by: The person; empty when the kernel reports a synchronised clock.
+            dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason.
+        """
+        ...
+
     async def future_instants(self) -> Mapping[str, Sequence[int]]:
         """Return the instants of each rule's quarantined episodes of the future, in order.
 

@@ -305,12 +305,22 @@ DROP = Operation(
     errors=(NotQuarantinedError,),
     example=example_of("drop"),
 )
+ACCEPT_CLOCK = Operation(
+    name="accept_clock",
+    summary="Record that the clock is right, after a wrong clock recorded later instants.",
+    form=forms.AcceptClockForm,
+    result=results.AcceptedClock,
+    right=Right.OPERATE,
+    idempotent=True,
+    example=example_of("accept_clock"),
+)
 WITHDRAW_FUTURE = Operation(
     name="withdraw_future",
     summary="Withdraw claims whose instant is still to come into the quarantine, until it comes.",
     form=forms.WithdrawFutureForm,
     result=results.WithdrawnFuture,
     right=Right.OPERATE,
+    idempotent=True,
     example=example_of("withdraw_future"),
 )
 EXTRACT = Operation(
@@ -415,6 +425,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         RETRY,
         DROP,
         WITHDRAW_FUTURE,
+        ACCEPT_CLOCK,
         EXTRACT,
         PAUSE,
         RESUME,

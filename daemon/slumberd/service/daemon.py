@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from slumberd.clock import Clock, set_within
+from slumberd.clock import Clock, set_within, synchronised_time
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
-from slumberd.errors import StoppedError, StoreError
+from slumberd.errors import StoppedError, StoreError, SupersededError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
@@ -382,6 +382,7 @@ class Daemon:
         publisher, worker = components.publisher, components.operations.worker
         return [
             components.alarm.heartbeat(self._stop),
+            self._accept_clock(components.operations),
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
@@ -443,6 +444,18 @@ class Daemon:
         pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
+
+    async def _accept_clock(self, operations: Operations) -> None:
+        """Accept the clock once the kernel reports it as synchronised; look each minute."""
+        while not self._stop.is_set():
+            kernel = await asyncio.to_thread(synchronised_time)
+            try:
+                await operations.accept_synchronised(kernel)
+            except SupersededError:
+                raise
+            except StoreError as error:  # the next look tries again
+                _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
+            await set_within(self._stop, self._intervals.heartbeat_seconds)
 
     def _report_ready(self) -> None:
         self._standby.end()

@@ -320,6 +320,36 @@ def future_of_rules(t: Tables) -> list[Any]:
     return [(rule, min(details)) for rule, details in found.items()]
 
 
+@ORACLES.rows(in_any_order=True)
+def future_instants(t: Tables) -> list[Any]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in future_of(t):
+        found.setdefault((row.rule, row.eid), []).append(row.detail)
+    return [(rule, min(details)) for (rule, _), details in found.items()]
+
+
+@ORACLES.rows(*({"latest": at} for at in range(0, 60, 5)))
+def future_facts(t: Tables, latest: int) -> list[Any]:
+    found = [row for row in t.keys if row.winner_at is not None and row.winner_at > latest]
+    found.sort(key=lambda row: (-row.winner_at, row.winner_fact))
+    return [values_of(row, "winner_fact", "winner_at") for row in found]
+
+
+@ORACLES.rows(*({"latest": at} for at in range(0, 60, 5)))
+def future_claims(t: Tables, latest: int) -> list[Any]:
+    return [
+        (fact_id,)
+        for fact_id in sorted(
+            {
+                row.fact_id
+                for row in t.ledger
+                if row.what == 1 and row.fact_id is not None and row.at is not None
+                if row.at > latest
+            }
+        )
+    ]
+
+
 @ORACLES.rows(
     *(
         {"rule": rule, "latest": latest, "limit": limit}

@@ -172,15 +172,29 @@ def _require_confirmation(user: str, session: str | None, agent: str | None) -> 
         UsageError: Standard input is not a terminal.
         NotConfirmedError: The person did not confirm.
     """
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("not a terminal; add --yes to confirm")
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
-    if not _confirms(f"Erase everything of {scope}, for good? [y/N]: "):
-        raise NotConfirmedError
+    require_answer(f"Erase everything of {scope}, for good? [y/N]: ", "erased")
 
 
-def _confirms(question: str) -> bool:
+def require_answer(question: str, done: str) -> None:
+    """Ask a person on the terminal a question that must be answered with yes.
+
+    Args:
+        question: The question.
+        done: What is not done without that answer, as ``erased``.
+
+    Raises:
+        UsageError: Standard input is not a terminal.
+        NotConfirmedError: The person did not confirm.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("not a terminal; add --yes to confirm")
+    if not _confirms(question, done):
+        raise NotConfirmedError(done)
+
+
+def _confirms(question: str, done: str) -> bool:
     """Return whether a person on the terminal answers yes; the end of input means no.
 
     Raises:
@@ -191,7 +205,7 @@ def _confirms(question: str) -> bool:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
         print_to_people("")
-        say(str(NotConfirmedError()))
+        say(str(NotConfirmedError(done)))
         raise
     if not answer.endswith("\n"):
         print_to_people("")

@@ -56,7 +56,7 @@ Episodes = Annotated[
 quarantine = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="List, retry or drop the episodes that a rule could not read, or cannot read yet.",
+    help="List, retry or drop episodes that a rule has not read.",
 )
 
 

@@ -143,6 +143,7 @@ NAMES: dict[str, Name | None] = {
     "retry": _of_firings,
     "drop": None,
     "withdraw_future": _of_withdrawn,
+    "accept_clock": _of_row,
     "extract": None,
     "pause": None,
     "resume": None,

@@ -246,6 +246,7 @@ ROUTES: dict[str, Route | None] = {
     "retry": None,
     "drop": ShardRoutes.drop,
     "withdraw_future": None,
+    "accept_clock": None,
     "extract": None,
     "pause": None,
     "resume": None,

@@ -9,10 +9,16 @@ from functools import partial
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.incoming import FUTURE, future_detail
 from slumberd.consolidation.precedence import MultiValued
+from slumberd.model.episode import instant
 from slumberd.model.firing import HeldBatch, Position, RulePosition
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
-from slumberd.storage.facts.review import drop_entries, list_quarantine, record_decision
+from slumberd.storage.facts.review import (
+    accept_clock,
+    drop_entries,
+    list_quarantine,
+    record_decision,
+)
 from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
@@ -23,6 +29,7 @@ from slumberd.storage.ledger.future import (
     withdraw_future,
 )
 from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.ledger_end import read_end
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
@@ -96,6 +103,26 @@ class FactLedger:
         return [
             row[0] for row in await self._transactions.fetch_all("ledger.quarantined", (rule_id,))
         ]
+
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        end = await self._transactions.read(read_end)
+        return instant(end.at) if end.has_batches else None
+
+    async def accept_clock(
+        self, *, at: datetime, by: str, dry_run: bool = False, reason: str = ""
+    ) -> Outcome:
+        """Record that the clock is right, and that later recorded instants come from a wrong one.
+
+        Args:
+            at: What the clock says.
+            by: The person; empty when the kernel reports a synchronised clock.
+            dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason.
+        """
+        depth = self._transactions.lineage_depth
+        accept = partial(accept_clock, at=at, by=by, depth=depth, reason=reason)
+        return await self._transactions.append_batch(accept, keep=not dry_run)
 
     async def future_of_rules(self) -> dict[str, datetime]:
         """Return the first instant that is still to come of each rule's quarantined episodes."""

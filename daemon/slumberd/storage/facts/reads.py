@@ -25,7 +25,6 @@ from slumberd.storage.facts.users import list_users
 from slumberd.storage.ledger.change_groups import group_changes
 from slumberd.storage.ledger.firing_pages import firings_before, records_of_firing
 from slumberd.storage.ledger.history import channels_at, seq_at
-from slumberd.storage.ledger.ledger_end import read_end
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
 
@@ -139,11 +138,6 @@ class FactReader:
         """Return how many rows the ledger has."""
         row = await self._transactions.fetch_one("ledger.last_row")
         return row[0] if row else 0
-
-    async def last_recorded_at(self) -> datetime | None:
-        """Return the instant of the last batch; None before the first one."""
-        end = await self._transactions.read(read_end)
-        return instant(end.at) if end.has_batches else None
 
     async def last_row_before(self, at: datetime) -> int:
         """Return the number of the last row that was recorded before an instant; 0 for none."""

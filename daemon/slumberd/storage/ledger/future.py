@@ -34,6 +34,23 @@ class FutureClaim(NamedTuple):
     at: int
 
 
+class FutureOf(NamedTuple):
+    """Which claims are withdrawn, because their instant is still to come.
+
+    Attributes:
+        latest: The last instant that is not, microseconds since 1970 UTC.
+        owner: Only claims of this user, agent and channel; empty for all.
+    """
+
+    latest: int
+    owner: str
+
+    def has(self, claim: Claim) -> bool:
+        """Return whether a claim is withdrawn; a declared fact never is."""
+        is_later = claim.precedence.at > self.latest and not claim.declared
+        return is_later and self.owner in ("", claim.owner)
+
+
 def future_instants(rows: Iterable[Row]) -> dict[str, list[int]]:
     """Return instants in microseconds by rule, from rows of a rule and a detail, in order."""
     found: dict[str, list[int]] = {}
@@ -47,7 +64,9 @@ def find_future_facts(session: Session, latest: int) -> list[FutureClaim]:
     return [FutureClaim(*row) for row in session.rows("ledger.future_facts", {"latest": latest})]
 
 
-def withdraw_future(session: Session, latest: int, depth: int, undoer: Undoer) -> Iterator[Outcome]:
+def withdraw_future(
+    session: Session, latest: int, depth: int, undoer: Undoer, *, owner: str = ""
+) -> Iterator[Outcome]:
     """Withdraw the claims that are later than an instant; inside a transaction.
 
     What a rule evaluated goes into the quarantine. A manual edit gets the instant of this moment.
@@ -57,17 +76,19 @@ def withdraw_future(session: Session, latest: int, depth: int, undoer: Undoer) -
         latest: Microseconds since 1970 UTC.
         depth: How many replaced assertions a fact's lineage names.
         undoer: The person, the moment, and the reason.
+        owner: Only claims of this user, agent and channel; empty for all.
 
     Yields:
         The outcome of each firing.
     """
     fact_ids = [row[0] for row in session.stream("ledger.future_claims", {"latest": latest})]
     # One firing withdraws one evaluation of a fact id at most: a replay takes them one by one.
-    while outcome := _withdraw_once(session, fact_ids, latest, depth, undoer):
+    future = FutureOf(latest, owner)
+    while outcome := _withdraw_once(session, fact_ids, future, depth, undoer):
         yield outcome
     edits = ManualEdits(session, depth, _firing(MANUAL_RULE_ID, undoer))
     edits.load(fact_ids)
-    edits.repeat([*_edits_to_repeat(edits, fact_ids, latest)])
+    edits.repeat([*_edits_to_repeat(edits, fact_ids, future)])
     repeated = edits.finish()
     if repeated is not None:
         yield repeated
@@ -80,7 +101,7 @@ def _firing(rule_id: str, undoer: Undoer) -> Firing:
 
 
 def _withdraw_once(
-    session: Session, fact_ids: list[str], latest: int, depth: int, undoer: Undoer
+    session: Session, fact_ids: list[str], future: FutureOf, depth: int, undoer: Undoer
 ) -> Outcome | None:
     batch = Batch(session, _firing(UNDO, undoer), depth)
     batch.note = {"withdraws": FUTURE}
@@ -88,7 +109,7 @@ def _withdraw_once(
     wanted = {
         fact_id: found
         for fact_id in fact_ids
-        for found in _evaluations_of_future(histories[fact_id], latest)[:1]
+        for found in _evaluations_of_future(histories[fact_id], future)[:1]
     }
     if not wanted:
         return None
@@ -104,18 +125,14 @@ def _withdraw_once(
     return batch.write(Decision.of(resolution, {}))
 
 
-def _evaluations_of_future(history: History, latest: int) -> list[tuple[Evaluation, Claim]]:
+def _evaluations_of_future(history: History, future: FutureOf) -> list[tuple[Evaluation, Claim]]:
     """Return the evaluations of rules that count and are later than an instant."""
     return [
         (evaluation, evaluation.claim)
         for evaluation in history.remaining()
-        if evaluation.claim is not None and _is_of_future(evaluation.claim, latest)
+        if evaluation.claim is not None and future.has(evaluation.claim)
         if evaluation.claim.precedence.rank != MANUAL
     ]
-
-
-def _is_of_future(claim: Claim, latest: int) -> bool:
-    return claim.precedence.at > latest and not claim.declared
 
 
 def _quarantined(evaluation: Evaluation, claim: Claim) -> Contested:
@@ -132,10 +149,10 @@ def _quarantined(evaluation: Evaluation, claim: Claim) -> Contested:
     )
 
 
-def _edits_to_repeat(edits: ManualEdits, fact_ids: list[str], latest: int) -> Iterator[Claim]:
+def _edits_to_repeat(edits: ManualEdits, fact_ids: list[str], future: FutureOf) -> Iterator[Claim]:
     """Yield the manual edits that are later than an instant, with the instant of this moment."""
     for fact_id in fact_ids:
         for effective in edits.known_state.effective_claims(fact_id):
             claim = effective.claim
-            if claim.precedence.rank == MANUAL and _is_of_future(claim, latest):
+            if claim.precedence.rank == MANUAL and future.has(claim):
                 yield claim._replace(precedence=claim.precedence._replace(at=edits.moment))

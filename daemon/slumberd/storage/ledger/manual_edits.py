@@ -38,7 +38,6 @@ from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, Upd
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
     LATEST,
-    instant,
     latest_at,
     microseconds,
 )
@@ -47,6 +46,18 @@ from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
+
+
+class FutureClaimFound(Exception):  # noqa: N818 # the caller withdraws the claim, and edits again
+    """The key of an edit has a claim of the future, beside which the edit has no effect.
+
+    Attributes:
+        owner: User, agent and channel of the key.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"{owner!r} has a claim of the future")
 
 
 class ManualEdits:
@@ -63,8 +74,8 @@ class ManualEdits:
         depth: How many replaced assertions a fact's lineage names.
         firing: The batch's.
         tolerance_seconds: How far ahead of the clock an instant is not of the future.
-        refuses_future: Whether an edit of a key whose claim is of the future is refused; else it
-            takes the instant of that claim.
+        refuses_future: Whether an edit of a key whose claim is of the future raises; else it takes
+            the instant of that claim.
     """
 
     def __init__(
@@ -321,9 +332,7 @@ class ManualEdits:
         if newest is None or newest <= claim.precedence.at:
             return claim
         if newest > self._latest:
-            at = f"{instant(newest):%Y-%m-%d %H:%M:%S}Z"
-            remedy = f"has a claim of the future, {at}; `slumberd quarantine future` withdraws it"
-            raise FactConflictError(claim.fact_id, remedy)
+            raise FutureClaimFound(claim.owner)
         return claim._replace(precedence=claim.precedence._replace(at=newest))
 
     def _has_row(self, fact_id: str) -> bool:

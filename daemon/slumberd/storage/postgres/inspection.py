@@ -335,5 +335,6 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
         },
         unfinished=session.value("unfinished_erasures.count"),
         future=future_instants(session.rows("ledger.future_instants")),
+        recorded=(session.one("inspection.last_recorded") or (None,))[0],
         latest_claim=session.value("inspection.latest_claim"),
     )

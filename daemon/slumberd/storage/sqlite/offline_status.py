@@ -264,6 +264,7 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         },
         unfinished=_count_unfinished(connection),
         future=future_instants(connection.execute(_LEDGER["future_instants"])),
+        recorded=(connection.execute(_SQL["last_recorded"]).fetchone() or (None,))[0],
         latest_claim=connection.execute(_SQL["latest_claim"]).fetchone()[0],
     )
 

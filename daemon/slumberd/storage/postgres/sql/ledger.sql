@@ -227,7 +227,9 @@ SELECT firings.n, firings.rule
 FROM unnest(:rules::text[]) AS wanted(value)
 INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
-  AND firings.at >= :since
+  AND
+  -- include: recorded_at
+  >= :since
 ORDER BY firings.n
 
 -- name: any_firing_of
@@ -473,6 +475,18 @@ SET served = :served
 WHERE shard = :shard
   AND rule = :rule
   AND served > :served
+
+-- name: cap_served
+UPDATE slumberd.watermark
+SET served = :at
+WHERE shard = :shard
+  AND served > :at
+
+-- name: cap_successes
+UPDATE slumberd.successes
+SET at = :at
+WHERE shard = :shard
+  AND at > :at
 
 -- name: set_success
 INSERT INTO slumberd.successes (shard, rule, at)
@@ -887,8 +901,24 @@ WHERE ledger.what = 1
   AND (slumberd.as_jsonb(ledger.payload) ->> 'asserts')::boolean
 GROUP BY keys.key
 
+-- part: recorded_at
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  ))
+
 -- part: firing_columns
-  firings.n, firings.rule, firings.cause, firings.at, firings.last_seq, firings.counts, own.payload
+  firings.n, firings.rule, firings.cause,
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  )) AS recorded_at, firings.last_seq, firings.counts, own.payload
 
 -- name: firings_before
 SELECT
@@ -897,7 +927,9 @@ FROM slumberd.firings AS firings
 LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 WHERE firings.shard = :shard
   AND firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -909,7 +941,9 @@ LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 WHERE firings.shard = :shard
   AND firings.rule = :rule
   AND firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -922,7 +956,9 @@ INNER JOIN slumberd.ledger AS own
   AND own.shard = :shard
   AND own.seq = firings.n
 WHERE firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
   AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
   AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
 ORDER BY firings.n DESC
@@ -983,7 +1019,9 @@ WHERE shard = :shard
   AND rule = ?
 
 -- name: owned_rows
-SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledger.fact_id,
+SELECT ledger.firing, firings.rule,
+  -- include: recorded_at
+  AS recorded_at, ledger.kind, ledger.reason, ledger.fact_id,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd.ledger AS sibling
