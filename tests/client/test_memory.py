@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory, Triple
+from slumberd.clock import SystemClock
 from slumberd.errors import (
     ConfigurationError,
     FutureInstantError,
@@ -499,10 +500,10 @@ def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -
 
 async def test_instant_that_is_still_to_come_is_refused_with_its_remedy(open_memory: Open) -> None:
     async with open_memory("ada") as memory:
-        coming = datetime.now(UTC) + timedelta(minutes=6)
+        coming = SystemClock().now() + timedelta(minutes=6)
         with pytest.raises(FutureInstantError, match="give the time at which it was said"):
             await memory.remember("my flight leaves", id="flight", when=coming)
         assert await memory.episodes() == []
 
-        soon = datetime.now(UTC) + timedelta(minutes=4)
+        soon = SystemClock().now() + timedelta(minutes=4)
         assert (await memory.remember("my flight leaves", id="flight", when=soon)).state == "new"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,6 +25,7 @@ VALUES: dict[str, Any] = {
     "action": "read",
     "after": 7,
     "agent": "desk",
+    "at": datetime(2036, 1, 1, tzinfo=UTC),
     "answered": [0, 2],
     "caller": "token laptop",
     "cause": OSError("no such file"),
@@ -33,6 +35,7 @@ VALUES: dict[str, Any] = {
     "cypher": "MATCH (n) RETURN apoc.id(n)",
     "delta_type": "update",
     "detail": "its metadata is no JSON",
+    "done": "erased",
     "episode_id": "e1",
     "episode_ids": ["e1", "e2"],
     "exit_code": 69,
@@ -40,6 +43,7 @@ VALUES: dict[str, Any] = {
     "extra": "graph",
     "fact_id": "f1",
     "fault": "encoding",
+    "field": "when",
     "folder": "/srv/backups/2026-03-01",
     "format": "mem0",
     "further": (),

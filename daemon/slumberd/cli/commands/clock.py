@@ -43,9 +43,8 @@ def accept(
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
-        require_answer(
-            "Is the clock of this host right now, and was it ahead before? [y/N]: ", "accepted"
-        )
+        question = "Is the clock of this host right now, and was it ahead before? [y/N]: "
+        require_answer(question, "accepted")
     answer = perform_request(settings, "accept_clock", dry_run=dry_run, **reason_field(reason))
     if json:
         print_answer(answer, dry_run=dry_run)
