@@ -158,3 +158,12 @@ def test_success_of_a_wrong_clock_is_no_success() -> None:
 
     assert status_of(own, RuleProgress(succeeded_at=WRONG)).succeeded_at is None
     assert status_of(own, RuleProgress(succeeded_at=at(3600))).succeeded_at == at(3600)
+
+
+def test_arrived_episodes_count_as_pending_and_make_a_rule_due() -> None:
+    arrived = replace(FULL, pending=0, oldest_at=None, arrived=1)
+
+    status = status_of(EVERY_TWO, arrived)
+
+    assert (status.pending, status.late_seconds) == (1, 60.0)
+    assert status_of(EVERY_TWO, replace(arrived, paused=True)).due_at is None

@@ -1064,3 +1064,33 @@ async def test_rule_that_cannot_fire_loses_its_instant_of_a_wrong_clock(
     await harness.prepare(rule("r", cadence=MINUTELY))
 
     assert await harness.ledger.served("paused") == NOON
+
+
+async def test_rule_is_due_when_the_instant_of_a_quarantined_episode_comes(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r", cadence={"every": 100}), rule("other", cadence={"every": 100}))
+    harness.ledger.future = {"r": {"e1": NOON + timedelta(hours=1)}}
+    harness.idle = {"r"}
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
+
+    harness.clock.advance(3600 - 301)
+    assert await harness.turn() == []
+    harness.clock.advance(1)
+    harness.during = harness.ledger.future["r"].clear
+
+    assert await harness.turn() == ["r"]
+    assert await harness.turn() == []
+
+
+async def test_paused_or_held_rules_are_not_due_for_arrived_episodes(
+    harness: SchedulerHarness,
+) -> None:
+    harness.ledger.future = {"gone": {"e1": NOON - timedelta(hours=1)}}
+
+    await harness.prepare(rule("r", cadence={"every": 100}))
+    harness.clock.advance(60)
+
+    assert await harness.turn() == []
+    assert harness.ledger.queries == []

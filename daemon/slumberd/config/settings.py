@@ -60,8 +60,9 @@ class MemorySettings(Form):
         naive_timestamps: How a timestamp without an offset is read. ``local`` (default) takes the
             time zone of the process that reads it; ``utc`` takes UTC; ``refuse`` makes `put` refuse
             it, and puts such rows of other programs into quarantine.
-        future_tolerance: How far in the future the timestamp of an episode may lie before slumberd
-            reports it. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
+        future_tolerance: How far in the future an instant may lie. An episode that lies further
+            ahead is reported, and rules evaluate it when its instant comes. A recorded instant
+            further ahead is taken for one of a wrong clock. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
             Default: ``5m``.
         poll_seconds: Seconds between two checks for writes of other programs, 0.01 to 60. After 200
             checks without a write the interval is 1.6 times as long; in a PostgreSQL database, one
