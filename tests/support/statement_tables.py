@@ -21,7 +21,7 @@ from slumberd.storage.sqlite.session import SQLiteSession
 from tests.support.sample_sizes import amount
 
 SEEDS = range(amount(4, full=4))
-RULES = ["a", "b", "c", "@undo", "@quarantine", "@erasure"]
+RULES = ["a", "b", "c", "@undo", "@quarantine", "@erasure", "@clock"]
 FACTS = ["f1", "f2", "f3", "f4", "f5", "f6", "@/m1", "@/m2", "@x/m3", "f1#1", "f1#12"]
 KEYS = [f"k{number}" for number in range(1, 10)]
 WITHOUT_WHOLE_SLOT = "k3"
@@ -181,6 +181,12 @@ class Oracles:
 def values_of(row: SimpleNamespace, *columns: str) -> Row:
     """Return some columns of a row; all without names."""
     return tuple(getattr(row, column) for column in columns or vars(row))
+
+
+def recorded_at(t: Tables, firing: SimpleNamespace) -> int:
+    """Return the earliest instant of a firing and of all later rows `@clock`."""
+    at: int = firing.at
+    return min([at, *(one.at for one in t.firings if one.rule == "@clock" and one.n > firing.n)])
 
 
 def changed(row: SimpleNamespace, **columns: Any) -> Row:

@@ -62,8 +62,8 @@ class MemorySettings(Form):
             it, and puts such rows of other programs into quarantine.
         future_tolerance: How far in the future an instant may lie. An episode that lies further
             ahead is reported, and rules evaluate it when its instant comes. A recorded instant
-            further ahead is taken for one of a wrong clock. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
-            Default: ``5m``.
+            further ahead is taken for one of a wrong clock. Seconds, or a number with s, m, h or d;
+            more than 0, at most 366 days. Default: ``5m``.
         poll_seconds: Seconds between two checks for writes of other programs, 0.01 to 60. After 200
             checks without a write the interval is 1.6 times as long; in a PostgreSQL database, one
             second at least, since programs that use the library notify. Default: 0.05.

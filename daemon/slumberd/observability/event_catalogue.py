@@ -286,6 +286,15 @@ _ALL = (
         found=COUNT,
         unreadable=COUNT,
     ),
+    _kind(
+        "warning",
+        "facts.future",
+        "Current facts were said at instants that are still to come. `slumberd quarantine future`"
+        " withdraws them.",
+        count=COUNT,
+        fact_ids=TEXTS,
+        latest=INSTANT,
+    ),
     _kind("info", "firing.completed", "A firing consolidated one batch of episodes.", **_FIRING),
     _kind(
         "error",
@@ -314,15 +323,6 @@ _ALL = (
         rule_id=TEXT,
         problem=TEXT,
         remedy=TEXT,
-    ),
-    _kind(
-        "warning",
-        "facts.future",
-        "Current facts were said at instants that are still to come. `slumberd quarantine future`"
-        " withdraws them.",
-        count=COUNT,
-        fact_ids=TEXTS,
-        latest=INSTANT,
     ),
     _kind(
         "info",

@@ -114,7 +114,7 @@ FIRST = {
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
     "ledger": "counts_after end last_row last_seq_by",
-    "inspection": "origin_of_slumberd_episode_log unlogged",
+    "inspection": "last_recorded origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
 """Statements that read a table in its own order, and end after the first rows."""
@@ -151,6 +151,8 @@ WHOLE = {
     "ledger.all_references": "the same, and verification",
     "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.cap_served": "a person accepts the clock; rules are few",
+    "ledger.cap_successes": "the same",
     "ledger.future_instants": "people look through what is quarantined, so it is not much",
     "ledger.future_facts": "once, at the start of the daemon",
     "ledger.future_claims": "a person withdraws them, once",

@@ -247,6 +247,16 @@ def correct_served(t: Tables, rule: str, served: int) -> list[Any]:
     ]
 
 
+@ORACLES.table("watermark", *({"at": n} for n in range(25)))
+def cap_served(t: Tables, at: int) -> list[Any]:
+    return [changed(row, served=min(row.served, at)) for row in t.watermark]
+
+
+@ORACLES.table("successes", *({"at": n} for n in range(25)))
+def cap_successes(t: Tables, at: int) -> list[Any]:
+    return [changed(row, at=min(row.at, at)) for row in t.successes]
+
+
 @ORACLES.table("successes", {"rule": "a", "at": 99}, {"rule": "new", "at": 99})
 def set_success(t: Tables, rule: str, at: int) -> list[Any]:
     return replaced(t.successes, (rule, at))
