@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,38 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds that never step back; CLOCK_MONOTONIC, as systemd wants it."""
         return time.monotonic()
+
+
+class _KernelTime(ctypes.Structure):
+    """``struct timex`` of Linux, as far as it is read; the rest is room."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("frequency", ctypes.c_long),
+        ("most_error", ctypes.c_long),
+        ("estimated_error", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("fraction", ctypes.c_long),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+_UNSYNCHRONISED = 0x40
+"""The bit ``STA_UNSYNC`` of the status."""
+
+
+def synchronised_time() -> datetime | None:
+    """Return what the kernel's clock says; None unless the kernel reports it as synchronised."""
+    found = _KernelTime()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(found))
+    if state < 0 or found.status & _UNSYNCHRONISED:
+        return None
+    return _EPOCH + timedelta(seconds=found.seconds)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -11,6 +11,7 @@ of its file, or the address of its database without a password::
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
+    │   ├── FutureInstantError            an instant of a request that is still to come
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
     │   ├── UnreadableTracesError         traces in another form than OTLP's
@@ -19,7 +20,7 @@ of its file, or the address of its database without a password::
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
     ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
     ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
-    ├── NotConfirmedError                 an erasure without a confirmation      (exit 1)
+    ├── NotConfirmedError                 a change without a confirmation        (exit 1)
     ├── OutputExistsError                 a file that would be overwritten       (exit 73)
     ├── NotRunningError                   a command without its daemon           (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes   (exit 78)
@@ -63,6 +64,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 
@@ -186,6 +188,23 @@ class UnreadableEpisodeError(InputError):
         self.detail = detail
         super().__init__(
             f"episode {episode_id!r}: every rule would quarantine it ({reason}): {detail}"
+        )
+
+
+class FutureInstantError(InputError):
+    """A request gives an instant that is still to come.
+
+    Attributes:
+        field: The field of the request.
+        at: The instant.
+    """
+
+    def __init__(self, field: str, at: datetime) -> None:
+        self.field = field
+        self.at = at
+        super().__init__(
+            f"{field!r} is {at:%Y-%m-%d %H:%M:%S}Z, which is still to come; give the time at which "
+            "it was said, or none for now, and name a coming date in the text"
         )
 
 
@@ -313,12 +332,17 @@ class NotQuarantinedError(SlumberdError):
 
 
 class NotConfirmedError(SlumberdError):
-    """A person did not confirm the erasure of a scope."""
+    """A person did not confirm what cannot be taken back.
+
+    Attributes:
+        done: What was not done, as ``erased``.
+    """
 
     exit_code = 1
 
-    def __init__(self) -> None:
-        super().__init__("nothing was erased")
+    def __init__(self, done: str = "erased") -> None:
+        self.done = done
+        super().__init__(f"nothing was {done}")
 
 
 class ExtraMissingError(SlumberdError):
@@ -537,13 +561,13 @@ class InstantRangeError(StoreError):
     """A stored instant is before the year 1, or after the year 9999; slumberd stores none such.
 
     Attributes:
-        at: The instant, microseconds since 1970 UTC.
+        microseconds: The instant, since 1970 UTC.
     """
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, microseconds: int) -> None:
+        self.microseconds = microseconds
         super().__init__(
-            f"a stored instant is {at} microseconds, which no clock shows: the store is damaged;"
+            f"a stored instant is {microseconds} microseconds, which no clock shows: the store is damaged;"
             " `slumberd doctor` says where"
         )
 

@@ -148,7 +148,8 @@ GROUPS = {
     "audit": [["ls"], ["verify"]],
     "hooks": [["install"], ["uninstall"]],
     "postgres": [["init"], ["migrate"], ["check"]],
-    "quarantine": [["ls"], ["retry"], ["drop"]],
+    "quarantine": [["ls"], ["retry"], ["drop"], ["future"]],
+    "clock": [["accept"]],
     "token": [["new"]],
 }
 

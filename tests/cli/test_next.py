@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli import call
+from slumberd.model.firing import START
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
@@ -19,6 +21,7 @@ from slumberd.operations.reads.outlooks import outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.service.control_socket import listen
 from slumberd.service.pause import PausedFile
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.cli_runner import called
 from tests.support.frozen_time import freeze_time
 
@@ -134,6 +137,7 @@ def test_next_in_json_prints_a_document_for_each_rule(run_next: Next) -> None:
                 " 02:30 does not exist then: fires once, at 03:00",
             }
         ],
+        "ignored_served": None,
     }
     assert (profile["every"], profile["cron"], profile["next"]) == (100, None, [])
 
@@ -167,7 +171,7 @@ async def test_next_asks_a_running_daemon_instead_of_reading_files(tmp_path: Pat
     )
 
     async def answer(_: dict[str, Any], __: Caller) -> Answer:
-        return list_cadences([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
+        return list_cadences([hourly], {"hourly": "uid 7"}, "Asia/Tokyo", {})
 
     async with listen(tmp_path, {"next": answer}):
         done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path), "-n", "1")
@@ -190,6 +194,39 @@ def test_instants_are_after_the_given_time() -> None:
         id="r", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )
 
-    [found] = outlooks(list_cadences([rule], {}, "UTC")["rules"], "UTC", NOW, 1)
+    [found] = outlooks(
+        list_cadences([rule], {}, "UTC", {})["rules"], "UTC", NOW, 1, tolerance_seconds=300
+    )
 
     assert found.table.instants == [NOW.replace(hour=13)]
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_next_counts_as_the_scheduler_and_names_an_ignored_instant(
+    tmp_path: Path, running: bool
+) -> None:
+    hourly = ConsolidationRule(
+        id="hourly", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
+    )
+    wrong = datetime(2098, 1, 1, 0, 1, tzinfo=UTC)
+    (tmp_path / "rules.d").mkdir()
+    config = tmp_path / "slumberd.yaml"
+    config.write_text("state_dir: .\n")
+    (tmp_path / "rules.d" / "all.yaml").write_text(
+        'rules: [{id: hourly, cadence: {cron: "@hourly"}, when_filter: "", then_emits: [facts]}]'
+    )
+
+    async def answer(_: dict[str, Any], __: Caller) -> Answer:
+        return list_cadences([hourly], {}, "UTC", {"hourly": wrong})
+
+    async with AsyncExitStack() as stack:
+        if running:
+            await stack.enter_async_context(listen(tmp_path, {"next": answer}))
+        else:
+            facts = await stack.enter_async_context(SQLiteFactStore(tmp_path / "facts.db"))
+            await facts.bootstrap()
+            await facts.watermarks.begin("hourly", START, served=wrong)
+        done = await asyncio.to_thread(called, "next", "--config", str(config), "-n", "1")
+
+    assert "note: a wrong clock recorded that 2098-01-01 00:01:00Z is served" in done.stdout
+    assert "2098" not in done.stdout.splitlines()[1]

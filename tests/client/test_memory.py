@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from slumberd import Memory, Triple
+from slumberd.clock import SystemClock
 from slumberd.errors import (
     ConfigurationError,
+    FutureInstantError,
     MemoryScopeError,
     NoInputError,
     NothingKeptError,
@@ -538,3 +540,14 @@ async def test_call_that_only_adds_the_speaker_keeps_the_instant(tmp_path: Path)
     assert (before.speaker, before.timestamp) == (None, NOON)
     assert states == ["changed", "unchanged"]
     assert (after.speaker, after.timestamp) == ("user", NOON)
+
+
+async def test_instant_that_is_still_to_come_is_refused_with_its_remedy(open_memory: Open) -> None:
+    async with open_memory("ada") as memory:
+        coming = SystemClock().now() + timedelta(minutes=6)
+        with pytest.raises(FutureInstantError, match="give the time at which it was said"):
+            await memory.remember("my flight leaves", id="flight", when=coming)
+        assert await memory.episodes() == []
+
+        soon = SystemClock().now() + timedelta(minutes=4)
+        assert (await memory.remember("my flight leaves", id="flight", when=soon)).state == "new"

@@ -185,6 +185,15 @@ async def test_served_instant_never_moves_back(store: FactTarget) -> None:
     assert await store.watermarks.served("all") == at(9)
 
 
+async def test_served_instant_of_a_wrong_clock_is_set_to_now(store: FactTarget) -> None:
+    await store.watermarks.begin("all", BEGINNING, served=at(500))
+
+    await store.watermarks.correct_served("all", at(9))
+    await store.watermarks.correct_served("all", at(10))
+
+    assert await store.watermarks.served("all") == at(9)
+
+
 async def test_rule_that_never_began_has_no_served_instant(store: FactTarget) -> None:
     await store.watermarks.serve("all", at(9))
 

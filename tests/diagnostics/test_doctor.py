@@ -190,6 +190,11 @@ BREAKS = [
         id="future",
     ),
     pytest.param(
+        lambda s: sql(s.state / "facts.db", "UPDATE slumberd_watermark SET served = served + 4e8"),
+        "clock.ahead",
+        id="wrong clock",
+    ),
+    pytest.param(
         lambda s: sql(s.state / "facts.db", "UPDATE slumberd_watermark SET served = 0"),
         "rule.late",
         id="late cron",

@@ -44,19 +44,50 @@ def behind(rows: int, since: timedelta) -> dict[str, SinkProgress]:
 
 
 SECOND = timedelta(seconds=1)
-IN_THE_FUTURE = "its last firing is at 2026-01-01 12:01:01Z, in the future"
+LATEST = START + 5 * MINUTES
+IN_THE_FUTURE = (
+    "its last firing is at 2026-01-01 12:05:01Z, in the future: the clock is behind, or was ahead"
+)
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
         pytest.param({}, [], id="sound"),
-        pytest.param({"fired": {"r": microseconds(START + MINUTES)}}, [], id="clock a bit behind"),
+        pytest.param({"recorded": microseconds(LATEST)}, [], id="clock a bit behind"),
         pytest.param(
-            {"fired": {"r": microseconds(START + MINUTES + SECOND), "s": 0}},
+            {"recorded": microseconds(LATEST + SECOND)},
             [("facts.db", IN_THE_FUTURE)],
             id="clock behind",
         ),
+        pytest.param(
+            {"served": {"r": microseconds(LATEST), "s": 0}},
+            [],
+            id="served a bit ahead",
+        ),
+        pytest.param(
+            {"served": {"r": microseconds(LATEST + SECOND), "s": 0}},
+            [
+                (
+                    "rule r",
+                    "a wrong clock recorded that 2026-01-01 12:05:01Z is served; this is ignored",
+                )
+            ],
+            id="served by a wrong clock",
+        ),
+        pytest.param({"latest_claim": microseconds(LATEST)}, [], id="claim a bit ahead"),
+        pytest.param(
+            {"latest_claim": microseconds(LATEST + SECOND)},
+            [
+                (
+                    "facts.db",
+                    "a current fact was said at 2026-01-01 12:05:01Z, in the future:"
+                    " no newer episode replaces it",
+                )
+            ],
+            id="claim of the future",
+        ),
+        pytest.param({"quarantined": {("r", "future"): 2}}, [], id="episodes of the future"),
         pytest.param(
             {"unfinished": 1},
             [

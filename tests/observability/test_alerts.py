@@ -92,6 +92,10 @@ CASES = {
             )
         ],
     ),
+    "SlumberdClockWrong": Case(
+        trips=beats(range(40), clock_behind_seconds=10800.0),
+        quiet=beats(range(40), clock_behind_seconds=299.0),
+    ),
     "SlumberdEpisodesUnnumbered": Case(
         trips=beats(range(40), database=DATABASE | {"unnumbered_seconds": 90.0}),
         quiet=[

@@ -62,6 +62,9 @@ CASES = {
     "SlumberdOldTransaction": Case(
         f"slumberd_database_oldest_transaction_seconds{DAEMON}", "0+20x60", "0x57 700x9"
     ),
+    "SlumberdClockWrong": Case(
+        f"slumberd_clock_behind_seconds{DAEMON}", "10800x60", "10800x30 0 299x29"
+    ),
     "SlumberdEpisodesUnnumbered": Case(
         f"slumberd_database_unnumbered_seconds{DAEMON}", "0x40 0+60x20", "0x57 90x9"
     ),

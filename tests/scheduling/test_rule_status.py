@@ -23,7 +23,7 @@ MISSED = RuleProgress(watermark=5, served=at(-3600))
 
 
 def status_of(rule: ConsolidationRule, progress: RuleProgress) -> RuleStatus:
-    [status] = rule_statuses([(rule, progress)], timezone="UTC", now=NOW)
+    [status] = rule_statuses([(rule, progress)], timezone="UTC", now=NOW, tolerance_seconds=300)
     return status
 
 
@@ -105,7 +105,9 @@ def test_time_zone_of_a_rule_overrides_the_configured_one() -> None:
 
 
 def test_rule_in_an_unknown_time_zone_has_no_next_instant() -> None:
-    [status] = rule_statuses([(rule(cadence=NOON), MISSED)], timezone="Mars/Base", now=NOW)
+    [status] = rule_statuses(
+        [(rule(cadence=NOON), MISSED)], timezone="Mars/Base", now=NOW, tolerance_seconds=300
+    )
 
     assert (status.next_at, status.due_at) == (None, None)
 
@@ -128,3 +130,40 @@ def test_pending_versions_start_above_the_watermark_or_the_start(
     start: str, watermark: int | None, position: int | None
 ) -> None:
     assert start_of(rule(start=start), watermark) == position
+
+
+WRONG = at(3600 + 301)
+"""An instant of a clock that was more than the tolerance ahead."""
+
+
+def test_served_instant_of_a_wrong_clock_counts_as_now() -> None:
+    status = status_of(rule(cadence=NOON), RuleProgress(watermark=5, served=WRONG))
+
+    assert status.ignored_served == WRONG
+    assert status.next_at == at(0) + timedelta(days=1)
+    assert status.due_at is None
+
+
+def test_instant_that_is_already_served_within_the_tolerance_is_not_the_next_one() -> None:
+    minutely = rule(cadence={"cron": "* * * * *"})
+
+    status = status_of(minutely, RuleProgress(watermark=5, served=at(3600 + 120)))
+
+    assert status.ignored_served is None
+    assert status.next_at == at(3600 + 180)
+
+
+def test_success_of_a_wrong_clock_is_no_success() -> None:
+    own = rule(cadence=NOON)
+
+    assert status_of(own, RuleProgress(succeeded_at=WRONG)).succeeded_at is None
+    assert status_of(own, RuleProgress(succeeded_at=at(3600))).succeeded_at == at(3600)
+
+
+def test_arrived_episodes_count_as_pending_and_make_a_rule_due() -> None:
+    arrived = replace(FULL, pending=0, oldest_at=None, arrived=1)
+
+    status = status_of(EVERY_TWO, arrived)
+
+    assert (status.pending, status.late_seconds) == (1, 60.0)
+    assert status_of(EVERY_TWO, replace(arrived, paused=True)).due_at is None

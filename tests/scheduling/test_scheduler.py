@@ -34,6 +34,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.unit
 
 NOON = START
+MINUTE = timedelta(minutes=1)
 DAILY = {"cron": "0 3 * * *"}
 MINUTELY = {"cron": "* * * * *"}
 AT_03_00 = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -205,7 +206,7 @@ async def test_scheduler_does_not_count_too_few_new_episodes(harness: SchedulerH
     await harness.turn()
 
     assert harness.episodes.queries == ["newest"]
-    assert harness.ledger.queries == ["positions", "held"]
+    assert harness.ledger.queries == ["positions", "future_of_rules", "held"]
 
 
 async def test_rule_fires_until_it_is_not_due(harness: SchedulerHarness) -> None:
@@ -469,7 +470,7 @@ async def test_instants_during_a_firing_are_served_by_one_firing(
     assert [due.missed for due in harness.dues] == [1, 5]
 
 
-async def test_scheduler_serves_every_instant_once_when_the_clock_jumps(
+async def test_each_instant_after_a_step_back_beyond_the_tolerance_fires_once(
     harness: SchedulerHarness,
 ) -> None:
     await harness.prepare(rule("r1", cadence=DAILY))
@@ -481,18 +482,21 @@ async def test_scheduler_serves_every_instant_once_when_the_clock_jumps(
 
     assert [(due.since, due.upto, due.missed) for due in harness.dues] == [
         (nights[0], nights[2], 3),
+        (nights[1], nights[2], 2),
         (nights[3], nights[3], 1),
-        (nights[4], nights[4], 1),
+        (nights[2], nights[4], 3),
     ]
 
 
-async def test_no_instant_fires_twice_when_the_clock_moves_back(harness: SchedulerHarness) -> None:
+async def test_no_instant_fires_twice_when_the_clock_moves_back_a_little(
+    harness: SchedulerHarness,
+) -> None:
     await harness.prepare(rule("r1", cadence=DAILY))
     harness.clock.set(AT_03_00)
     harness.scheduler.nudge()
     await harness.turn()
 
-    harness.clock.set(AT_03_00 - timedelta(hours=1))
+    harness.clock.set(AT_03_00 - timedelta(minutes=5))
     harness.scheduler.nudge()
     assert await harness.turn() == []
     harness.clock.set(AT_03_00 + timedelta(seconds=1))
@@ -995,3 +999,98 @@ async def test_alarm_wakes_the_scheduler(harness: SchedulerHarness) -> None:
                 alarm._scheduler.wakeup()
 
     assert harness.fired == [("r1", "cron")]
+
+
+WRONG = datetime(2098, 1, 1, 0, 0, 50, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(WRONG, id="decades ahead"),
+        pytest.param(NOON + timedelta(hours=3), id="three hours ahead"),
+        pytest.param(NOON + timedelta(seconds=301), id="just beyond the tolerance"),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_each_instant_fires_once_after_a_wrong_clock_was_corrected(
+    harness: SchedulerHarness, wrong: datetime, restarted: bool
+) -> None:
+    harness.clock.set(wrong)
+    await harness.prepare(rule("r", cadence=MINUTELY))
+    harness.clock.advance(61)
+    harness.scheduler.nudge()
+    assert await harness.turn() == ["r"]
+
+    harness.clock.set(NOON)
+    if restarted:
+        harness.scheduler = Scheduler(
+            clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=harness.fire
+        )
+        harness.scheduler.replace([rule("r", cadence=MINUTELY)], "UTC")
+    harness.dues.clear()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            harness.scheduler.nudge()
+            await harness.turn()
+            harness.clock.advance(30)
+
+    assert [due.upto for due in harness.dues] == [NOON + n * MINUTE for n in range(1, 10)]
+    ahead = [line for line in logs if line["event"] == "clock.ahead"]
+    assert [line["rule_id"] for line in ahead] == ["r"]
+
+
+async def test_served_instant_within_the_tolerance_never_fires_again(
+    harness: SchedulerHarness,
+) -> None:
+    harness.clock.set(NOON + timedelta(seconds=240))
+    await harness.prepare(rule("r", cadence=MINUTELY))
+
+    harness.clock.set(NOON)
+    harness.dues.clear()
+    for _ in range(11):
+        harness.scheduler.nudge()
+        await harness.turn()
+        harness.clock.advance(30)
+
+    assert [due.upto for due in harness.dues] == [NOON + 5 * MINUTE]
+
+
+async def test_rule_that_cannot_fire_loses_its_instant_of_a_wrong_clock(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.ledger.begin("paused", Position(), served=WRONG)
+
+    await harness.prepare(rule("r", cadence=MINUTELY))
+
+    assert await harness.ledger.served("paused") == NOON
+
+
+async def test_rule_is_due_when_the_instant_of_a_quarantined_episode_comes(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r", cadence={"every": 100}), rule("other", cadence={"every": 100}))
+    harness.ledger.future = {"r": {"e1": NOON + timedelta(hours=1)}}
+    harness.idle = {"r"}
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
+
+    harness.clock.advance(3600 - 301)
+    assert await harness.turn() == []
+    harness.clock.advance(1)
+    harness.during = harness.ledger.future["r"].clear
+
+    assert await harness.turn() == ["r"]
+    assert await harness.turn() == []
+
+
+async def test_paused_or_held_rules_are_not_due_for_arrived_episodes(
+    harness: SchedulerHarness,
+) -> None:
+    harness.ledger.future = {"gone": {"e1": NOON - timedelta(hours=1)}}
+
+    await harness.prepare(rule("r", cadence={"every": 100}))
+    harness.clock.advance(60)
+
+    assert await harness.turn() == []
+    assert harness.ledger.queries == []

@@ -215,8 +215,15 @@ async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:
             "enabled": True,
             "cadence": {"cron": "0 3 * * *"},
             "paused_by": str(Caller.here()),
+            "served": "2026-01-01T12:00:00.000000Z",
         },
-        {"id": "hourly", "enabled": False, "cadence": {"cron": "@hourly"}, "paused_by": None},
+        {
+            "id": "hourly",
+            "enabled": False,
+            "cadence": {"cron": "@hourly"},
+            "paused_by": None,
+            "served": None,
+        },
     ]
 
 

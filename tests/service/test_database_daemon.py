@@ -235,6 +235,8 @@ COMMANDS = {
     "fire all --dry-run": 0,
     "backfill all": 0,
     "quarantine retry": 0,
+    "quarantine future": 0,
+    "clock accept --yes": 0,
     "quarantine drop --all": 0,
     "approve all@99": 64,
     "reject all@99": 64,

@@ -184,7 +184,8 @@ async def test_beat_reports_for_how_long_a_rule_has_been_due(tmp_path: Path) -> 
         for _ in range(3):
             late.append((await monitored.beat())["late_seconds"])
             monitored.clock.advance(MINUTE)
-        await monitored.runner.fire(FireRequest(rules[0], "every", at(0)))
+        now = monitored.clock.now()
+        await monitored.runner.fire(FireRequest(rules[0], "every", now))
 
         line = await monitored.beat()
 

@@ -60,6 +60,8 @@ WRITING = {
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
     "quarantine drop": "--all",
     "quarantine retry": "",
+    "quarantine future": "",
+    "clock accept": "--yes",
     "reject": "profile@1",
     "reload": "",
     "restore": "{backup}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,8 +25,8 @@ VALUES: dict[str, Any] = {
     "action": "read",
     "after": 7,
     "agent": "desk",
+    "at": datetime(2036, 1, 1, tzinfo=UTC),
     "answered": [0, 2],
-    "at": 2**63 - 1,
     "caller": "token laptop",
     "cause": OSError("no such file"),
     "consequence": "Cypher cannot be read",
@@ -35,6 +36,7 @@ VALUES: dict[str, Any] = {
     "damage": "table watermark, row 'tea': served is 9223372036854775807",
     "delta_type": "update",
     "detail": "its metadata is no JSON",
+    "done": "erased",
     "episode_id": "e1",
     "episode_ids": ["e1", "e2"],
     "exit_code": 69,
@@ -42,6 +44,7 @@ VALUES: dict[str, Any] = {
     "extra": "graph",
     "fact_id": "f1",
     "fault": "encoding",
+    "field": "when",
     "folder": "/srv/backups/2026-03-01",
     "format": "mem0",
     "further": (),
@@ -50,6 +53,7 @@ VALUES: dict[str, Any] = {
     "limit": 2.5,
     "match": "apoc.id(n)",
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
+    "microseconds": 2**63 - 1,
     "most": 64,
     "most_bytes": 1024,
     "newest": 5,

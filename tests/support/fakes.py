@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
-from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
+from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern, matcher, place_after
 from slumberd.model.firing import (
@@ -194,9 +195,9 @@ class FakeEpisodeLog:
     ) -> DeltaBatch:
         self._record("consolidate")
         at = window.at or builders.START
-        return await WindowReader(self, at_once=self.at_once).consolidate(
-            rule, window, at=at, bounds=bounds
-        )
+        return await WindowReader(
+            self, at_once=self.at_once, future_tolerance_seconds=math.inf
+        ).consolidate(rule, window, at=at, bounds=bounds)
 
     async def changed(self) -> bool:
         self._raise()
@@ -256,9 +257,11 @@ class FakeLedger:
         fault: Every call raises it while it is set.
         holds: The batches that wait for a person, by rule.
         successes: When the last successful firing of each rule began.
+        future: The instants that are still to come of quarantined episodes, by rule and id.
     """
 
     def __init__(self) -> None:
+        self.future: dict[str, dict[str, datetime]] = {}
         self.outcomes: list[Outcome] = []
         self.records: list[Record] = []
         self.logged = 0
@@ -343,6 +346,27 @@ class FakeLedger:
             self.successes[rule_id] = succeeded_at
         if rule_id in self._served:
             self._served[rule_id] = max(instant, self._served[rule_id])
+
+    async def correct_served(self, rule_id: str, now: datetime) -> None:
+        self._record("correct_served")
+        self._served[rule_id] = min(now, self._served[rule_id])
+
+    async def last_recorded_at(self) -> datetime | None:
+        return None
+
+    async def future_of_rules(self) -> dict[str, datetime]:
+        self._record("future_of_rules")
+        return {rule: min(found.values()) for rule, found in self.future.items() if found}
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        found = self.future.get(rule_id, {})
+        due = sorted((at, eid) for eid, at in found.items() if microseconds(at) <= latest)
+        return [eid for _, eid in due][:limit]
+
+    async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
+        self._record("drop_future")
+        for eid in episodes:
+            self.future.get(rule_id, {}).pop(eid, None)
 
     async def apply_deltas(
         self,

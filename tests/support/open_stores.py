@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from slumberd.clock import Clock
@@ -46,8 +48,10 @@ class OpenStores:
     async def put(self, *episodes: Episode) -> None:
         await self.memory.put_many(episodes)
 
-    async def fire(self, fired: ConsolidationRule | None = None) -> Report:
-        return await self.consolidator.fire(FireRequest(fired or rule("all"), "manual", START))
+    async def fire(
+        self, fired: ConsolidationRule | None = None, *, when: datetime = START
+    ) -> Report:
+        return await self.consolidator.fire(FireRequest(fired or rule("all"), "manual", when))
 
     def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
         in_force = RuleSet(rules, {}, {})
@@ -71,13 +75,19 @@ async def open_stores(
     person: Collection[str] = PERSON,
     backlog_rows: int = BACKLOG_ROWS,
     comparer: Callable[[], TextComparer] | None = None,
+    future_tolerance_seconds: float = math.inf,
 ) -> AsyncIterator[OpenStores]:
     """Open the stores of a provider, or those in the files of a folder."""
     if isinstance(place, Path):
         copy_empty_files(place)
     provider = SQLiteProvider(place) if isinstance(place, Path) else place
     async with (
-        provider.memory(clock=clock, embedding=embedding, person=person) as memory,
+        provider.memory(
+            clock=clock,
+            embedding=embedding,
+            person=person,
+            future_tolerance_seconds=future_tolerance_seconds,
+        ) as memory,
         provider.facts(backlog_rows=backlog_rows, comparer=comparer) as facts,
     ):
         await facts.bootstrap()

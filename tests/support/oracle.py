@@ -136,6 +136,27 @@ def claim_of(
     )  # fmt: skip
 
 
+def counting_version(
+    versions: list[dict[str, Any]], firings: list[tuple[int, int]], tolerance: int
+) -> dict[str, Any] | None:
+    """Return the version of one episode that counts for a rule; None when it evaluated none.
+
+    A firing evaluates the newest version that it reads, unless the filter selects it and its
+    instant lies further ahead of the firing than the tolerance: then the older one still counts.
+
+    Args:
+        versions: In log order: ``seq``, ``at``, ``matched``.
+        firings: In order: the last number that each reads, and its instant.
+        tolerance: In microseconds.
+    """
+    counting = None
+    for upto, now in firings:
+        newest = next((one for one in reversed(versions) if one["seq"] <= upto), None)
+        if newest and not (newest["matched"] and newest["at"] > now + tolerance):
+            counting = newest
+    return counting
+
+
 def current_claims(
     claims: list[OracleClaim], multi: set[tuple[str, str]]
 ) -> dict[str, OracleClaim]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -52,8 +53,9 @@ class Provider(Protocol):
         clock: Clock | None = None,
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
+        future_tolerance_seconds: float = math.inf,
     ) -> AnyMemoryStore:
-        """Return a store of the episodes."""
+        """Return a store of the episodes; by default no instant of an episode is still to come."""
         ...
 
     def facts(
@@ -143,6 +145,7 @@ class SQLiteProvider:
         clock: Clock | None = None,
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
+        future_tolerance_seconds: float = math.inf,
     ) -> SQLiteMemoryStore:
         return SQLiteMemoryStore(
             self._episodes,
@@ -151,6 +154,7 @@ class SQLiteProvider:
             busy_seconds=self._busy_seconds,
             embedding=embedding,
             person=person,
+            future_tolerance_seconds=future_tolerance_seconds,
         )
 
     def facts(
@@ -196,9 +200,15 @@ class PostgresProvider:
         clock: Clock | None = None,
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
+        future_tolerance_seconds: float = math.inf,
     ) -> PostgresMemoryStore:
         return PostgresMemoryStore(
-            self._address, shard=self._shard, clock=clock, embedding=embedding, person=person
+            self._address,
+            shard=self._shard,
+            clock=clock,
+            embedding=embedding,
+            person=person,
+            future_tolerance_seconds=future_tolerance_seconds,
         )
 
     def facts(

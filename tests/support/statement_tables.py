@@ -21,7 +21,7 @@ from slumberd.storage.sqlite.session import SQLiteSession
 from tests.support.sample_sizes import amount
 
 SEEDS = range(amount(4, full=4))
-RULES = ["a", "b", "c", "@undo", "@quarantine", "@erasure"]
+RULES = ["a", "b", "c", "@undo", "@quarantine", "@erasure", "@clock"]
 FACTS = ["f1", "f2", "f3", "f4", "f5", "f6", "@/m1", "@/m2", "@x/m3", "f1#1", "f1#12"]
 KEYS = [f"k{number}" for number in range(1, 10)]
 WITHOUT_WHOLE_SLOT = "k3"
@@ -183,6 +183,13 @@ def values_of(row: SimpleNamespace, *columns: str) -> Row:
     return tuple(getattr(row, column) for column in columns or vars(row))
 
 
+def recorded_at(t: Tables, firing: SimpleNamespace) -> int:
+    """Return the earliest instant of a firing and of all later rows `@clock`."""
+    later = [one.at for one in t.firings if one.rule == "@clock" and one.n > firing.n]
+    at: int = min([firing.at, *later])
+    return at
+
+
 def changed(row: SimpleNamespace, **columns: Any) -> Row:
     """Return all columns of a row, some of them changed."""
     return tuple({**vars(row), **columns}.values())
@@ -328,8 +335,9 @@ class _Writer:
             self._insert("held_batches", rule, number, upto, eid, "why", approved % 2)
         pairs = [(channel, eid) for channel in ("facts", "notes") for eid in EPISODES[:4]]
         for channel, held in chance.sample(pairs, 4):
-            reason, seq = chance.choice(["r1", "r2"]), chance.randrange(1, 110)
-            self._insert("quarantine", rule, channel, held, 1, "alice", reason, "detail", seq)
+            reason, seq = chance.choice(["r1", "future"]), chance.randrange(1, 110)
+            detail = chance.choice(["d1", "d2", "d3"])
+            self._insert("quarantine", rule, channel, held, 1, "alice", reason, detail, seq)
 
     def _insert(self, table: str, *values: Any) -> None:
         sql = f"INSERT INTO slumberd_{table} VALUES ({_marks(values)})"

@@ -8,8 +8,12 @@ from slumberd.cli.exit_codes import print_to_people, say
 from slumberd.errors import NotConfirmedError, UsageError
 
 
-def require_confirmation(question: str) -> None:
-    """Ask a person on the terminal.
+def require_confirmation(question: str, done: str) -> None:
+    """Ask a person on the terminal a question that must be answered with yes.
+
+    Args:
+        question: The question.
+        done: What is not done without that answer, as ``erased``.
 
     Raises:
         UsageError: Standard input is not a terminal.
@@ -17,11 +21,11 @@ def require_confirmation(question: str) -> None:
     """
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("not a terminal; add --yes to confirm")
-    if not _confirms(question):
-        raise NotConfirmedError
+    if not _confirms(question, done):
+        raise NotConfirmedError(done)
 
 
-def _confirms(question: str) -> bool:
+def _confirms(question: str, done: str) -> bool:
     """Return whether a person on the terminal answers yes; the end of input means no.
 
     Raises:
@@ -32,7 +36,7 @@ def _confirms(question: str) -> bool:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
         print_to_people("")
-        say(str(NotConfirmedError()))
+        say(str(NotConfirmedError(done)))
         raise
     if not answer.endswith("\n"):
         print_to_people("")

@@ -196,8 +196,13 @@ ENTRIES = (
     Entry(
         "quarantine",
         "review:quarantine",
-        "List, retry or drop the episodes that a rule could not read.",
+        "List, retry or drop episodes that a rule has not read.",
         per_shard=("ls",),
+    ),
+    Entry(
+        "clock",
+        "clock:clock",
+        "Say that the clock is right, after a wrong clock.",
     ),
     Entry(
         "approve",

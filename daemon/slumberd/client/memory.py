@@ -109,7 +109,7 @@ class Memory:
         Args:
             text: What happened.
             triples: What it says.
-            when: When it happened; by default now.
+            when: When it was said; by default now. Name a coming date in the text.
             id: Its id. The same id and text again change nothing; another text is a new version.
                 By default a new id.
             session: The conversation; by default that of the memory.

@@ -72,9 +72,10 @@ class MemorySettings(Form):
         naive_timestamps: How a timestamp without an offset is read. ``local`` (default) takes the
             time zone of the process that reads it; ``utc`` takes UTC; ``refuse`` makes `put` refuse
             it, and puts such rows of other programs into quarantine.
-        future_tolerance: How far in the future the timestamp of an episode may lie before slumberd
-            reports it. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
-            Default: ``5m``.
+        future_tolerance: How far in the future an instant may lie. An episode that lies further
+            ahead is reported, and rules evaluate it when its instant comes. A recorded instant
+            further ahead is taken for one of a wrong clock. Seconds, or a number with s, m, h or d;
+            more than 0, at most 366 days. Default: ``5m``.
         person: The speakers whose words are those of the user, 1 to 1000. A host that writes the
             node of its graph as ``source_node`` lists the nodes that carry the words of the person.
             Default: ``[user, human]``.

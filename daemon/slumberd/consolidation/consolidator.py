@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
@@ -19,7 +19,12 @@ from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
 from slumberd.consolidation.retention import Retention, purge
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
-from slumberd.model.episode import EpisodeVersion, misspellings_in
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    EpisodeVersion,
+    latest_at,
+    misspellings_in,
+)
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import (
     NO_LIMITS,
@@ -68,6 +73,7 @@ class Consolidator:
 
     Attributes:
         limits: The deletion limits of one batch, for a rule without limits of its own.
+        future_tolerance_seconds: A version whose instant lies further ahead is still to come.
         retention: How long archived episodes are kept; None keeps them for ever.
         ask_for_summaries: Called with the summaries that the language model of a rule is to write.
 
@@ -99,6 +105,7 @@ class Consolidator:
         self._batch = batch
         self._sizes = sizes
         self.limits = limits
+        self.future_tolerance_seconds = FUTURE_TOLERANCE_SECONDS
         self.retention: Retention | None = None
         self.ask_for_summaries: AskForSummaries = _ask_nobody
         self._spelling_checked_upto = 0
@@ -165,10 +172,16 @@ class Consolidator:
             report.held = held
             return
         if held is not None:
-            after = await self._commit_approved(call, after, Position(*held.upto), report)
+            upto = Position(*held.upto)
+            if upto == after:  # the batch has only versions whose instant has come
+                freely = replace(call, limits=NO_LIMITS)
+                await self._evaluate_arrived(freely, report, NO_LOSSES)
+            else:
+                after = await self._commit_approved(call, after, upto, report)
             if report.unrecorded:
                 return
-        await self._consume_backlog(call, after, report)
+        losses = await self._consume_backlog(call, after, report)
+        await self._evaluate_arrived(call, report, losses)
         if not report.held and not report.cut_short:
             mark = await self._facts.watermarks.position(rule.id) or START
             await self._mark(call, mark, report)
@@ -194,11 +207,15 @@ class Consolidator:
             after = batch.upto
         return upto
 
-    async def _consume_backlog(self, call: FiringCall, after: Position, report: Report) -> None:
-        """Consolidate what the log has above a position, up to its end at the first read."""
+    async def _consume_backlog(self, call: FiringCall, after: Position, report: Report) -> Losses:
+        """Consolidate what the log has above a position, up to its end at the first read.
+
+        Returns:
+            What it has deleted.
+        """
         report.cut_short = call.request.stopped
         if report.cut_short:
-            return
+            return NO_LOSSES
         async with self._time_limit(call):
             batch = await self._read_first(call, after)
         last = batch.newest
@@ -213,18 +230,17 @@ class Consolidator:
                 if outcome.probed:
                     planned = True
                     if await self._hold_backlog(call, batch, losses, report):
-                        return
+                        return losses
                     outcome = await self._apply_next(call, batch, losses, follow, probes=False)
                 losses = outcome.losses
                 report.add(outcome)
-                if report.held or after.seq >= last:
-                    return
-                report.cut_short = call.request.stopped
-                if report.cut_short:
-                    return
+                report.cut_short = not report.held and after.seq < last and call.request.stopped
+                if report.held or report.cut_short or after.seq >= last:
+                    break
                 async with self._time_limit(call):
                     batch = await windows.read(after)
                 report.unrecorded = batch.unrecorded
+        return losses
 
     async def _apply_next(
         self,
@@ -308,6 +324,31 @@ class Consolidator:
             window = window._replace(after=batch.upto)
         return losses, numbers
 
+    async def _evaluate_arrived(self, call: FiringCall, report: Report, losses: Losses) -> None:
+        """Evaluate the quarantined episodes whose instant was still to come, and has come."""
+        rule, at = call.request.rule, call.request.at
+        latest = latest_at(at, self.future_tolerance_seconds)
+        ledger = self._facts.ledger
+        while not report.held and not report.cut_short:
+            arrived = await ledger.future_upto(rule.id, latest, limit=self._batch)
+            if not arrived:
+                return
+            mark = await self._facts.watermarks.position(rule.id) or START
+            window = Window(mark, mark.seq, episodes=arrived)
+            batch = await self._consolidate_in_time(call, window)
+            if batch.versions:
+                passed = batch.moved_to(mark, mark)
+                outcome = await self._apply_next(call, passed, losses, None, probes=False)
+                losses = outcome.losses
+                report.add(outcome)
+            if rule.asks_model and len(batch.versions) < len(arrived):
+                report.unrecorded = True
+                return
+            if not report.held:
+                # Those that are left were deleted, or a newer version of them is not selected.
+                await ledger.drop_future(rule.id, arrived, at=at)
+            report.cut_short = call.request.stopped
+
     async def _mark(self, call: FiringCall, mark: Position, report: Report) -> None:
         """Run the stages of a rule that mark episodes, on those up to a position."""
         rule = call.request.rule
@@ -363,12 +404,35 @@ class Consolidator:
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         outcome = await self._apply_to(report, batch, bounds.cancelled)
         report.add(outcome)
+        losses = await self._preview_arrived(call, mark, report, outcome.losses, bounds)
         limits, scope = rule.limits.over(self.limits), HeldScope(upto=batch.upto.seq)
-        _note_excess(report, rule, limits, outcome.losses, scope)
+        _note_excess(report, rule, limits, losses, scope)
         await self._mark(call, batch.upto, report)
         _check_whole(report)
         self._ask_for_summaries(rule, report)
         return report
+
+    async def _preview_arrived(
+        self,
+        call: FiringCall,
+        mark: Position,
+        report: Report,
+        losses: Losses,
+        bounds: DryRunBounds,
+    ) -> Losses:
+        """Report what versions would change whose instant was still to come, and has come.
+
+        Returns:
+            What the firing would have deleted by then.
+        """
+        latest = latest_at(call.request.at, self.future_tolerance_seconds)
+        limit = self._most_rows(bounds)
+        arrived = await self._facts.ledger.future_upto(report.rule_id, latest, limit=limit)
+        if arrived:
+            window = Window(mark, mark.seq, episodes=arrived, dry_run=True)
+            batch = await self._consolidate(call, window, whole=True)
+            losses = await self._apply_again(mark, batch, report, losses, bounds.cancelled)
+        return losses
 
     def _most_rows(self, bounds: DryRunBounds) -> int:
         """Return how many log rows a dry run may read."""
@@ -646,12 +710,26 @@ class Consolidator:
         """Return the batch of a window; it is smaller when the gate takes long, unless `whole`."""
         cancelled = self._cancellation(call) or never
         enough = never if whole else self._gate_time_limit(call)
+        at = call.request.at
+        trusted: Literal["quarantine", "evaluate"] = (
+            "quarantine" if await self._trusts_clock(at) else "evaluate"
+        )
         batch = await self._episodes.consolidate(
             call.request.rule,
-            window=window._replace(at=call.request.at),
+            window=window._replace(at=at, future=trusted),
             bounds=Bounds(cancelled, enough),
         )
         return replace(batch, firing=call.complete(batch.firing))
+
+    async def _trusts_clock(self, at: datetime) -> bool:
+        """Return whether an instant of the clock agrees with the last one that was recorded.
+
+        If it does not, one of both is wrong, and nobody knows which versions are of the future.
+        """
+        recorded = await self._facts.ledger.last_recorded_at()
+        if recorded is None:
+            return True
+        return (recorded - at).total_seconds() <= self.future_tolerance_seconds
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""

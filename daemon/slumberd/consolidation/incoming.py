@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
 from slumberd.consolidation.statements import statements_of
-from slumberd.model.episode import EpisodeVersion, SalienceShortfall
+from slumberd.model.episode import EpisodeVersion, SalienceShortfall, instant
 from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
 
@@ -17,6 +17,9 @@ UNSAID = "unsaid"
 
 ID_TAKEN = "id_taken"
 """The reason of a quarantine: another user, agent or channel holds the fact id."""
+
+FUTURE = "future"
+"""The reason of a quarantine: the version's instant is still to come. Its detail is the instant."""
 
 
 class ClaimCandidate(NamedTuple):
@@ -150,9 +153,9 @@ class Unreadable(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """The version's owner is unknown, or its fact id is another owner's; it changes no fact.
+    """The version changes no fact, for its instant is still to come or its fact id is taken.
 
-    Its other attributes are those of `ClaimCandidate`.
+    Its owner may also be unknown. Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         reason: Why it is contested, in one word.
@@ -224,6 +227,32 @@ def order_of(candidate: Candidate) -> tuple[int | str, ...]:
     """Return the sort key of a candidate within a batch: its precedence."""
     claim = candidate.claim
     return (candidate.at, 0, candidate.eid) if claim is None else claim.precedence
+
+
+def set_aside_future(
+    versions: Sequence[EpisodeVersion], latest: int | None
+) -> Sequence[EpisodeVersion]:
+    """Return versions, of which those with an instant after the latest one cannot be evaluated.
+
+    A version that the filter does not select, or that cannot be read, stays as it is.
+
+    Args:
+        versions: The versions.
+        latest: Microseconds since 1970 UTC; None sets none aside.
+    """
+    if latest is None or all(version.at <= latest for version in versions):
+        return versions
+    return [
+        version._replace(fault=f"{FUTURE}: {future_detail(version.at)}", contested=True)
+        if version.at > latest and version.matched and not version.fault
+        else version
+        for version in versions
+    ]
+
+
+def future_detail(at: int) -> str:
+    """Return the detail of a version of the future: its instant; texts order as instants do."""
+    return instant(at).isoformat(timespec="microseconds")
 
 
 def evaluate(

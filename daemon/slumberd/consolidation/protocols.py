@@ -168,6 +168,10 @@ class Watermarks(Protocol):
         """
         ...
 
+    async def correct_served(self, rule_id: str, now: datetime) -> None:
+        """Move the served instant of a rule back to now; it was recorded by a wrong clock."""
+        ...
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         ...
@@ -218,6 +222,34 @@ class Ledger(Protocol):
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
+        ...
+
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        ...
+
+    async def future_of_rules(self) -> Mapping[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        ...
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            rule_id: The rule.
+            latest: Microseconds since 1970 UTC.
+            limit: At most this many.
+        """
+        ...
+
+    async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
+        """Remove episodes whose instant has come, and that a rule no longer selects.
+
+        Args:
+            rule_id: The rule.
+            episodes: Their ids.
+            at: The moment.
+        """
         ...
 
     async def checkpoint_after_backlog(self) -> None:

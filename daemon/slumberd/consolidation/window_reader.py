@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.consolidation.incoming import Candidate, evaluate
+from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_future
 from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeReads
 from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
 from slumberd.errors import StoppedError
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, EpisodeVersion, latest_at
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
@@ -36,6 +36,8 @@ class WindowReader:
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
         at_once: Versions that it evaluates between two checks for cancellation.
         person: The speakers whose words are those of the user.
+        future_tolerance_seconds: A version whose instant lies further ahead of the firing's instant
+            is still to come.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class WindowReader:
         embedding: Embedding = no_embedder,
         at_once: int = EVALUATED_AT_ONCE,
         person: Collection[str] = PERSON,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._person = person
         self._log = log
+        self._future_tolerance_seconds = future_tolerance_seconds
         self._gate = SalienceGate(log, embedding)
         self._embedding = embedding
         self._at_once = at_once
@@ -78,13 +82,13 @@ class WindowReader:
         if window.marks is not None:
             return await self._mark(rule, window, window.marks, at)
         read = await self._read(rule, window)
-        wanted = _between(read.versions, window)
+        wanted = self._wanted(read.versions, window, at)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
         if len(versions) < len(wanted):
             # Each log row has at most one version. The embedder has cached their vectors.
             read = await self._read(rule, window._replace(limit=len(versions)))
             versions = await self._gate.apply(
-                _between(read.versions, window), rule, at, bounds=Bounds(bounds.cancelled)
+                self._wanted(read.versions, window, at), rule, at, bounds=Bounds(bounds.cancelled)
             )
         candidates: dict[str, list[Candidate]] = {name: [] for name in rule.channels}
         if versions:
@@ -108,7 +112,7 @@ class WindowReader:
             recorded = await self._log.recorded_summaries(ids)
         marks = await asyncio.to_thread(
             evaluate_marks,
-            read.versions,
+            self._wanted(read.versions, window, at),
             rule,
             known,
             at,
@@ -125,6 +129,15 @@ class WindowReader:
             unsummarised=marks.unsummarised,
             summary_questions=marks.questions,
         )
+
+    def _wanted(
+        self, versions: Sequence[EpisodeVersion], window: Window, at: datetime
+    ) -> Sequence[EpisodeVersion]:
+        """Return the versions of a window; those that are still to come are set aside."""
+        latest = None
+        if window.future == "quarantine":
+            latest = latest_at(at, self._future_tolerance_seconds)
+        return set_aside_future(_between(versions, window), latest)
 
     def _embed(self, texts: Sequence[str]) -> Rows:
         """Return the vectors of texts; only here a stage makes the embedder."""

@@ -48,12 +48,13 @@ from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
 URGENT = frozenset(
     {
-        "answers.waiting", "config.invalid", "daemon.down", "daemon.silent",
+        "answers.waiting", "clock.ahead", "clock.behind", "config.invalid", "daemon.down",
+        "daemon.silent",
         "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
         "database.rights", "database.schema", "database.unheld",
         "database.unreachable", "database.wraparound", "disk.low",
-        "episodes.future", "episodes.mismatched", "episodes.quarantined", "facts.reduced",
-        "host.clock", "hosts.differ",
+        "episodes.future", "episodes.mismatched", "episodes.quarantined", "facts.future",
+        "facts.reduced", "host.clock", "hosts.differ",
         "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
         "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable", "store.values",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.model.episode import instant
+from slumberd.model.episode import instant, latest_at
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
@@ -167,7 +167,10 @@ def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
     """Return the status of each loaded rule, in their order."""
     progresses = [(rule, _progress(rule, context)) for rule in rules.rules]
     zone = context.settings.timezone
-    statuses = rule_statuses(progresses, timezone=zone, now=context.now)
+    tolerance = context.settings.memory.future_tolerance
+    statuses = rule_statuses(
+        progresses, timezone=zone, now=context.now, tolerance_seconds=tolerance
+    )
     return [
         RuleState(
             rule=rule,
@@ -183,6 +186,7 @@ def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
 
 def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
     seen, backlog = context.seen, _backlog_of(rule, context)
+    latest = latest_at(context.now, context.settings.memory.future_tolerance)
     naive, fired_at = context.settings.memory.naive_timestamps, _fired_at(rule, seen)
     oldest = backlog.oldest if backlog else None
     return RuleProgress(
@@ -196,6 +200,7 @@ def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
         held_firing_id=_held_firing(seen, rule.id),
         quarantined=_count_quarantined(seen, rule.id),
         succeeded_at=_instant_of(seen.succeeded, rule.id),
+        arrived=sum(at <= latest for at in seen.future.get(rule.id, ())),
     )
 
 

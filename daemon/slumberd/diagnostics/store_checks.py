@@ -12,18 +12,19 @@ from typing import Any, assert_never
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.incoming import FUTURE
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
-from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.health import Finding
 from slumberd.model.reductions import Reduction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.scheduling.due import LATE
+from slumberd.scheduling.due import LATE, is_ahead
 from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
@@ -85,7 +86,9 @@ def check_fact_store(
         context: The installation.
     """
     yield from _check_triggers(where, seen)
-    yield from _check_clock(where, seen, context.now)
+    yield from _check_clock(where, seen, context)
+    yield from _check_served(seen, context)
+    yield from _check_future_facts(where, seen, context)
     yield from _check_erasures(where, seen)
     yield from _check_quarantine(seen)
     yield from _check_held(seen)
@@ -101,16 +104,43 @@ def _check_triggers(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
         yield Finding("store.triggers", where, problem, remedy)
 
 
-def _check_clock(where: str, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
-    last = max(seen.fired.values(), default=0)
-    if last > microseconds(now + LATE):
-        problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
-        yield Finding(
-            "clock.behind",
-            where,
-            problem,
-            "set the clock; until that time new firings get the same instant",
-        )
+def _check_clock(where: str, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
+    """Find that the clock and the last recorded instant disagree: one of them is wrong."""
+    latest = latest_at(context.now, context.settings.memory.future_tolerance)
+    if seen.recorded is not None and seen.recorded > latest:
+        at = f"{instant(seen.recorded):%Y-%m-%d %H:%M:%S}Z"
+        problem = f"its last firing is at {at}, in the future: the clock is behind, or was ahead"
+        remedy = "set the clock if it is behind; if it is right, run `slumberd clock accept`"
+        yield Finding("clock.behind", where, problem, remedy)
+
+
+def _check_served(seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
+    """Find cron instants that a wrong clock recorded as served."""
+    tolerance = context.settings.memory.future_tolerance
+    remedy = (
+        "start the daemon: it sets it to now"
+        if context.daemon is None
+        else "check the clock of this host; the daemon sets it to now when it looks at its rules"
+    )
+    for rule, served in sorted(seen.served.items()):
+        at = instant(served)
+        if is_ahead(at, now=context.now, tolerance_seconds=tolerance):
+            problem = (
+                f"a wrong clock recorded that {at:%Y-%m-%d %H:%M:%S}Z is served; this is ignored"
+            )
+            yield Finding("clock.ahead", f"rule {rule}", problem, remedy)
+
+
+def _check_future_facts(
+    where: str, seen: FactStoreStatus, context: DoctorContext
+) -> Iterator[Finding]:
+    """Find that a current fact has a claim that is still to come, as 0.2.0 took them."""
+    latest = latest_at(context.now, context.settings.memory.future_tolerance)
+    if seen.latest_claim is not None and seen.latest_claim > latest:
+        at = f"{instant(seen.latest_claim):%Y-%m-%d %H:%M:%S}Z"
+        problem = f"a current fact was said at {at}, in the future: no newer episode replaces it"
+        remedy = "`slumberd quarantine future` withdraws such claims until their instant comes"
+        yield Finding("facts.future", where, problem, remedy)
 
 
 def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
@@ -128,7 +158,7 @@ def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
             problem = f"{_count_text(count)} whose scope key and content disagree"
             remedy = "correct the program that writes them; see `memory.scope_mismatch`"
             yield Finding("episodes.mismatched", f"rule {rule}", problem, remedy)
-        else:
+        elif reason != FUTURE:  # another check names these episodes
             others[rule] += count
     for rule, count in others.items():
         problem = f"{_count_text(count)} in quarantine"
@@ -222,7 +252,7 @@ def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         are = "is" if len(found) == 1 else "are"
         problem = f"{_count_text(len(found))} {are} dated in the future: {names}"
         remedy = (
-            "put them again with their real timestamps: until then no newer episode replaces them"
+            "put them again with their real timestamps; else rules evaluate them when these come"
         )
         yield Finding("episodes.future", "episodes", problem, remedy)
 

@@ -151,6 +151,16 @@ LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 """The first and the last instant that exist, of the years 1 and 9999."""
 
 
+FUTURE_TOLERANCE_SECONDS = 300.0
+"""An instant that lies further ahead of the clock is still to come, or of a wrong clock."""
+
+
+def latest_at(now: datetime, tolerance_seconds: float) -> int:
+    """Return the last instant that is not still to come, in microseconds since 1970 UTC."""
+    ahead = min(tolerance_seconds * 1e6, LATEST)
+    return min(LATEST, microseconds(now) + int(ahead))
+
+
 NaiveTimestamps = Literal["local", "utc", "refuse"]
 """How a timestamp without an offset is read: in the local zone, as Python does; in UTC; not at all.
 

@@ -237,6 +237,8 @@ class Window(NamedTuple):
             the stages of the rule change about them. None promotes facts.
         unrecorded: What follows an episode whose answer of the rule's language model is not
             recorded: ``wait`` ends the window before it, ``skip`` leaves it out.
+        future: What follows a version whose instant is still to come: it is quarantined until then,
+            or it is evaluated at once, while the clock cannot be trusted.
     """
 
     after: Position = START
@@ -248,6 +250,7 @@ class Window(NamedTuple):
     dry_run: bool = False
     marks: KnownMarks | None = None
     unrecorded: Literal["wait", "skip"] = "wait"
+    future: Literal["quarantine", "evaluate"] = "quarantine"
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,9 @@ class RuleStatus:
         paused: Whether a person paused it.
         held_firing_id: The firing id of its batch that awaits approval; empty without one.
         quarantined: How many episodes are quarantined for it.
-        succeeded_at: When its last successful firing began.
+        succeeded_at: When its last successful firing began; None for an instant of a wrong clock.
+        ignored_served: The cron instant that it has served, as a wrong clock recorded it: it lies
+            too far ahead, and now counts in its place. None without one.
     """
 
     rule_id: str
@@ -144,6 +146,7 @@ class RuleStatus:
     held_firing_id: str = ""
     quarantined: int = 0
     succeeded_at: datetime | None = None
+    ignored_served: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,9 @@ class DaemonHealth:
         provenance: How far the provenance sink is behind; None without a sink.
         tallies: Counters that only grow; None when they are not counted.
         database: The state of the database; None when files hold the stores.
+        clock_behind_seconds: By how much the newest recorded instant lies ahead of the clock; 0
+            when it does not. More than `memory.future_tolerance` means that the clock is or was
+            wrong.
     """
 
     at: datetime
@@ -217,6 +223,7 @@ class DaemonHealth:
     provenance: ProvenanceHealth | None = None
     tallies: LedgerCounters | None = None
     database: DatabaseStatus | None = None
+    clock_behind_seconds: float = 0.0
 
     @property
     def late_seconds(self) -> float:
@@ -277,6 +284,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "store.log": ("warning", "the write-ahead log of each database is at most 512 MiB"),
     "disk.low": ("error", "the disk has free space: 512 MiB, or 25 % of the databases if larger"),
     "clock.unsynchronised": ("warning", "the clock is synchronised, or the host does not say"),
+    "clock.ahead": ("error", "no rule has served a cron instant that lies in the future"),
     "clock.behind": ("error", "no recorded firing lies in the future"),
     "timezone.missing": ("error", "time zone data is installed, and has every configured zone"),
     "unit.missing": ("warning", "the systemd unit is installed, if the host runs systemd"),
@@ -298,6 +306,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
+    "facts.future": ("error", "no current fact was said at an instant that is still to come"),
     "answers.waiting": (
         "warning", "no episode waits for the answer of a language model for more than an hour"
     ),

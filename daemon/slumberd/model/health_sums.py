@@ -45,6 +45,7 @@ def sum_health(parts: Sequence[DaemonHealth]) -> DaemonHealth:
         quarantined=sum(part.quarantined for part in parts),
         held=sum(part.held for part in parts),
         provenance=_sum_provenance([part.provenance for part in parts if part.provenance]),
+        clock_behind_seconds=max(part.clock_behind_seconds for part in parts),
         tallies=_sum_tallies([part.tallies for part in parts if part.tallies]),
     )
 
@@ -77,6 +78,7 @@ def sum_rule_status(parts: Sequence[RuleStatus]) -> RuleStatus:
         held_firing_id=next((part.held_firing_id for part in parts if part.held_firing_id), ""),
         quarantined=sum(part.quarantined for part in parts),
         succeeded_at=_greatest(part.succeeded_at for part in parts),
+        ignored_served=_greatest(part.ignored_served for part in parts),
     )
 
 

@@ -55,6 +55,9 @@ class FactStoreStatus:
         held: By rule the batch that awaits approval.
         sinks: By name the progress of each provenance sink.
         unfinished: Erasures that the database of episodes may not have finished.
+        future: By rule the instants of its quarantined episodes of the future, in order.
+        recorded: The instant of the last batch; None before the first one.
+        latest_claim: The latest instant of a current claim; None without one.
     """
 
     facts: int
@@ -70,6 +73,9 @@ class FactStoreStatus:
     held: Mapping[str, HeldFiring] = field(default_factory=dict)
     sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
+    future: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    recorded: int | None = None
+    latest_claim: int | None = None
 
 
 class LastBatch(NamedTuple):

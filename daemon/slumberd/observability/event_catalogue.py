@@ -72,6 +72,7 @@ _HEARTBEAT = {
     },
     "failing": COUNT,
     "degraded": COUNT,
+    "clock_behind_seconds": NUMBER,
     "next_at": or_null(INSTANT),
     "last_success_seconds": or_null(NUMBER),
     "held": COUNT,
@@ -136,6 +137,21 @@ _ALL = (
         "The set of multi-valued predicates changed, and their facts were resolved again.",
         firing_id=TEXT,
         rows=COUNT,
+    ),
+    _kind(
+        "warning",
+        "clock.accepted",
+        "The kernel reports a synchronised clock. Later recorded instants come from a wrong one.",
+        recorded=INSTANT,
+        at=INSTANT,
+    ),
+    _kind(
+        "warning",
+        "clock.ahead",
+        "A wrong clock had recorded a cron instant of the future as served. It is set to now.",
+        rule_id=TEXT,
+        served=INSTANT,
+        ahead_seconds=NUMBER,
     ),
     _kind(
         "warning",
@@ -215,7 +231,7 @@ _ALL = (
     _kind(
         "warning",
         "episode.future",
-        "Episodes have timestamps in the future. Until then no other episode replaces their facts.",
+        "Episodes have timestamps in the future. Rules evaluate them when these instants come.",
         count=COUNT,
         episode_ids=TEXTS,
         latest=INSTANT,
@@ -283,6 +299,15 @@ _ALL = (
         "The first start found facts of other programs, recorded them, and changed no row.",
         found=COUNT,
         unreadable=COUNT,
+    ),
+    _kind(
+        "warning",
+        "facts.future",
+        "Current facts were said at instants that are still to come. `slumberd quarantine future`"
+        " withdraws them.",
+        count=COUNT,
+        fact_ids=TEXTS,
+        latest=INSTANT,
     ),
     _kind(
         "warning",

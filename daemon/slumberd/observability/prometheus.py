@@ -112,6 +112,11 @@ OF_DAEMON: Sequence[Family[DaemonHealth]] = (
         lambda v: _epoch(v.succeeded_at),
     ),
     Family(
+        "clock_behind_seconds",
+        "By how much the newest recorded instant lies ahead of the clock; 0 when it does not.",
+        lambda v: v.clock_behind_seconds,
+    ),
+    Family(
         "next_firing_timestamp_seconds",
         "The next instant of any cron rule.",
         lambda v: _epoch(v.next_at),

@@ -5,6 +5,7 @@ A field without a value is absent from an answer where its default is None and i
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from slumberd.operations.memory_forms import Result
@@ -113,6 +114,33 @@ class Dropped(Result):
     """How many entries left the quarantine."""
 
     dropped: int
+
+
+class AcceptedClock(Result):
+    """That the clock is right.
+
+    Attributes:
+        at: What the clock says.
+        recorded: The last recorded instant before; null without one.
+        firing_id: The firing that records it; null when no recorded instant was later, and for a
+            dry run.
+    """
+
+    at: datetime
+    recorded: datetime | None
+    firing_id: str | None
+
+
+class WithdrawnFuture(Result):
+    """What was withdrawn, because its instant is still to come.
+
+    Attributes:
+        withdrawn: How many claims went into the quarantine, or got another instant.
+        firing_ids: The firings that withdrew them; none of a dry run.
+    """
+
+    withdrawn: int
+    firing_ids: list[str]
 
 
 class Extracted(Result):
@@ -312,12 +340,14 @@ class RuleCadence(Result):
         enabled: Whether it fires at all.
         cadence: As the rule file has it.
         paused_by: Who paused it; None when it is not paused.
+        served: The last cron instant that it has served; None before the first one.
     """
 
     id: str
     enabled: bool
     cadence: dict[str, Any]
     paused_by: str | None
+    served: datetime | None
 
 
 class Cadences(Result):

@@ -344,6 +344,11 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**_FIRED, "still_quarantined": [], "still_quarantined_total": 0},
     ),
     "drop": ({"episodes": ["e7"]}, {"dropped": 1}),
+    "accept_clock": (
+        {},
+        {"at": _AT, "recorded": "2098-01-01T00:01:00Z", "firing_id": "@clock@121"},
+    ),
+    "withdraw_future": ({}, {"withdrawn": 2, "firing_ids": ["@undo@120"]}),
     "extract": (
         {"rule": "home"},
         {
@@ -376,7 +381,13 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "timezone": "UTC",
             "rules": [
-                {"id": "home", "enabled": True, "cadence": {"every": "5m"}, "paused_by": None}
+                {
+                    "id": "home",
+                    "enabled": True,
+                    "cadence": {"every": "5m"},
+                    "paused_by": None,
+                    "served": None,
+                }
             ],
         },
     ),

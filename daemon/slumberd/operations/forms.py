@@ -110,6 +110,14 @@ class DropForm(QuarantineForm):
     all: bool = False
 
 
+class WithdrawFutureForm(ReasonedForm):
+    """The request ``withdraw_future``; it concerns all facts."""
+
+
+class AcceptClockForm(ReasonedForm):
+    """The request ``accept_clock``; it concerns all recorded instants."""
+
+
 class UndoForm(ReasonedForm):
     """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
 

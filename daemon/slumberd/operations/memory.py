@@ -16,7 +16,12 @@ import orjson
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.explanation import Explanation
-from slumberd.errors import NoInputError, UsageError, VersionConflictError
+from slumberd.errors import (
+    FutureInstantError,
+    NoInputError,
+    UsageError,
+    VersionConflictError,
+)
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
@@ -97,11 +102,14 @@ class MemoryOperations:
 
         Raises:
             ForgottenError: The scope was erased, and the episode is older.
+            FutureInstantError: The request gives an instant that is still to come.
             MemoryScopeError: The id belongs to another scope.
             UnreadableEpisodeError: Every rule would quarantine the episode.
         """
-        scope = caller.scope(request.user, request.agent)
-        episode = await self._keep_instant(_episode_of(request, scope, self._clock.now()), request)
+        scope, now = caller.scope(request.user, request.agent), self._clock.now()
+        if request.when is not None and request.when > now + self._tolerance:
+            raise FutureInstantError("when", request.when)
+        episode = await self._keep_instant(_episode_of(request, scope, now), request)
         counts = await self._memory.put_many([episode], strict=True)
         state = next(name for name, count in counts._asdict().items() if count)
         return forms.Remembered(id=episode.id, state=state).document()

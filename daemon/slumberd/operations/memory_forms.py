@@ -77,7 +77,7 @@ class RememberForm(ScopedForm):
     Attributes:
         text: What happened.
         triples: What it says, as triples.
-        when: When it happened; by default now.
+        when: When it was said; by default now. An instant that is still to come is refused.
         id: The id of the episode; the same id and text again change nothing. By default a new one.
         session: The conversation; by default ``default``.
         speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.

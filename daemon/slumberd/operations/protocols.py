@@ -30,6 +30,7 @@ from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.future import FutureClaim
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
 from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
 
@@ -175,6 +176,42 @@ class EditableLedger(Ledger, Protocol):
             at: The moment.
             by: The person who decides.
             reason: Why; empty without a reason.
+        """
+        ...
+
+    async def accept_clock(
+        self, *, at: datetime, by: str, dry_run: bool = False, reason: str = ""
+    ) -> Outcome:
+        """Record that the clock is right, and that later recorded instants come from a wrong one.
+
+        Args:
+            at: What the clock says.
+            by: The person; empty when the kernel reports a synchronised clock.
+            dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason.
+        """
+        ...
+
+    async def future_instants(self) -> Mapping[str, Sequence[int]]:
+        """Return the instants of each rule's quarantined episodes of the future, in order.
+
+        They are microseconds since 1970 UTC.
+        """
+        ...
+
+    async def future_facts(self, latest: int) -> Sequence[FutureClaim]:
+        """Return the current facts whose claims are later than an instant, in microseconds."""
+        ...
+
+    async def withdraw_future(
+        self, latest: int, undoer: Undoer, *, dry_run: bool = False
+    ) -> list[Outcome]:
+        """Withdraw the claims later than an instant into the quarantine, in one transaction.
+
+        Args:
+            latest: Microseconds since 1970 UTC.
+            undoer: The person, the moment, the run, and the reason.
+            dry_run: Return the outcomes, and write nothing.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -176,7 +177,10 @@ def fact_document(fact: Fact) -> dict[str, Any]:
 
 
 def list_cadences(
-    rules: Iterable[ConsolidationRule], paused: Mapping[str, str], timezone: str
+    rules: Iterable[ConsolidationRule],
+    paused: Mapping[str, str],
+    timezone: str,
+    served: Mapping[str, datetime],
 ) -> Answer:
     """Return the cadence of each rule and who paused it; the command computes the instants.
 
@@ -184,6 +188,7 @@ def list_cadences(
         rules: The rules in force.
         paused: Who paused each paused rule, by the rule's id.
         timezone: The time zone of rules without one.
+        served: The last cron instant that each rule has served, by its id.
     """
     listed = [
         {
@@ -191,6 +196,7 @@ def list_cadences(
             "enabled": rule.enabled,
             "cadence": rule.cadence,
             "paused_by": paused.get(rule.id),
+            "served": timestamp(served[rule.id]) if rule.id in served else None,
         }
         for rule in rules
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from slumberd.errors import (
     ConfigurationError,
     ForgottenError,
+    FutureInstantError,
     InputError,
     MemoryScopeError,
     NoInputError,
@@ -36,7 +37,13 @@ REMEMBER = Operation(
     result=memory.Remembered,
     right=Right.WRITE,
     idempotent=True,
-    errors=(ForgottenError, InputError, MemoryScopeError, UnreadableEpisodeError),
+    errors=(
+        ForgottenError,
+        FutureInstantError,
+        InputError,
+        MemoryScopeError,
+        UnreadableEpisodeError,
+    ),
     example=example_of("remember"),
 )
 RECALL = Operation(
@@ -298,6 +305,24 @@ DROP = Operation(
     errors=(NotQuarantinedError,),
     example=example_of("drop"),
 )
+ACCEPT_CLOCK = Operation(
+    name="accept_clock",
+    summary="Record that the clock is right, after a wrong clock recorded later instants.",
+    form=forms.AcceptClockForm,
+    result=results.AcceptedClock,
+    right=Right.OPERATE,
+    idempotent=True,
+    example=example_of("accept_clock"),
+)
+WITHDRAW_FUTURE = Operation(
+    name="withdraw_future",
+    summary="Withdraw claims whose instant is still to come into the quarantine, until it comes.",
+    form=forms.WithdrawFutureForm,
+    result=results.WithdrawnFuture,
+    right=Right.OPERATE,
+    idempotent=True,
+    example=example_of("withdraw_future"),
+)
 EXTRACT = Operation(
     name="extract",
     summary="Ask the language model of a rule about all its episodes that have no answer.",
@@ -399,6 +424,8 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         BACKFILL,
         RETRY,
         DROP,
+        WITHDRAW_FUTURE,
+        ACCEPT_CLOCK,
         EXTRACT,
         PAUSE,
         RESUME,

@@ -112,6 +112,11 @@ def due_every(cadence: Every, pending: int) -> bool:
     return pending >= cadence.count
 
 
+def is_ahead(recorded: datetime, *, now: datetime, tolerance_seconds: float) -> bool:
+    """Return whether a recorded instant lies too far ahead of the clock to be trusted."""
+    return (recorded - now).total_seconds() > tolerance_seconds
+
+
 def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: datetime) -> Due | None:
     """Return one firing for all instants that a rule has missed; None when it missed none.
 

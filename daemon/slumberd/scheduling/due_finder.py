@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, assert_never
@@ -12,6 +12,7 @@ import structlog
 
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -21,6 +22,7 @@ from slumberd.scheduling.due import (
     due_cron,
     due_every,
     in_due_order,
+    is_ahead,
     is_cut_short,
     may_be_due,
     why_skipped,
@@ -66,6 +68,7 @@ class _View:
     now: datetime
     since: datetime
     timezone: str
+    arrived: Set[str]
 
 
 class DueRuleFinder:
@@ -75,18 +78,31 @@ class DueRuleFinder:
     backup. Then each rule whose watermark is not in the log is due, whatever its cadence: its
     firing walks back to the last row that it knows.
 
+    Attributes:
+        next_arrival: The first instant of a quarantined episode that is still to come; None without
+            such an episode.
+
     Args:
         episodes: The log of episodes.
         ledger: Keeps watermarks and served instants.
         calls: Counts the episodes of all shards; None where this log is the only one.
+        future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
+            now.
     """
 
     def __init__(
-        self, episodes: EpisodeLog, ledger: Ledger, calls: RuleCalls | None = None
+        self,
+        episodes: EpisodeLog,
+        ledger: Ledger,
+        calls: RuleCalls | None = None,
+        *,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._calls = calls
+        self._future_tolerance_seconds = future_tolerance_seconds
+        self.next_arrival: datetime | None = None
         self._last: Position | None = None
         self._agreed: set[str] = set()  # ids of rules whose watermark is in the log
 
@@ -103,13 +119,43 @@ class DueRuleFinder:
                 been missed.
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
-        progress_by_rule = await self._ledger.watermarks.positions()
+        progress_by_rule = await self._without_ahead(now)
+        future = await self._ledger.future_of_rules()
         newest = await self._episodes.newest()
         await self._compare(newest)
-        view = _View(progress_by_rule, newest, now, since, timezone)
+        arrived = {rule_id for rule_id, at in future.items() if self._has_arrived(at, now)}
+        self.next_arrival = min(
+            (at for rule_id, at in future.items() if rule_id not in arrived), default=None
+        )
+        view = _View(progress_by_rule, newest, now, since, timezone, arrived)
         waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
+
+    def is_awaited(self, now: datetime) -> bool:
+        """Return whether the instant of a quarantined episode has come since the last search."""
+        return self.next_arrival is not None and self._has_arrived(self.next_arrival, now)
+
+    def _has_arrived(self, at: datetime, now: datetime) -> bool:
+        return not is_ahead(at, now=now, tolerance_seconds=self._future_tolerance_seconds)
+
+    async def _without_ahead(self, now: datetime) -> dict[str, Mark]:
+        """Return the progress of all rules; set served instants of a wrong clock to now.
+
+        This includes rules that cannot fire, so no status shows such an instant any longer.
+        """
+        marks = await self._ledger.watermarks.positions()
+        for rule_id, (position, served) in marks.items():
+            if is_ahead(served, now=now, tolerance_seconds=self._future_tolerance_seconds):
+                await self._ledger.watermarks.correct_served(rule_id, now)
+                marks[rule_id] = position, now
+                _log.warning(
+                    "clock.ahead",
+                    rule_id=rule_id,
+                    served=timestamp(served),
+                    ahead_seconds=round((served - now).total_seconds(), 3),
+                )
+        return marks
 
     async def _compare(self, newest: Position) -> None:
         """Check all watermarks against the log again, unless the log has only grown."""
@@ -166,6 +212,8 @@ class DueRuleFinder:
         if is_cut_short(due) or not await self._agrees(rule_id, after):
             # It goes first: walking back begins a new generation, which other rules then record.
             return replace(due, since=_FIRST)
+        if rule_id in view.arrived:
+            return due
         if self._calls is not None:
             return due if await self._is_called(due, cadence, self._calls) else None
         if not may_be_due(due, cadence):

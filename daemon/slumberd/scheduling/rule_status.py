@@ -7,7 +7,7 @@ computation is here only. It reads no clock and no store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import assert_never
@@ -16,7 +16,7 @@ from slumberd.model.cadence import Cron, Every
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
-from slumberd.scheduling.due import due_every
+from slumberd.scheduling.due import due_every, is_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class RuleProgress:
         held_firing_id: The firing id of its batch that awaits approval; empty without one.
         quarantined: How many episodes are quarantined for it.
         succeeded_at: When its last successful firing began.
+        arrived: How many of its quarantined episodes were of the future, and are not any more.
     """
 
     watermark: int | None = None
@@ -48,6 +49,7 @@ class RuleProgress:
     held_firing_id: str = ""
     quarantined: int = 0
     succeeded_at: datetime | None = None
+    arrived: int = 0
 
 
 NextInstant = Callable[[str, str, datetime], datetime | None]
@@ -69,11 +71,16 @@ def is_full(rule: ConsolidationRule, progress: RuleProgress) -> bool:
     cadence = rule.due
     if not isinstance(cadence, Every) or progress.pending is None:
         return False
-    return _may_fire(rule, progress) and due_every(cadence, progress.pending)
+    is_due = progress.arrived > 0 or due_every(cadence, progress.pending)
+    return is_due and _may_fire(rule, progress)
 
 
 def rule_statuses(
-    rules: Iterable[tuple[ConsolidationRule, RuleProgress]], *, timezone: str, now: datetime
+    rules: Iterable[tuple[ConsolidationRule, RuleProgress]],
+    *,
+    timezone: str,
+    now: datetime,
+    tolerance_seconds: float,
 ) -> list[RuleStatus]:
     """Return the status of each rule, in the same order.
 
@@ -81,14 +88,40 @@ def rule_statuses(
         rules: The rules, each with its progress.
         timezone: The zone of cron rules that name none.
         now: The wall clock.
+        tolerance_seconds: A served instant that lies further ahead of the clock counts as now.
     """
     next_instant = cache(_next_instant)  # many rules have the same expression
-    return [_rule_status(rule, found, timezone, now, next_instant) for rule, found in rules]
+    found = [(rule, *_without_ahead(progress, now, tolerance_seconds)) for rule, progress in rules]
+    return [
+        _rule_status(rule, progress, ahead, timezone, now, next_instant)
+        for rule, progress, ahead in found
+    ]
+
+
+def counted_served(
+    served: datetime | None, now: datetime, tolerance_seconds: float
+) -> tuple[datetime | None, datetime | None]:
+    """Return the served instant that counts, and one that is ignored as of a wrong clock."""
+    if served is None or not is_ahead(served, now=now, tolerance_seconds=tolerance_seconds):
+        return served, None
+    return now, served
+
+
+def _without_ahead(
+    progress: RuleProgress, now: datetime, tolerance_seconds: float
+) -> tuple[RuleProgress, datetime | None]:
+    """Return a progress without instants of a wrong clock, and the served instant among them."""
+    served, ahead = counted_served(progress.served, now, tolerance_seconds)
+    succeeded_at = progress.succeeded_at
+    if succeeded_at and is_ahead(succeeded_at, now=now, tolerance_seconds=tolerance_seconds):
+        succeeded_at = None
+    return replace(progress, served=served, succeeded_at=succeeded_at), ahead
 
 
 def _rule_status(
     rule: ConsolidationRule,
     progress: RuleProgress,
+    ahead: datetime | None,
     timezone: str,
     now: datetime,
     next_instant: NextInstant,
@@ -97,15 +130,16 @@ def _rule_status(
     return RuleStatus(
         rule.id,
         watermark=progress.watermark,
-        pending=progress.pending,
+        pending=None if progress.pending is None else progress.pending + progress.arrived,
         oldest_seconds=_oldest_seconds(progress, now),
-        next_at=_next_at(rule, timezone, now, next_instant),
+        next_at=_next_at(rule, timezone, max(now, progress.served or now), next_instant),
         due_at=due_at,
         late_seconds=round((now - due_at).total_seconds(), 3) if due_at else 0.0,
         paused=progress.paused,
         held_firing_id=progress.held_firing_id,
         quarantined=progress.quarantined,
         succeeded_at=progress.succeeded_at,
+        ignored_served=ahead,
     )
 
 
@@ -152,12 +186,12 @@ def _oldest_seconds(progress: RuleProgress, now: datetime) -> float | None:
 
 
 def _next_at(
-    rule: ConsolidationRule, timezone: str, now: datetime, next_instant: NextInstant
+    rule: ConsolidationRule, timezone: str, after: datetime, next_instant: NextInstant
 ) -> datetime | None:
     due = rule.due
     if not isinstance(due, Cron) or not rule.enabled:
         return None
-    return next_instant(due.expression, due.timezone or timezone, now)
+    return next_instant(due.expression, due.timezone or timezone, after)
 
 
 def _next_instant(expression: str, timezone: str, after: datetime) -> datetime | None:

@@ -28,6 +28,7 @@ from slumberd.errors import (
     SupersededError,
 )
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -159,7 +160,7 @@ class Scheduler:
         troubles: The rules whose last firing failed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each component that it joins
         self,
         *,
         clock: Clock,
@@ -168,6 +169,7 @@ class Scheduler:
         fire: Fire,
         calls: RuleCalls | None = None,
         poll_seconds: float = 1.0,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         """Connect the scheduler to the stores that it watches and the function that fires.
 
@@ -180,13 +182,17 @@ class Scheduler:
             calls: Counts the episodes of all shards; None where this log is the only one.
             poll_seconds: The time after which a new episode is noticed at the latest. `notice`
                 shortens it.
+            future_tolerance_seconds: A served instant that lies further ahead of the clock counts
+                as now.
         """
         self._clock = clock
         self._episodes = episodes
         self._ledger = ledger
         self._fire = fire
         self._poll_seconds = poll_seconds
-        self._finder = DueRuleFinder(episodes, ledger, calls)
+        self._finder = DueRuleFinder(
+            episodes, ledger, calls, future_tolerance_seconds=future_tolerance_seconds
+        )
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}
         self._counting: set[str] = set()
@@ -300,7 +306,7 @@ class Scheduler:
 
     async def _find_due(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
         self._clock_watch.observe(_read_clocks(self._clock))
-        if await self._episodes.changed():
+        if await self._episodes.changed() or self._finder.is_awaited(self._clock.now()):
             self._unchecked |= self._counting
         self._unchecked |= self._retries.ready_to_retry(self._clock.monotonic())
         unchecked, self._unchecked = self._unchecked & rules.keys(), set()

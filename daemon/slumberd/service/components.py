@@ -84,6 +84,7 @@ class Components:
             loaded=loaded,
             paused=lambda: self.pausing.paused,
             clock=clock,
+            tolerance_seconds=settings.memory.future_tolerance,
         )
         return {
             **{name: _announced(handler, self.commits) for name, handler in changing.items()},

@@ -657,6 +657,7 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
         batch=settings.facts.batch,
         limits=limits_of(settings),
     )
+    consolidator.future_tolerance_seconds = settings.memory.future_tolerance
     promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
     return RuleRunner(stores, consolidator, promoter)
 

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from slumberd.clock import Clock, set_within
+from slumberd.clock import Clock, set_within, synchronised_time
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
-from slumberd.errors import StoppedError, StoreError
+from slumberd.errors import StoppedError, StoreError, SupersededError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
+from slumberd.model.episode import instant, latest_at
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -62,7 +63,7 @@ from slumberd.service.control_socket import listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
-from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
@@ -160,7 +161,7 @@ class Daemon:
             clock, self._textfile(), every_seconds=intervals.heartbeat_seconds
         )
         self._standby = Standby(self._in_force, load, notifier, heartbeat)
-        self._started_at = clock.now()
+        self._started = clock.monotonic()
 
     @property
     def _rules(self) -> RuleSet:
@@ -227,6 +228,7 @@ class Daemon:
 
     async def _recover(self, runner: RuleRunner) -> None:
         await _write_missing_lines(runner.consolidator)
+        await self._warn_of_future_facts(runner)
         await apply_channels(runner, self._rules, self._clock.now())
 
     async def _serve(
@@ -320,6 +322,7 @@ class Daemon:
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
             calls=rule_calls_of(self._settings, stores.memory),
+            future_tolerance_seconds=self._settings.memory.future_tolerance,
         )
         operations.decided = scheduler.nudge
         return scheduler
@@ -363,7 +366,7 @@ class Daemon:
         reloading = components.reloading
         own = [
             typed_handler(table.STATUS, partial(self._on_status, components)),
-            typed_handler(table.NEXT, partial(self._on_next, components.pausing)),
+            typed_handler(table.NEXT, partial(self._on_next, components)),
             typed_handler(table.RELOAD, reloading.answer),
             typed_handler(table.OUTDATED, reloading.outdated),
         ]
@@ -383,6 +386,7 @@ class Daemon:
         publisher, worker = components.publisher, components.operations.worker
         return [
             components.alarm.heartbeat(self._stop),
+            self._accept_clock(components.operations),
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
@@ -428,6 +432,7 @@ class Daemon:
             failed=lambda: troubles.totals,
             counted=textfile is not None or settings.serve.enabled,
             database=_no_database if self._process else partial(database_status_of, settings),
+            tolerance_seconds=settings.memory.future_tolerance,
         )
         collector = HealthCollector(sources, self._clock, components.progress)
         return Heartbeat(collector.collect, self._clock, textfile)
@@ -448,6 +453,18 @@ class Daemon:
         pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
+
+    async def _accept_clock(self, operations: Operations) -> None:
+        """Accept the clock once the kernel reports it as synchronised; look each minute."""
+        while not self._stop.is_set():
+            kernel = await asyncio.to_thread(synchronised_time)
+            try:
+                await operations.accept_synchronised(kernel)
+            except SupersededError:
+                raise
+            except StoreError as error:  # the next look tries again
+                _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
+            await set_within(self._stop, self._intervals.heartbeat_seconds)
 
     def _report_ready(self) -> None:
         self._standby.end()
@@ -528,12 +545,24 @@ class Daemon:
             ),
         }
 
-    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Caller) -> Answer:
+    async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         timezone = self._in_force.settings.timezone
-        return list_cadences(self._rules.rules, pausing.paused, timezone)
+        marks = await components.stores.facts.watermarks.positions()
+        served = {rule_id: at for rule_id, (_, at) in marks.items()}
+        return list_cadences(self._rules.rules, components.pausing.paused, timezone, served)
+
+    async def _warn_of_future_facts(self, runner: RuleRunner) -> None:
+        """Name current facts whose claims are still to come; 0.2.0 took such claims."""
+        tolerance = self._settings.memory.future_tolerance
+        latest = latest_at(self._clock.now(), tolerance)
+        found = await runner.facts.ledger.future_facts(latest)
+        if found:
+            named = [fact.fact_id for fact in found[:MOST_NAMED]]
+            last = timestamp(instant(found[0].at))
+            _log.warning("facts.future", count=len(found), fact_ids=named, latest=last)
 
     def _uptime(self) -> float:
-        return round((self._clock.now() - self._started_at).total_seconds(), 3)
+        return round(self._clock.monotonic() - self._started, 3)
 
 
 async def _write_missing_lines(consolidator: Consolidator) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
@@ -25,9 +26,13 @@ from slumberd.model.health import (
 )
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.operations.reads.rule_progress import RuleProgressReader, limit_pending
+from slumberd.operations.reads.rule_progress import (
+    LedgerFigures,
+    RuleProgressReader,
+    limit_pending,
+)
 from slumberd.operations.stores import Stores
-from slumberd.scheduling.due import FailureStreak
+from slumberd.scheduling.due import FailureStreak, is_ahead
 from slumberd.scheduling.rule_status import rule_statuses, start_of
 from slumberd.storage.closed_stores import StoreInspection
 
@@ -79,6 +84,8 @@ class HealthSources:
         counted: Whether the figures include the tallies of all batches.
         batches_at_once: Batches that are read at a time for the tallies.
         database: Returns the state of the database; None when files hold the stores.
+        tolerance_seconds: A recorded instant that lies further ahead of the clock comes from a
+            wrong clock.
     """
 
     episodes: EpisodeLog
@@ -93,6 +100,7 @@ class HealthSources:
     counted: bool = False
     batches_at_once: int = BATCHES_AT_ONCE
     database: Callable[[], DatabaseStatus | None] = lambda: None
+    tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS
 
 
 class HealthCollector:
@@ -128,7 +136,10 @@ class HealthCollector:
         ledger = await self._progress.figures()
         active = [rule for rule in rules if rule.enabled]
         progresses = await self._progress.progresses(active, ledger)
-        compute = partial(rule_statuses, progresses, timezone=timezone, now=now)
+        tolerance = self._sources.tolerance_seconds
+        compute = partial(
+            rule_statuses, progresses, timezone=timezone, now=now, tolerance_seconds=tolerance
+        )
         statuses = await asyncio.to_thread(compute)
         tallies = await self._tallies()
         return DaemonHealth(
@@ -144,12 +155,20 @@ class HealthCollector:
             rules=[self._rule_health(status, tallies) for status in statuses],
             oldest_seconds=_oldest_seconds(active, statuses),
             next_at=min((status.next_at for status in statuses if status.next_at), default=None),
-            succeeded_at=max(ledger.succeeded.values(), default=None),
+            succeeded_at=max(
+                (
+                    at
+                    for at in ledger.succeeded.values()
+                    if not is_ahead(at, now=now, tolerance_seconds=tolerance)
+                ),
+                default=None,
+            ),
             quarantined=ledger.quarantined.total(),
             held=len(ledger.held),
             provenance=await self._provenance(now),
             tallies=tallies,
             database=await asyncio.to_thread(self._sources.database),
+            clock_behind_seconds=await self._clock_behind(ledger, now),
         )
 
     def _rule_health(self, status: RuleStatus, tallies: LedgerCounters | None) -> RuleHealth:
@@ -160,6 +179,14 @@ class HealthCollector:
             failed=self._sources.failed().get(status.rule_id, 0),
             tally=tallies.by_rule.get(status.rule_id, BatchTotals()) if tallies else None,
         )
+
+    async def _clock_behind(self, ledger: LedgerFigures, now: datetime) -> float:
+        """Return by how many seconds the newest recorded instant lies ahead of the clock."""
+        recorded = [served for _, served in ledger.marks.values()]
+        if fired_at := await self._sources.stores.facts.ledger.last_recorded_at():
+            recorded.append(fired_at)
+        ahead = max(((at - now).total_seconds() for at in recorded), default=0.0)
+        return round(max(ahead, 0.0), 3)
 
     async def _tallies(self) -> LedgerCounters | None:
         if not self._sources.counted:

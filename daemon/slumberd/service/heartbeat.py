@@ -171,6 +171,7 @@ def _fields(health: DaemonHealth) -> dict[str, Any]:
         **_pending_fields(health),
         "failing": health.failing,
         "degraded": health.degraded,
+        "clock_behind_seconds": health.clock_behind_seconds,
         "next_at": timestamp(health.next_at) if health.next_at else None,
         "last_success_seconds": round(since.total_seconds(), 3) if since is not None else None,
         "held": health.held,

@@ -119,7 +119,7 @@ class ShardedDaemon:
         self._table = HostTable(database_of(settings), self._name)
         self._reports = HostReports(self._table, clock)
         self._reports.describe(self._in_force.describe, self._notice_version)
-        self._started_at = clock.now()
+        self._started = clock.monotonic()
         self._has_waited = False
         self._shown: list[int] | None = None
         self._running: dict[int, _Running] = {}
@@ -157,7 +157,7 @@ class ShardedDaemon:
                 await self._run_shards(stop)
             finally:
                 await self._leave()
-        uptime = (self._clock.now() - self._started_at).total_seconds()
+        uptime = self._clock.monotonic() - self._started
         _log.info("daemon.stopped", uptime_seconds=round(uptime, 3))
 
     async def _run_shards(self, stop: asyncio.Event) -> None:

@@ -46,8 +46,8 @@ FILES = {
 """Each file of statements, and a database that they run on."""
 
 WHOLESALE = {
-    "carried_over", "compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables",
-    "whole_tables",
+    "carried_over", "compare", "fact_check", "ledger_schema", "partition", "replay",
+    "verify_tables", "whole_tables",
 }  # fmt: skip
 """Files of statements that create tables, or compare and rebuild everything."""
 
@@ -97,7 +97,7 @@ FLAT = {
     "owned_rows put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
-    "referrers rules_of_firings served set_number set_served "
+    "correct_served referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_after undone_by "
     "watermark watermarks whole_rows whole_states",
     "inspection": "any_fact_of_user episodes_of_rows erasures kind_of_facts last_firings "
@@ -115,7 +115,7 @@ FIRST = {
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
     "ledger": "counts_after end last_row last_seq_by",
-    "inspection": "origin_of_slumberd_episode_log unlogged",
+    "inspection": "last_recorded origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
 """Statements that read a table in its own order, and end after the first rows."""
@@ -124,7 +124,7 @@ FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys "
     "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
-    "promoted_by quarantined",
+    "future_upto promoted_by quarantined",
     "similarity": "winners_between",
 }
 """Statements that sort only rows that an index found."""
@@ -152,6 +152,14 @@ WHOLE = {
     "ledger.all_references": "the same, and verification",
     "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.cap_served": "a person accepts the clock; rules are few",
+    "ledger.cap_successes": "the same",
+    "ledger.future_instants": "people look through what is quarantined, so it is not much",
+    "ledger.future_facts": "once, at the start of the daemon",
+    "ledger.future_claims": "a person withdraws them, once",
+    "inspection.latest_claim": "status and the doctor read all keys",
+    "ledger.future_of_rules": "people look through what is quarantined, so it is not much",
+    "ledger.future_entries": "the same; only a backfill or a retry asks",
     "ledger.firings_of_run_before": "a person looks at a run; its firings may be anywhere",
     "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.object_counts": "a person asks for what rules would do to all that there is",

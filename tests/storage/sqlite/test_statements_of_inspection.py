@@ -15,6 +15,7 @@ from tests.support.statement_tables import (
     SEEDS,
     Oracles,
     Tables,
+    recorded_at,
     tables_of_facts,
     values_of,
 )
@@ -88,7 +89,20 @@ def unresolved(t: Tables, limit: int) -> list[Any]:
 @INSPECTION.rows(in_any_order=True)
 def last_firings(t: Tables) -> list[Any]:
     newest = {firing.rule: firing for firing in t.firings}
-    return [values_of(firing, "rule", "n", "at", "counts") for firing in newest.values()]
+    return [
+        [*values_of(firing, "rule", "n"), recorded_at(t, firing), firing.counts]
+        for firing in newest.values()
+    ]
+
+
+@INSPECTION.rows()
+def last_recorded(t: Tables) -> list[Any]:
+    return [[t.firings[-1].at]]
+
+
+@INSPECTION.rows()
+def latest_claim(t: Tables) -> list[Any]:
+    return [[max(row.winner_at for row in t.keys if row.winner_at is not None)]]
 
 
 @INSPECTION.rows()

@@ -16,6 +16,7 @@ from tests.support.statement_tables import (
     SEEDS,
     Oracles,
     Tables,
+    recorded_at,
     tables_of_facts,
     values_of,
 )
@@ -121,7 +122,7 @@ def firings_since(t: Tables, rules: list[str], since: int) -> list[Any]:
     return [
         values_of(firing, "n", "rule")
         for firing in t.firings
-        if firing.last_seq > firing.n and firing.rule in rules and firing.at >= since
+        if firing.last_seq > firing.n and firing.rule in rules and recorded_at(t, firing) >= since
     ]
 
 
@@ -145,14 +146,15 @@ PLACES = [
 
 
 def stored_firing(t: Tables, firing: SimpleNamespace) -> list[Any]:
-    columns = values_of(firing, "n", "rule", "cause", "at", "last_seq", "counts")
-    return [*columns, t.row(firing.n).payload]
+    first, last = values_of(firing, "n", "rule", "cause"), values_of(firing, "last_seq", "counts")
+    return [*first, recorded_at(t, firing), *last, t.row(firing.n).payload]
 
 
 @ORACLES.rows(*PLACES)
 def firings_before(t: Tables, before: int, upto: int, limit: int) -> list[Any]:
-    found = [firing for firing in reversed(t.firings) if firing.n < before and firing.at <= upto]
-    return [stored_firing(t, firing) for firing in found][:limit]
+    found = [firing for firing in reversed(t.firings) if firing.n < before]
+    upto_then = [firing for firing in found if recorded_at(t, firing) <= upto]
+    return [stored_firing(t, firing) for firing in upto_then][:limit]
 
 
 @ORACLES.rows(*({**place, "rule": rule} for place in PLACES for rule in ("a", "c", "unknown")))
@@ -219,7 +221,8 @@ def owned_rows(t: Tables, after: int, upto: int) -> list[Any]:
     found = []
     for row in t.ledger:
         if after < row.seq <= upto:
-            firing = values_of(t.firing(row), "n", "rule", "at")
+            of = t.firing(row)
+            firing = [*values_of(of, "n", "rule"), recorded_at(t, of)]
             own = values_of(row, "kind", "reason", "fact_id")
             found.append([*firing, *own, claim_of(t, row), row.payload, row.key_id])
     return found

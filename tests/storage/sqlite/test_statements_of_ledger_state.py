@@ -239,6 +239,24 @@ def set_served(t: Tables, rule: str, served: int) -> list[Any]:
     ]
 
 
+@ORACLES.table("watermark", *({"rule": rule, "served": n} for rule in RULES for n in range(25)))
+def correct_served(t: Tables, rule: str, served: int) -> list[Any]:
+    return [
+        changed(row, served=min(row.served, served)) if row.rule == rule else values_of(row)
+        for row in t.watermark
+    ]
+
+
+@ORACLES.table("watermark", *({"at": n} for n in range(25)))
+def cap_served(t: Tables, at: int) -> list[Any]:
+    return [changed(row, served=min(row.served, at)) for row in t.watermark]
+
+
+@ORACLES.table("successes", *({"at": n} for n in range(25)))
+def cap_successes(t: Tables, at: int) -> list[Any]:
+    return [changed(row, at=min(row.at, at)) for row in t.successes]
+
+
 @ORACLES.table("successes", {"rule": "a", "at": 99}, {"rule": "new", "at": 99})
 def set_success(t: Tables, rule: str, at: int) -> list[Any]:
     return replaced(t.successes, (rule, at))
@@ -305,6 +323,72 @@ def quarantined(t: Tables, rule: str) -> list[Any]:
 def quarantine_by_rule(t: Tables) -> list[Any]:
     pairs = sorted({(row.rule, row.eid) for row in t.quarantine})
     return [(rule, len([*ids])) for rule, ids in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def future_of(t: Tables) -> list[SimpleNamespace]:
+    return [row for row in t.quarantine if row.reason == "future"]
+
+
+@ORACLES.rows(in_any_order=True)
+def future_of_rules(t: Tables) -> list[Any]:
+    found = {row.rule: [one.detail for one in future_of(t) if one.rule == row.rule] for row in
+             future_of(t)}  # fmt: skip
+    return [(rule, min(details)) for rule, details in found.items()]
+
+
+@ORACLES.rows(in_any_order=True)
+def future_instants(t: Tables) -> list[Any]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in future_of(t):
+        found.setdefault((row.rule, row.eid), []).append(row.detail)
+    return [(rule, min(details)) for (rule, _), details in found.items()]
+
+
+@ORACLES.rows(*({"latest": at} for at in range(0, 60, 5)))
+def future_facts(t: Tables, latest: int) -> list[Any]:
+    found = [row for row in t.keys if row.winner_at is not None and row.winner_at > latest]
+    found.sort(key=lambda row: (-row.winner_at, row.winner_fact))
+    return [values_of(row, "winner_fact", "winner_at") for row in found]
+
+
+@ORACLES.rows(*({"latest": at} for at in range(0, 60, 5)))
+def future_claims(t: Tables, latest: int) -> list[Any]:
+    return [
+        (fact_id,)
+        for fact_id in sorted(
+            {
+                row.fact_id
+                for row in t.ledger
+                if row.what == 1 and row.fact_id is not None and row.at is not None
+                if row.at > latest
+            }
+        )
+    ]
+
+
+@ORACLES.rows(
+    *(
+        {"rule": rule, "latest": latest, "limit": limit}
+        for rule in RULES
+        for latest in ("d0", "d1", "d2", "d3")
+        for limit in (1, 99)
+    )
+)
+def future_upto(t: Tables, rule: str, latest: str, limit: int) -> list[Any]:
+    first: dict[str, str] = {}
+    for row in future_of(t):
+        if row.rule == rule and row.detail <= latest:
+            first[row.eid] = min(row.detail, first.get(row.eid, row.detail))
+    return [(eid,) for eid in sorted(first, key=lambda eid: (first[eid], eid))][:limit]
+
+
+@ORACLES.rows(
+    *({"rule": rule, "ids": ids} for rule in RULES for ids in ([], EPISODES, ["%", "unknown"])),
+    in_any_order=True,
+)
+def future_entries(t: Tables, rule: str, ids: list[str]) -> list[Any]:
+    found = [row for row in future_of(t) if row.rule == rule and row.eid in ids]
+    return [values_of(row, "rule", "channel", "eid", "version") for row in found]
 
 
 @ORACLES.rows()

@@ -67,8 +67,8 @@ def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(
 
 
 DRY = [
-    "approve", "backfill", "fire", "forget", "hooks uninstall", "pin", "quarantine drop",
-    "quarantine retry", "reject", "undo", "unpin",
+    "approve", "backfill", "clock accept", "fire", "forget", "hooks uninstall", "pin",
+    "quarantine drop", "quarantine future", "quarantine retry", "reject", "undo", "unpin",
 ]  # fmt: skip
 """The commands with ``--dry-run``."""
 

@@ -172,4 +172,4 @@ def _require_confirmation(user: str, session: str | None, agent: str | None) -> 
     """
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
-    require_confirmation(f"Erase everything of {scope}, for good? [y/N]: ")
+    require_confirmation(f"Erase everything of {scope}, for good? [y/N]: ", "erased")

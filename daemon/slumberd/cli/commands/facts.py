@@ -196,8 +196,8 @@ def facts(
     UTC; or now. A fact is said when its episode happened, and pinned when its rule fired.
 
     --valid-at T shows what follows from the episodes up to T, however late the store learnt them.
-    --believed-at T shows what the store had learnt by T. Both work together. A fact whose episode
-    lies in the future is current, but is not valid now.
+    --believed-at T shows what the store had learnt by T. Both work together. An episode that lies
+    in the future becomes a fact when its instant comes.
 
     With --json, each fact is printed on a line. With --limit, standard error shows how to get the
     next page, if there is one; with --json as {"after": CURSOR}.

@@ -17,12 +17,14 @@ from slumberd.config.settings import Settings
 from slumberd.config.validation import suggestion
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cron
+from slumberd.model.episode import instant
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operator_forms import MOST_INSTANTS
 from slumberd.operations.reads.outlooks import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.scheduling.cron_text import in_words
-from slumberd.service.composition import paused_rules_of, rules_of
+from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
+from slumberd.service.erased_content import read_or_none
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 
@@ -54,8 +56,10 @@ def upcoming(
 
     Notes describe clock changes: where a local time is skipped or comes twice, and what the rule
     does then. A paused rule does not fire at its instants until `slumberd resume`; the command
-    shows who paused it. If the daemon runs, the command shows the daemon's rules: they differ from
-    the files until `slumberd reload`. With --json, each rule is printed on a line.
+    shows who paused it. An instant that is served already is not shown. When a wrong clock recorded
+    a served instant of the future, the command names it and counts from now. If the daemon runs,
+    the command shows the daemon's rules: they differ from the files until `slumberd reload`. With
+    --json, each rule is printed on a line.
     """
     if (rules and cron) or (timezone and not cron):
         raise UsageError("name rules, or give --cron and perhaps --timezone, not both")
@@ -65,7 +69,15 @@ def upcoming(
     else:
         answer = _load_rules(settings)
         selected = _select_rules(answer["rules"], rules or [])
-        found = list(outlooks(selected, answer["timezone"], now, count))
+        found = list(
+            outlooks(
+                selected,
+                answer["timezone"],
+                now,
+                count,
+                tolerance_seconds=settings.memory.future_tolerance,
+            )
+        )
     if json:
         print_json_lines(each.document() for each in found)
     else:
@@ -91,9 +103,17 @@ def _load_rules(settings: Settings) -> Answer:
         raise StoreError(silent[0].problem)
     if answer is None:
         paused = paused_rules_of(settings).read()
-        answer = list_cadences(rules_of(settings).rules, paused, settings.timezone)
+        answer = list_cadences(
+            rules_of(settings).rules, paused, settings.timezone, _served_in(settings)
+        )
     found: Answer = answer
     return found
+
+
+def _served_in(settings: Settings) -> dict[str, datetime]:
+    """Return the last cron instant that each rule has served; empty without a readable store."""
+    seen = read_or_none(inspections_of(settings).facts.status)
+    return {rule: instant(served) for rule, served in seen.served.items()} if seen else {}
 
 
 def _select_rules(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
@@ -110,8 +130,17 @@ def _print_outlook(found: Outlook) -> None:
     print(f"{head}: {in_words(found.cadence)}")
     for at in found.table.instants:
         print(f"  {at:%a %Y-%m-%d %H:%M} {_offset(at)}  {cell(at)}")
+    if found.ignored_served is not None:
+        print(f"  note: {_ignored(found.ignored_served)}")
     for note in found.table.notes:
         print(f"  note: {note.words()}")
+
+
+def _ignored(served: datetime) -> str:
+    return (
+        f"a wrong clock recorded that {served:%Y-%m-%d %H:%M:%S}Z is served; this is ignored, and "
+        "the running daemon sets it to now"
+    )
 
 
 def _pause_of(found: Outlook) -> list[str]:

@@ -56,7 +56,7 @@ Episodes = Annotated[
 quarantine = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="List, retry or drop the episodes that a rule could not read.",
+    help="List, retry or drop episodes that a rule has not read.",
 )
 
 
@@ -237,6 +237,32 @@ def _explain_no_retry(answer: Answer, episodes: list[str] | None) -> str:
     if answer["still_quarantined_total"]:
         return "no episode can be read again: each has changed since, or no longer exists"
     return "none of these is in quarantine" if episodes else "nothing was in quarantine"
+
+
+@quarantine.command("future", epilog=examples("slumberd quarantine future --dry-run"))
+def future(
+    dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Withdraw claims whose instant is still to come into the quarantine, until it comes.
+
+    slumberd 0.2.0 made them current at once, so nothing newer replaced them. An older version of
+    the episode is current again. A correction that took such an instant gets that of this moment.
+    """
+    answer = perform_request(
+        settings_of(config, state_dir),
+        "withdraw_future",
+        dry_run=dry_run,
+        **reason_field(reason),
+    )
+    if json:
+        print_answer(answer, dry_run=dry_run)
+    else:
+        claims = plural(answer["withdrawn"], "claim")
+        print(f"{claims} would be withdrawn: a dry run" if dry_run else f"{claims} withdrawn")
 
 
 @quarantine.command("drop", epilog=examples("slumberd quarantine drop e17"))

@@ -28,11 +28,12 @@ from slumberd.diagnostics.language_model import Spending, read_spending
 from slumberd.diagnostics.status import StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
+from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
-from slumberd.observability.line_format import printable
+from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.service.composition import (
     database_status_of,
@@ -268,8 +269,20 @@ def _status_document(
         "disk_free_bytes": _free_bytes(settings),
         "provenance": _provenance_lag(settings, report),
         "language_model": spending.document() if spending else None,
+        "future": _future_document(report),
         "rules": [state.document() for state in report.rules],
     }
+
+
+def _future_document(report: StatusReport) -> dict[str, Any] | None:
+    """Return how many episodes of the future wait until when; None when none does."""
+    instants = [
+        at for found in (report.seen.future.values() if report.seen else ()) for at in found
+    ]
+    if not instants:
+        return None
+    first, last = instant(min(instants)), instant(max(instants))
+    return {"waiting": len(instants), "first": timestamp(first), "last": timestamp(last)}
 
 
 def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] | None:
@@ -315,6 +328,10 @@ def _print_status(
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
+    if future := _future_document(report):
+        first, last = _time(future["first"]), _time(future["last"])
+        until = first if first == last else f"{first} to {last}"
+        print(f"future     {plural(future['waiting'], 'episode')} in quarantine until {until}")
     if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if spending := read_spending(settings, SystemClock().now()):

@@ -64,7 +64,7 @@ def upgrade(
 def _upgrade_in_place(settings: Settings, *, yes: bool, json: bool) -> None:
     older = older_schemas(settings)
     if older and not yes:
-        require_confirmation(_QUESTION)
+        require_confirmation(_QUESTION, "upgraded")
     if older:
         asyncio.run(_open(settings))
     if json:

@@ -12,7 +12,7 @@ from slumberd.consolidation.explanation import (
     KeyChange,
     Source,
 )
-from slumberd.consolidation.incoming import ID_TAKEN, UNSAID
+from slumberd.consolidation.incoming import FUTURE, ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.state import NOTHING_SAID
 from slumberd.model.episode import EpisodeVersion, instant
@@ -170,6 +170,9 @@ def _remedy_if_skipped(rule_id: str, *, in_memory: bool) -> str:
 def _remedy_if_quarantined(decision: Decision) -> str:
     if decision.reason == ID_TAKEN:
         return "another user, agent or channel holds its id; put it under one of its own"
+    if decision.reason == FUTURE:
+        at = printable(decision.detail)[:19].replace("T", " ")
+        return f"{decision.rule_id} evaluates it at {at}Z; or put it again with its real timestamp"
     sources = decision.row.record.source_episode_ids if decision.row else ()
     id = next(iter(sources), episode_id_of(decision.fact_id))
     retry = f"`slumberd quarantine retry {printable(id)}`"

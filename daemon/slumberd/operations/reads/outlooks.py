@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from slumberd.model.cadence import Cadence, Cron, cadence_of
-from slumberd.observability.line_format import printable
+from slumberd.observability.line_format import printable, timestamp
 from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
+from slumberd.scheduling.rule_status import counted_served
 
 Scheduled = Mapping[str, Any]
 """A rule in the form that `list_cadences` returns."""
-
-_NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,8 @@ class Outlook:
         cadence: How often it fires.
         timezone: The time zone of its expression; None without an expression.
         table: Its next instants; empty without an expression.
+        ignored_served: The cron instant that it has served, as a wrong clock recorded it: now
+            counts in its place. None without one.
     """
 
     rule: str | None
@@ -36,6 +37,7 @@ class Outlook:
     cadence: Cadence
     timezone: str | None
     table: Timetable
+    ignored_served: datetime | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -51,11 +53,17 @@ class Outlook:
             "words": in_words(self.cadence),
             "next": [_instant(at) for at in self.table.instants] if cron else [],
             "notes": [_note(note) for note in self.table.notes],
+            "ignored_served": timestamp(self.ignored_served) if self.ignored_served else None,
         }
 
 
 def outlooks(
-    rules: Iterable[Scheduled], timezone: str, now: datetime, count: int
+    rules: Iterable[Scheduled],
+    timezone: str,
+    now: datetime,
+    count: int,
+    *,
+    tolerance_seconds: float,
 ) -> Iterator[Outlook]:
     """Yield when each rule fires next.
 
@@ -64,13 +72,23 @@ def outlooks(
         timezone: The time zone of expressions that name none.
         now: The instant to start from, with an offset.
         count: How many instants of each rule to compute.
+        tolerance_seconds: A served instant that lies further ahead of the clock counts as now.
     """
     for rule in rules:
-        yield outlook(rule, cadence_of(rule["cadence"]), timezone, now, count)
+        text = rule["served"]
+        served, ignored = counted_served(
+            datetime.fromisoformat(text) if text else None, now, tolerance_seconds
+        )
+        after = max(now, served or now)
+        found = outlook(rule, cadence_of(rule["cadence"]), timezone, after, count)
+        is_cron = isinstance(found.cadence, Cron)
+        yield replace(found, ignored_served=ignored) if is_cron else found
 
 
-def outlook(rule: Scheduled, cadence: Cadence, timezone: str, now: datetime, count: int) -> Outlook:
-    """Return when a rule of a cadence fires next; as `outlooks`.
+def outlook(
+    rule: Scheduled, cadence: Cadence, timezone: str, after: datetime, count: int
+) -> Outlook:
+    """Return when a rule of a cadence fires next after an instant; as `outlooks`.
 
     Raises:
         ValueError: The expression is invalid, or the time zone unknown.
@@ -79,7 +97,7 @@ def outlook(rule: Scheduled, cadence: Cadence, timezone: str, now: datetime, cou
     if not isinstance(cadence, Cron):
         return Outlook(*of_rule, None, Timetable([], []))
     zone = cadence.timezone or timezone
-    return Outlook(*of_rule, zone, timetable(cadence.expression, zone, after=now, most=count))
+    return Outlook(*of_rule, zone, timetable(cadence.expression, zone, after=after, most=count))
 
 
 def _instant(at: datetime) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.cadence import Every
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.protocols import Facts
@@ -47,12 +48,14 @@ class LedgerFigures(NamedTuple):
         succeeded: When the last successful firing of each rule began.
         quarantined: How many episodes of each rule are in quarantine.
         held: The firing id of the batch that awaits approval, by rule.
+        future: The instants of quarantined episodes of the future, by rule; microseconds.
     """
 
     marks: Mapping[str, Mark]
     succeeded: Mapping[str, datetime]
     quarantined: Counter[str]
     held: Mapping[str, str]
+    future: Mapping[str, Sequence[int]]
 
 
 class RuleProgressReader:
@@ -63,6 +66,7 @@ class RuleProgressReader:
         facts: The facts that rules write.
         awake: Returns which of some rules are not paused.
         clock: The time.
+        tolerance_seconds: How far ahead of the clock an instant is not of the future.
     """
 
     def __init__(
@@ -71,11 +75,13 @@ class RuleProgressReader:
         facts: Facts,
         awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]],
         clock: Clock,
+        tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._episodes = episodes
         self._facts = facts
         self._awake = awake
         self._clock = clock
+        self._tolerance_seconds = tolerance_seconds
         self._full_since: dict[str, float] = {}
 
     async def figures(self) -> LedgerFigures:
@@ -95,6 +101,7 @@ class RuleProgressReader:
                 for batch in held
                 if not (batch.approved or batch.scope.again)
             },
+            await facts.ledger.future_instants(),
         )
 
     async def progresses(
@@ -113,6 +120,7 @@ class RuleProgressReader:
         counts = {rule.id: _count_of(rule, ledger) for rule in rules if rule.reads_episodes}
         backlogs = await self._backlogs(set(counts.values()))
         found = []
+        latest = latest_at(self._clock.now(), self._tolerance_seconds)
         for rule in rules:
             position, served = ledger.marks.get(rule.id, (None, None))
             backlog = backlogs[counts[rule.id]] if rule.id in counts else None
@@ -125,6 +133,7 @@ class RuleProgressReader:
                 held_firing_id=ledger.held.get(rule.id, ""),
                 quarantined=ledger.quarantined[rule.id],
                 succeeded_at=ledger.succeeded.get(rule.id),
+                arrived=sum(at <= latest for at in ledger.future.get(rule.id, ())),
             )
             found.append((rule, progress))
         return self._note_full(found)

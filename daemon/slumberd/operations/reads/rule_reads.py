@@ -9,6 +9,7 @@ from functools import partial
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
@@ -17,7 +18,11 @@ from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.reads.outlooks import Outlook, outlooks
-from slumberd.operations.reads.rule_progress import RuleProgressReader, limit_pending
+from slumberd.operations.reads.rule_progress import (
+    LedgerFigures,
+    RuleProgressReader,
+    limit_pending,
+)
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
@@ -37,6 +42,7 @@ class RuleReads:
         loaded: Returns the rules in force.
         paused: Returns who paused each paused rule, by the rule's id.
         clock: The time.
+        tolerance_seconds: A served instant that lies further ahead of the clock counts as now.
     """
 
     def __init__(
@@ -47,12 +53,14 @@ class RuleReads:
         loaded: Callable[[], Loaded],
         paused: Callable[[], Mapping[str, str]],
         clock: Clock,
+        tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._stores = stores
         self._progress = progress
         self._loaded = loaded
         self._paused = paused
         self._clock = clock
+        self._tolerance_seconds = tolerance_seconds
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operation by its name."""
@@ -66,12 +74,23 @@ class RuleReads:
         """
         loaded, timezone = self._loaded()
         wanted = {rule.id for rule in _choose(loaded, request.rules)}
-        states = {state.rule.id: state for state in await self._states(loaded, timezone)}
+        figures = await self._progress.figures()
+        states = {state.rule.id: state for state in await self._states(loaded, timezone, figures)}
         cadences = list_cadences(
-            (rule for rule in loaded.rules if rule.id in wanted), self._paused(), timezone
+            (rule for rule in loaded.rules if rule.id in wanted),
+            self._paused(),
+            timezone,
+            {rule_id: served for rule_id, (_, served) in figures.marks.items()},
         )
-        compute = partial(outlooks, cadences["rules"], timezone, self._clock.now())
-        found = await asyncio.to_thread(lambda: [*compute(request.instants)])
+        compute = partial(
+            outlooks,
+            cadences["rules"],
+            timezone,
+            self._clock.now(),
+            request.instants,
+            tolerance_seconds=self._tolerance_seconds,
+        )
+        found = await asyncio.to_thread(lambda: [*compute()])
         coverage = await self._coverage(loaded, wanted) if request.coverage else {}
         return forms.LoadedRules(
             timezone=timezone,
@@ -80,11 +99,19 @@ class RuleReads:
             ],
         ).document()
 
-    async def _states(self, loaded: RuleSet, timezone: str) -> list[RuleState]:
+    async def _states(
+        self, loaded: RuleSet, timezone: str, figures: LedgerFigures
+    ) -> list[RuleState]:
         # Of all rules, whichever are wanted: the reader remembers since when each one is due.
-        progresses = await self._progress.progresses(loaded.rules, await self._progress.figures())
+        progresses = await self._progress.progresses(loaded.rules, figures)
         batches = await self._stores.facts.reads.last_batches()
-        compute = partial(rule_statuses, progresses, timezone=timezone, now=self._clock.now())
+        compute = partial(
+            rule_statuses,
+            progresses,
+            timezone=timezone,
+            now=self._clock.now(),
+            tolerance_seconds=self._tolerance_seconds,
+        )
         statuses = await asyncio.to_thread(compute)
         return [
             _state(loaded, found, status, batches)

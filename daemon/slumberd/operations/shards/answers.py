@@ -350,6 +350,16 @@ def _merge_drops(answers: Answers, _: Request) -> Answer:
     return {"dropped": _total(answers, "dropped")}
 
 
+def _merge_accepted(answers: Answers, _: Request) -> Answer:
+    """Return the answer of the shard with the latest recorded instant."""
+    return max(answers, key=lambda answer: answer["recorded"] or "")
+
+
+def _merge_withdrawn(answers: Answers, _: Request) -> Answer:
+    firing_ids = [firing_id for answer in answers for firing_id in answer["firing_ids"]]
+    return {"withdrawn": _total(answers, "withdrawn"), "firing_ids": firing_ids}
+
+
 def _merge_extractions(answers: Answers, _: Request) -> Answer:
     counts = [
         {name: count for name, count in answer.items() if name != "rule_id"} for answer in answers
@@ -482,6 +492,8 @@ MERGES: dict[str, Merge] = {
     "backfill": _merge_firings,
     "retry": _merge_retries,
     "drop": _merge_drops,
+    "withdraw_future": _merge_withdrawn,
+    "accept_clock": _merge_accepted,
     "extract": _merge_extractions,
     "pause": _merge_pauses,
     "resume": _merge_pauses,

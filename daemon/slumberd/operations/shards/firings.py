@@ -69,6 +69,10 @@ def _of_report(report: Answer, shard: int) -> Answer:
     return named
 
 
+def _of_withdrawn(answer: Answer, shard: int) -> Answer:
+    return _name(("firing_ids",), answer, shard)
+
+
 def _of_certificate(answer: Answer, shard: int) -> Answer:
     named = _name(("firing_id", "head_before", "head_after"), answer, shard)
     for field in ("write_ahead_log_emptied", "rewritten"):
@@ -138,6 +142,8 @@ NAMES: dict[str, Name | None] = {
     "backfill": _of_firings,
     "retry": _of_firings,
     "drop": None,
+    "withdraw_future": _of_withdrawn,
+    "accept_clock": _of_row,
     "extract": None,
     "pause": None,
     "resume": None,

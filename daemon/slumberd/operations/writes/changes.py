@@ -6,8 +6,11 @@ import asyncio
 import base64
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
+
+import structlog
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -18,11 +21,13 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.language_models.recorder import Recording
+from slumberd.model.episode import latest_at
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import timestamp
 from slumberd.operations import forms, table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, typed_handler
@@ -51,6 +56,8 @@ from slumberd.operations.writes.turn import Turn
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
+
+_log = structlog.get_logger("slumberd")
 
 T = TypeVar("T")
 
@@ -114,6 +121,8 @@ class Operations:
                 typed_handler(table.BACKFILL, self.backfill),
                 typed_handler(table.RETRY, self.retry),
                 typed_handler(table.DROP, self.drop),
+                typed_handler(table.WITHDRAW_FUTURE, self.withdraw_future),
+                typed_handler(table.ACCEPT_CLOCK, self.accept_clock),
                 typed_handler(table.DECIDE, self.decide),
                 typed_handler(table.FORGET, self.erasures.forget),
                 typed_handler(table.EXTRACT, self.extract),
@@ -276,6 +285,60 @@ class Operations:
         quarantined = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
+
+    async def accept_clock(self, request: forms.AcceptClockForm, caller: Caller) -> Answer:
+        """Record that the clock is right, when a later instant is recorded."""
+        async with self.turn:
+            now, recorded = self._clock.now(), await self._facts.ledger.last_recorded_at()
+            outcome = None
+            if recorded is not None and recorded > now:
+                outcome = await self._facts.ledger.accept_clock(
+                    at=now, by=str(caller), dry_run=request.dry_run, reason=_reason(request)
+                )
+                if not request.dry_run:
+                    await self._consolidator.log_pending_records()
+        self.decided()
+        return {
+            "at": timestamp(now),
+            "recorded": timestamp(recorded) if recorded else None,
+            "firing_id": outcome.firing_id if outcome and not request.dry_run else None,
+        }
+
+    async def accept_synchronised(self, kernel: datetime | None) -> bool:
+        """Record that the clock is right, if the kernel keeps it so; return whether it did.
+
+        Args:
+            kernel: What the clock of the kernel says; None when it is not synchronised.
+        """
+        now, tolerance = self._clock.now(), self._consolidator.future_tolerance_seconds
+        if kernel is None or abs((kernel - now).total_seconds()) > tolerance:
+            return False
+        async with self.turn:
+            recorded = await self._facts.ledger.last_recorded_at()
+            if recorded is None or (recorded - now).total_seconds() <= tolerance:
+                return False
+            await self._facts.ledger.accept_clock(at=now, by="")
+            await self._consolidator.log_pending_records()
+        _log.warning("clock.accepted", recorded=timestamp(recorded), at=timestamp(now))
+        self.decided()
+        return True
+
+    async def withdraw_future(self, request: forms.WithdrawFutureForm, caller: Caller) -> Answer:
+        """Withdraw the claims whose instant is still to come into the quarantine."""
+        now = self._clock.now()
+        latest = latest_at(now, self._consolidator.future_tolerance_seconds)
+        async with self.turn:
+            undoer = Undoer(now, str(caller), caller.run or new_run_id(), _reason(request))
+            done = await self._facts.ledger.withdraw_future(latest, undoer, dry_run=request.dry_run)
+            if not request.dry_run:
+                await self._consolidator.log_pending_records()
+        self.decided()
+        deltas = [record for outcome in done for record in outcome.records]
+        withdrawn = [one for one in deltas if one.kind not in ("firing", "add", "quarantine")]
+        return {
+            "withdrawn": len(withdrawn),
+            "firing_ids": [] if request.dry_run else [outcome.firing_id for outcome in done],
+        }
 
     async def extract(self, request: forms.ExtractForm, _: Caller) -> Answer:
         """Ask the language model of a rule about all its episodes that have no answer."""

@@ -245,6 +245,8 @@ ROUTES: dict[str, Route | None] = {
     "backfill": None,
     "retry": None,
     "drop": ShardRoutes.drop,
+    "withdraw_future": None,
+    "accept_clock": None,
     "extract": None,
     "pause": None,
     "resume": None,

@@ -79,7 +79,7 @@ class EngineMemoryStore:
             of rows of other programs: ``local``, as Python reads it, or ``utc``. With ``refuse``,
             `put` raises and such rows are quarantined.
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it.
+            in the future, when it is put and when a rule reads it. The rule quarantines it.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The time of `consolidate`'s promotions, of `migrate` and of reads.
         records_reads: Whether the store records that `recent` returned episodes.
@@ -123,7 +123,9 @@ class EngineMemoryStore:
         self._reads = AccessRecorder(engine, access_limits)
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
-        self._windows = WindowReader(self, embedding, person=person)
+        self._windows = WindowReader(
+            self, embedding, person=person, future_tolerance_seconds=future_tolerance_seconds
+        )
         self.answers = AnswerStore(engine, self._reader)
         self.owned = OwnedEpisodes(engine, self._reads, scope_mismatch, naive_timestamps)
         self.feed = IndexFeed(engine, mismatch=scope_mismatch, naive=naive_timestamps)

@@ -13,6 +13,7 @@ from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.withdrawals import withdraw
 from slumberd.errors import ExtraMissingError, SkippedEpisodesError
+from slumberd.model.episode import latest_at
 from slumberd.model.firing import Firing, HeldScope
 from slumberd.model.record import Outcome
 from slumberd.retrieval.protocols import TextComparer
@@ -21,8 +22,10 @@ from slumberd.storage.facts.review import hold_batch
 from slumberd.storage.facts.transactions import FactTransactions
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.batch import Batch, OverLimitError
-from slumberd.storage.ledger.manual_edits import ManualEdits
+from slumberd.storage.ledger.future import withdraw_future
+from slumberd.storage.ledger.manual_edits import FutureClaimFound, ManualEdits
 from slumberd.storage.ledger.similarity import BatchSimilarity
+from slumberd.storage.ledger.undo import Undoer
 
 BACKLOG_ROWS = 2_000
 """A batch of so many candidates counts as a backlog."""
@@ -167,12 +170,28 @@ class DeltaApplier:
         firing = Firing(MANUAL_RULE_ID, "", "manual", now, by=batch.by)
 
         def work(session: Session) -> Outcome | None:
-            edits = ManualEdits(session, self._transactions.lineage_depth, firing)
-            for edit in batch.edits:
-                edits.run(edit)
-            return edits.finish()
+            try:
+                return self._edit(session, batch, firing)
+            except FutureClaimFound as found:
+                latest = latest_at(now, self._transactions.future_tolerance_seconds)
+                depth, undoer = self._transactions.lineage_depth, Undoer(now, batch.by)
+                for _ in withdraw_future(session, latest, depth, undoer, owner=found.owner):
+                    pass
+                return self._edit(session, batch, firing)
 
         return await self._transactions.append(work, keep=not dry_run)
+
+    def _edit(self, session: Session, batch: ManualBatch, firing: Firing) -> Outcome | None:
+        edits = ManualEdits(
+            session,
+            self._transactions.lineage_depth,
+            firing,
+            tolerance_seconds=self._transactions.future_tolerance_seconds,
+            refuses_future=True,
+        )
+        for edit in batch.edits:
+            edits.run(edit)
+        return edits.finish()
 
 
 def _refuse_gap(session: Session, firing: Firing) -> None:

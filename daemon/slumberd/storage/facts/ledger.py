@@ -7,7 +7,9 @@ from datetime import datetime
 from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
+from slumberd.consolidation.incoming import FUTURE, future_detail
 from slumberd.consolidation.precedence import MultiValued, newest_law
+from slumberd.model.episode import instant
 from slumberd.model.firing import (
     DeletionImpact,
     Firing,
@@ -19,6 +21,7 @@ from slumberd.model.firing import (
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import (
+    accept_clock,
     drop_entries,
     hold_batch,
     list_quarantine,
@@ -33,8 +36,14 @@ from slumberd.storage.facts.settings_changes import (
 )
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
+from slumberd.storage.ledger.future import (
+    FutureClaim,
+    find_future_facts,
+    future_instants,
+    withdraw_future,
+)
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.ledger_end import law_at
+from slumberd.storage.ledger.ledger_end import law_at, read_end
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 
@@ -137,6 +146,89 @@ class FactLedger:
         return [
             row[0] for row in await self._transactions.fetch_all("ledger.quarantined", (rule_id,))
         ]
+
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        end = await self._transactions.read(read_end)
+        return instant(end.at) if end.has_batches else None
+
+    async def accept_clock(
+        self, *, at: datetime, by: str, dry_run: bool = False, reason: str = ""
+    ) -> Outcome:
+        """Record that the clock is right, and that later recorded instants come from a wrong one.
+
+        Args:
+            at: What the clock says.
+            by: The person; empty when the kernel reports a synchronised clock.
+            dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason.
+        """
+        depth = self._transactions.lineage_depth
+        accept = partial(accept_clock, at=at, by=by, depth=depth, reason=reason)
+        return await self._transactions.append_batch(accept, keep=not dry_run)
+
+    async def future_of_rules(self) -> dict[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        found = await self._transactions.fetch_all("ledger.future_of_rules")
+        return {rule: datetime.fromisoformat(detail) for rule, detail in found}
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            rule_id: The rule.
+            latest: Microseconds since 1970 UTC.
+            limit: At most this many.
+        """
+        values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
+        return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
+
+    async def future_instants(self) -> dict[str, list[int]]:
+        """Return the instants of each rule's quarantined episodes of the future, in order.
+
+        They are microseconds since 1970 UTC.
+        """
+        return future_instants(await self._transactions.fetch_all("ledger.future_instants"))
+
+    async def future_facts(self, latest: int) -> list[FutureClaim]:
+        """Return the current facts whose claims are later than an instant, in microseconds."""
+        return await self._transactions.read(partial(find_future_facts, latest=latest))
+
+    async def withdraw_future(
+        self, latest: int, undoer: Undoer, *, dry_run: bool = False
+    ) -> list[Outcome]:
+        """Withdraw the claims later than an instant into the quarantine, in one transaction.
+
+        Args:
+            latest: Microseconds since 1970 UTC.
+            undoer: The person, the moment, the run, and the reason.
+            dry_run: Return the outcomes, and write nothing.
+        """
+
+        def append(session: Session) -> list[Outcome]:
+            return [*withdraw_future(session, latest, self._transactions.lineage_depth, undoer)]
+
+        return await self._transactions.append(append, keep=not dry_run)
+
+    async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
+        """Remove episodes whose instant has come, and that a rule no longer selects.
+
+        Args:
+            rule_id: The rule.
+            episodes: Their ids.
+            at: The moment.
+        """
+        wanted = set(episodes)
+        entries = [
+            entry
+            for entry in await self._transactions.read(list_quarantine)
+            if entry["rule_id"] == rule_id and entry["reason"] == FUTURE
+            if entry["episode_id"] in wanted
+        ]
+        if entries:
+            depth = self._transactions.lineage_depth
+            drop = partial(drop_entries, entries=entries, at=at, by="", depth=depth)
+            await self._transactions.append_batch(drop, keep=True)
 
     async def drop_quarantined(
         self,

@@ -12,6 +12,7 @@ import orjson
 
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.decision import Decision
+from slumberd.model.episode import instant, microseconds
 from slumberd.model.firing import DeletionImpact, Firing, HeldBatch, HeldScope, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
@@ -177,6 +178,26 @@ def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     elif approve:
         session.do("ledger.approve_held_batch", (held.rule_id,))
     return firing
+
+
+CLOCK = "@clock"
+"""The rule id of the rows that say that the clock is right."""
+
+
+def accept_clock(
+    session: Session, *, at: datetime, by: str, depth: int, reason: str = ""
+) -> Outcome:
+    """Record that the clock is right, within the caller's transaction.
+
+    The recorded instant of a row is the earliest of its own and those of all later such rows.
+    """
+    firing = Firing(CLOCK, "", "manual", at, by=by, reason=reason)
+    batch = Batch(session, firing, depth)
+    batch.note = {"recorded": instant(batch.at).isoformat()}
+    batch.at = microseconds(at)
+    session.do("ledger.cap_served", {"at": batch.at})
+    session.do("ledger.cap_successes", {"at": batch.at})
+    return batch.write(Decision.of(batch.resolution(), {}))
 
 
 _ENTRY = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")

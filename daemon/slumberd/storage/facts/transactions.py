@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from slumberd.clock import Clock
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import FactEngine, Row, Session, Values, Work
 from slumberd.storage.ledger.batch import number
@@ -34,6 +35,7 @@ class FactTransactions:
         clock: The time.
         lineage_depth: How many replaced assertions a fact's lineage names.
         skips_checkpoint: Whether the store must close without a checkpoint.
+        future_tolerance_seconds: How far ahead of the clock an instant is not of the future.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class FactTransactions:
         self.clock = clock
         self.lineage_depth = lineage_depth
         self.skips_checkpoint = False
+        self.future_tolerance_seconds = FUTURE_TOLERANCE_SECONDS
 
     async def take_over(self) -> int:
         """Become the only writer: earlier writers can commit no more. Return the new epoch."""

@@ -96,6 +96,11 @@ class WatermarkTable:
 
         await self._transactions.write(work)
 
+    async def correct_served(self, rule_id: str, now: datetime) -> None:
+        """Move the served instant of a rule back to now; it was recorded by a wrong clock."""
+        served = {"rule": rule_id, "served": microseconds(now)}
+        await self._transactions.write(lambda session: session.do("ledger.correct_served", served))
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         return await self._transactions.read(

@@ -17,6 +17,7 @@ from slumberd.consolidation.claim import Claim, user_and_agent
 from slumberd.consolidation.decision import Decision, check_cancelled, decide, until_cancelled
 from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
+    FUTURE,
     Candidate,
     Contested,
     Erased,
@@ -135,10 +136,12 @@ class Batch:
             StoppedError: The firing was cancelled.
         """
         erased = load_erased_scopes(self._session) if self._end.has_erasures else None
-        prepared = {
+        prepared: Mapping[str, Sequence[Candidate]] = {
             channel: self._set_versions(_remove_erased(found, erased))
             for channel, found in candidates.items()
         }
+        if self._firing.again and self._end.has_quarantine:
+            prepared = self._without_waiting(prepared)
         known = self.loaded.known_state
         known.finds_links = similarity is not None
         self._load_for([candidate for found in prepared.values() for candidate in found])
@@ -153,6 +156,30 @@ class Batch:
         )
         self._check_limits(decision)
         return self.write(decision)
+
+    def _without_waiting(
+        self, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Mapping[str, Sequence[Candidate]]:
+        """Return the candidates without versions that wait in quarantine for their instant."""
+        future = {
+            candidate.eid
+            for found in candidates.values()
+            for candidate in found
+            if isinstance(candidate, Contested) and candidate.reason == FUTURE
+        }
+        if not future:
+            return candidates
+        values = {"rule": self._firing.rule_id, "ids": sorted(future)}
+        waiting = set(self._session.rows("ledger.future_entries", values))
+        return {
+            name: [
+                candidate
+                for candidate in found
+                if not isinstance(candidate, Contested)
+                or (candidate.rule_id, name, candidate.eid, candidate.version) not in waiting
+            ]
+            for name, found in candidates.items()
+        }
 
     def _with_withdrawn_parts(
         self, candidates: Mapping[str, Sequence[Candidate]]

@@ -49,6 +49,11 @@ class LedgerEnd(NamedTuple):
     has_erasures: bool
     generations: Sequence[tuple[int, int]]
 
+    @property
+    def has_batches(self) -> bool:
+        """Whether `at` is the instant of a batch."""
+        return self.at != _BEFORE_ALL
+
 
 def read_end(session: Session) -> LedgerEnd:
     """Return the end of the ledger."""

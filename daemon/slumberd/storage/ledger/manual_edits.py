@@ -35,6 +35,12 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    LATEST,
+    latest_at,
+    microseconds,
+)
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
@@ -42,17 +48,50 @@ from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
 
+class FutureClaimFound(Exception):  # noqa: N818 # the caller withdraws the claim, and edits again
+    """The key of an edit has a claim of the future, beside which the edit has no effect.
+
+    Attributes:
+        owner: User, agent and channel of the key.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"{owner!r} has a claim of the future")
+
+
 class ManualEdits:
     """One batch of manual edits, inside a transaction.
 
     Attributes:
         batch: The batch that writes them.
+        moment: The instant of the edits, microseconds. It is that of the batch, unless a wrong
+            clock recorded an instant that lies further ahead than the tolerance.
         known_state: The loaded state; `load` loads more.
+
+    Args:
+        session: In a transaction.
+        depth: How many replaced assertions a fact's lineage names.
+        firing: The batch's.
+        tolerance_seconds: How far ahead of the clock an instant is not of the future.
+        refuses_future: Whether an edit of a key whose claim is of the future raises; else it takes
+            the instant of that claim.
     """
 
-    def __init__(self, session: Session, depth: int, firing: Firing) -> None:
+    def __init__(
+        self,
+        session: Session,
+        depth: int,
+        firing: Firing,
+        *,
+        tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
+        refuses_future: bool = False,
+    ) -> None:
         self._session = session
         self.batch = Batch(session, firing, depth)
+        latest = latest_at(firing.at, tolerance_seconds)
+        self.moment = self.batch.at if self.batch.at <= latest else microseconds(firing.at)
+        self._latest = max(latest, self.batch.at) if refuses_future else LATEST
         self.known_state: KnownState = self.batch.loaded.known_state
         self.resolution = self.batch.resolution()
         self._claims = 0
@@ -191,7 +230,7 @@ class ManualEdits:
         match delta:
             case NoopDelta():
                 number = self._number()
-                precedence = precedence_of(self.batch.at, number)
+                precedence = precedence_of(self.moment, number)
                 self.apply_changes(
                     [
                         noop_claim(
@@ -210,14 +249,12 @@ class ManualEdits:
 
     def assertion_claim(self, asserted: ManualAssertion, *, at: int | None = None) -> Claim:
         """Return the claim that asserts a fact, at an instant in microseconds; None means now."""
-        return assertion(
-            asserted, precedence_of(self.batch.at if at is None else at, self._number())
-        )
+        return assertion(asserted, precedence_of(self.moment if at is None else at, self._number()))
 
     def retraction_claim(self, fact: CurrentFact, lineage: Sequence[dict[str, Any]]) -> Claim:
         """Return the claim that retracts a current fact, now."""
         number = self._number()
-        precedence = precedence_of(self.batch.at, number)
+        precedence = precedence_of(self.moment, number)
         return retraction(fact.effective.claim, precedence, number=number, lineage=lineage)
 
     def _number(self) -> int:
@@ -242,6 +279,14 @@ class ManualEdits:
                 self.resolution.apply(candidate)
             else:
                 self.resolution.apply(candidate_of(self._after_newest(candidate.claim)))
+
+    def repeat(self, claims: Sequence[Claim]) -> None:
+        """Apply manual edits again at the instants that they have, whatever their keys hold."""
+        candidates = [candidate_of(claim) for claim in claims]
+        self.batch.loaded.load(candidates)
+        for candidate in candidates:
+            self._claims += 1
+            self.resolution.apply(candidate)
 
     def _load_every_object(self, claims: Sequence[Claim]) -> None:
         """Load multi-valued keys in full: the newest instant of any object counts."""
@@ -286,6 +331,8 @@ class ManualEdits:
         )
         if newest is None or newest <= claim.precedence.at:
             return claim
+        if newest > self._latest:
+            raise FutureClaimFound(claim.owner)
         return claim._replace(precedence=claim.precedence._replace(at=newest))
 
     def _has_row(self, fact_id: str) -> bool:

@@ -30,6 +30,7 @@ from slumberd.consolidation.claim import (
     user_and_agent,
 )
 from slumberd.consolidation.incoming import (
+    FUTURE,
     ID_TAKEN,
     UNSAID,
     ClaimCandidate,
@@ -419,7 +420,7 @@ def reason_of_firing(row: LedgerRow[str]) -> str:
 
 def has_known_owner(fact_id: str | None, reason: str) -> bool:
     """Return whether the owner of a row is known; a row without a fact id may be of anyone."""
-    return bool(fact_id) or reason == ID_TAKEN
+    return bool(fact_id) or reason in (ID_TAKEN, FUTURE)
 
 
 def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tuple[str, str]:

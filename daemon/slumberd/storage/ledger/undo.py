@@ -57,7 +57,7 @@ def undoings_in_force(undoings: Iterable[tuple[int, str]], undo: str) -> dict[st
     undone_by: dict[str, str] = {}
     for number, firing_id in undoings:
         undo_firing = f"{undo}@{number}"
-        if undo_firing not in undone_by:
+        if firing_id and undo_firing not in undone_by:
             undone_by[firing_id] = undo_firing
     return undone_by
 

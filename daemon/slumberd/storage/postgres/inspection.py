@@ -38,6 +38,7 @@ from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed, reductions
+from slumberd.storage.ledger.future import future_instants
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -381,4 +382,7 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
             for name in promotion_feed.sink_names(session)
         },
         unfinished=session.value("unfinished_erasures.count"),
+        future=future_instants(session.rows("ledger.future_instants")),
+        recorded=(session.one("inspection.last_recorded") or (None,))[0],
+        latest_claim=session.value("inspection.latest_claim"),
     )

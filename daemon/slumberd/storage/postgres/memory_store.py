@@ -30,7 +30,7 @@ class PostgresMemoryStore(EngineMemoryStore):
         naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
             ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it.
+            in the future, when it is put and when a rule reads it. The rule quarantines it.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The time of `consolidate`'s promotions and of reads.
         read_only: Whether the store writes nothing but the numbers of what was put, not even that

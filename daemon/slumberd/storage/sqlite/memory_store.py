@@ -43,7 +43,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
             of rows of other programs: ``local``, as Python reads it, or ``utc``. With ``refuse``,
             `put` raises and such rows are quarantined.
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it.
+            in the future, when it is put and when a rule reads it. The rule quarantines it.
         filter_seconds: How long a rule's filter may take for one batch.
         busy_seconds: How long a statement waits for another process's lock.
         clock: The time of `consolidate`'s promotions, of `migrate` and of reads.

@@ -1,8 +1,29 @@
+-- part: recorded_at
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  ))
+
 -- name: quarantined
 SELECT rule, reason, count(DISTINCT eid)
 FROM slumberd.quarantine
 WHERE shard = :shard
 GROUP BY rule, reason
+
+-- name: last_recorded
+SELECT at
+FROM slumberd.firings
+WHERE shard = :shard
+ORDER BY n DESC
+LIMIT 1
+
+-- name: latest_claim
+SELECT max(winner_at)
+FROM slumberd.keys
+WHERE shard = :shard
 
 -- name: unlogged
 SELECT greatest(0, coalesce(max(seq), 0) - (
@@ -70,7 +91,9 @@ WITH RECURSIVE rules(rule) AS (
   FROM rules
   WHERE rule IS NOT NULL
 )
-SELECT firings.rule, firings.n, firings.at, firings.counts
+SELECT firings.rule, firings.n,
+  -- include: recorded_at
+  AS recorded_at, firings.counts
 FROM rules
 INNER JOIN slumberd.firings AS firings
   ON firings.shard = :shard

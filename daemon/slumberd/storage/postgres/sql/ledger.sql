@@ -227,7 +227,9 @@ SELECT firings.n, firings.rule
 FROM unnest(:rules::text[]) AS wanted(value)
 INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
-  AND firings.at >= :since
+  AND
+  -- include: recorded_at
+  >= :since
 ORDER BY firings.n
 
 -- name: any_firing_of
@@ -467,6 +469,25 @@ WHERE shard = :shard
   AND rule = :rule
   AND served < :served
 
+-- name: correct_served
+UPDATE slumberd.watermark
+SET served = :served
+WHERE shard = :shard
+  AND rule = :rule
+  AND served > :served
+
+-- name: cap_served
+UPDATE slumberd.watermark
+SET served = :at
+WHERE shard = :shard
+  AND served > :at
+
+-- name: cap_successes
+UPDATE slumberd.successes
+SET at = :at
+WHERE shard = :shard
+  AND at > :at
+
 -- name: set_success
 INSERT INTO slumberd.successes (shard, rule, at)
 VALUES (:shard, :rule, :at)
@@ -549,6 +570,56 @@ FROM slumberd.quarantine
 WHERE shard = :shard
   AND rule = ?
 ORDER BY eid
+
+-- name: future_of_rules
+SELECT rule, min(detail)
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND reason = 'future'
+GROUP BY rule
+
+-- name: future_facts
+SELECT winner_fact, winner_at
+FROM slumberd.keys
+WHERE shard = :shard
+  AND winner_at > :latest
+ORDER BY winner_at DESC, winner_fact
+
+-- name: future_claims
+SELECT DISTINCT fact_id
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND what = 1
+  AND at > :latest
+  AND fact_id IS NOT NULL
+ORDER BY fact_id
+
+-- name: future_instants
+SELECT rule, min(detail)
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND reason = 'future'
+GROUP BY rule, eid
+ORDER BY rule, min(detail)
+
+-- name: future_upto
+SELECT eid
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND reason = 'future'
+  AND detail <= :latest
+GROUP BY eid
+ORDER BY min(detail), eid
+LIMIT :limit
+
+-- name: future_entries
+SELECT rule, channel, eid, version
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND reason = 'future'
+  AND eid = ANY (:ids::text[])
 
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
@@ -843,8 +914,24 @@ WHERE ledger.what = 1
   AND (slumberd.as_jsonb(ledger.payload) ->> 'asserts')::boolean
 GROUP BY keys.key
 
+-- part: recorded_at
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  ))
+
 -- part: firing_columns
-  firings.n, firings.rule, firings.cause, firings.at, firings.last_seq, firings.counts, own.payload
+  firings.n, firings.rule, firings.cause,
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  )) AS recorded_at, firings.last_seq, firings.counts, own.payload
 
 -- name: firings_before
 SELECT
@@ -853,7 +940,9 @@ FROM slumberd.firings AS firings
 LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 WHERE firings.shard = :shard
   AND firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -865,7 +954,9 @@ LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 WHERE firings.shard = :shard
   AND firings.rule = :rule
   AND firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -878,7 +969,9 @@ INNER JOIN slumberd.ledger AS own
   AND own.shard = :shard
   AND own.seq = firings.n
 WHERE firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
   AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
   AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
 ORDER BY firings.n DESC
@@ -939,7 +1032,9 @@ WHERE shard = :shard
   AND rule = ?
 
 -- name: owned_rows
-SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledger.fact_id,
+SELECT ledger.firing, firings.rule,
+  -- include: recorded_at
+  AS recorded_at, ledger.kind, ledger.reason, ledger.fact_id,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd.ledger AS sibling

@@ -1,3 +1,11 @@
+-- part: recorded_at
+  min(firings.at, ifnull((
+    SELECT min(clock.at)
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
+      AND clock.n > firings.n
+  ), firings.at))
+
 -- name: triggers
 SELECT name, sql
 FROM sqlite_master
@@ -8,6 +16,16 @@ WHERE type = 'trigger'
 SELECT rule, reason, count(DISTINCT eid)
 FROM slumberd_quarantine
 GROUP BY rule, reason
+
+-- name: last_recorded
+SELECT at
+FROM slumberd_firings
+ORDER BY n DESC
+LIMIT 1
+
+-- name: latest_claim
+SELECT max(winner_at)
+FROM slumberd_keys
 
 -- name: unlogged
 SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
@@ -56,7 +74,9 @@ WITH RECURSIVE rules(rule) AS (
   FROM rules
   WHERE rule IS NOT NULL
 )
-SELECT firings.rule, firings.n, firings.at, firings.counts
+SELECT firings.rule, firings.n,
+  -- include: recorded_at
+  AS recorded_at, firings.counts
 FROM rules
 CROSS JOIN slumberd_firings AS firings
   ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)

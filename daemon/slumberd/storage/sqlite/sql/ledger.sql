@@ -178,7 +178,9 @@ SELECT firings.n, firings.rule
 FROM json_each(:rules) AS wanted
 CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
-  AND firings.at >= :since
+  AND
+  -- include: recorded_at
+  >= :since
 ORDER BY firings.n
 
 -- name: any_firing_of
@@ -343,6 +345,22 @@ SET served = :served
 WHERE rule = :rule
   AND served < :served
 
+-- name: correct_served
+UPDATE slumberd_watermark
+SET served = :served
+WHERE rule = :rule
+  AND served > :served
+
+-- name: cap_served
+UPDATE slumberd_watermark
+SET served = :at
+WHERE served > :at
+
+-- name: cap_successes
+UPDATE slumberd_successes
+SET at = :at
+WHERE at > :at
+
 -- name: set_success
 INSERT INTO slumberd_successes (rule, at)
 VALUES (:rule, :at)
@@ -410,6 +428,50 @@ SELECT DISTINCT eid
 FROM slumberd_quarantine
 WHERE rule = ?
 ORDER BY eid
+
+-- name: future_of_rules
+SELECT rule, min(detail)
+FROM slumberd_quarantine
+WHERE reason = 'future'
+GROUP BY rule
+
+-- name: future_facts
+SELECT winner_fact, winner_at
+FROM slumberd_keys
+WHERE winner_at > :latest
+ORDER BY winner_at DESC, winner_fact
+
+-- name: future_claims
+SELECT DISTINCT fact_id
+FROM slumberd_ledger
+WHERE what = 1
+  AND at > :latest
+  AND fact_id IS NOT NULL
+ORDER BY fact_id
+
+-- name: future_instants
+SELECT rule, min(detail)
+FROM slumberd_quarantine
+WHERE reason = 'future'
+GROUP BY rule, eid
+ORDER BY rule, min(detail)
+
+-- name: future_upto
+SELECT eid
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND reason = 'future'
+  AND detail <= :latest
+GROUP BY eid
+ORDER BY min(detail), eid
+LIMIT :limit
+
+-- name: future_entries
+SELECT quarantine.rule, quarantine.channel, quarantine.eid, quarantine.version
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_quarantine AS quarantine ON quarantine.eid = wanted.value
+WHERE quarantine.rule = :rule
+  AND quarantine.reason = 'future'
 
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
@@ -648,8 +710,22 @@ WHERE ledger.what = 1
   AND json_extract(CAST(ledger.payload AS TEXT), '$.asserts')
 GROUP BY keys.key
 
+-- part: recorded_at
+  min(firings.at, ifnull((
+    SELECT min(clock.at)
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
+      AND clock.n > firings.n
+  ), firings.at))
+
 -- part: firing_columns
-  firings.n, firings.rule, firings.cause, firings.at, firings.last_seq, firings.counts, own.payload
+  firings.n, firings.rule, firings.cause,
+  min(firings.at, ifnull((
+    SELECT min(clock.at)
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
+      AND clock.n > firings.n
+  ), firings.at)) AS recorded_at, firings.last_seq, firings.counts, own.payload
 
 -- name: firings_before
 SELECT
@@ -657,7 +733,9 @@ SELECT
 FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -668,7 +746,9 @@ FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :rule
   AND firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
 
@@ -678,7 +758,9 @@ SELECT
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
-  AND firings.at <= :upto
+  AND
+  -- include: recorded_at
+  <= :upto
   AND instr(own.payload, CAST(:run AS BLOB)) > 0
   AND json_extract(CAST(own.payload AS TEXT), '$.run') = :run
 ORDER BY firings.n DESC
@@ -720,7 +802,9 @@ FROM slumberd_firings
 WHERE rule = ?
 
 -- name: owned_rows
-SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledger.fact_id,
+SELECT ledger.firing, firings.rule,
+  -- include: recorded_at
+  AS recorded_at, ledger.kind, ledger.reason, ledger.fact_id,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd_ledger AS sibling
