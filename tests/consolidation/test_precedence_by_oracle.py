@@ -240,8 +240,9 @@ def check_fact(fact: Fact, claim: OracleClaim, older: list[str]) -> None:
 
 
 IDS = ["e1", "e2", "e3", "@e4", "bobs"]
-NAMES = [*IDS, "e1#1", "e2#2"]
-INTENTS = [None, None, None, "add", "update", "update", "delete", "delete", "noop", "?"]
+NAMES = [*IDS, "e1#1", "e1#2", "e2#2"]
+INTENTS = [None, None, "set", "add", "update", "update", "delete", "delete", "noop", "?"]
+OBJECTS = ["a", "a", "b", "b a", 1, {"x": 1}]
 
 
 @st.composite
@@ -252,7 +253,7 @@ def any_metadata(draw: st.DrawFn) -> dict[str, Any]:
         metadata["subject"] = draw(st.sampled_from(["s", "s", "s", "t/u", "", None]))
         metadata["predicate"] = draw(st.sampled_from(["is", "likes"]))
     if draw(st.integers(0, 3)):
-        metadata["object"] = draw(st.sampled_from(["a", "a", "b", 1, {"x": 1}]))
+        metadata["object"] = draw(st.sampled_from(OBJECTS))
     intent = draw(st.sampled_from(INTENTS))
     if intent:
         metadata["intent"] = intent
@@ -277,8 +278,10 @@ def competing_metadata(draw: st.DrawFn) -> dict[str, Any]:
     """Return metadata that competes for two keys, one of them multi-valued."""
     metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "likes"]))}
     if draw(st.integers(0, 4)):
-        return metadata | {"object": draw(st.sampled_from("ab"))}
-    return metadata | {"intent": "delete"}
+        chosen = draw(st.sampled_from([{}, {}, {"intent": "set"}]))
+        return metadata | {"object": draw(st.sampled_from(["a", "b", "b a"]))} | chosen
+    words = draw(st.sampled_from([{}, {"object_words": ["A"]}, {"object_words": ["b", "a"]}]))
+    return metadata | {"intent": "delete"} | words
 
 
 @st.composite

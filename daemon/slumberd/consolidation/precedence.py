@@ -1,11 +1,15 @@
 """Apply the precedence rule: select the current facts from a set of claims.
 
 A retraction covers what is older than itself. Per key (per object, when multi-valued) the
-assertion with the highest precedence is current, unless a retraction covers it.
+assertions with the highest precedence are current, unless a retraction covers them. There are
+several only when one version of one episode asserts several objects: its claims hold together.
 
-A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertion with the
-highest precedence, and per object the newest retraction above it. Claims are folded into
+A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertions with the
+highest precedence, and per object the newest retraction above them. Claims are folded into
 a slot state one at a time, in any order. So a stored state equals a state folded from every claim.
+
+Law 1, of ledgers before version 0.3.0, differs in one point: there each claim of a version has a
+precedence of its own, so of the objects of one key only that with the highest number is current.
 """
 
 from __future__ import annotations
@@ -13,10 +17,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
+from slumberd.consolidation.claim import (
+    ALL,
+    EPISODE,
+    MANUAL,
+    Claim,
+    Precedence,
+    covers,
+    deletes_by_key,
+    is_wide,
+)
 
 Link = dict[str, Any]
 """A lineage entry that names a replaced fact."""
+
+LAW = 2
+"""The number of the law in force; a ledger may have rows that were written under law 1."""
+
+OVER_SIBLINGS = 1 << 30
+"""The part of a retraction that covers claims of its own version, which it names."""
+
+UNDER_SIBLINGS = -1
+"""The part of a retraction that covers no claim of its own version."""
+
+SECOND = "^"
+"""Begins the entry of the second newest retraction, where the newest covers no sibling."""
 
 DELETIONS = "@"
 """The slot of a key that holds its newest deletes by key, per object; it has no assertion."""
@@ -151,59 +176,133 @@ class Assertion(NamedTuple):
     object: str
 
 
+def place_of(precedence: Precedence, law: int = LAW) -> tuple[Any, ...]:
+    """Return what orders claims that compete; the claims of one version share one place."""
+    return precedence if law == 1 else precedence[:3]
+
+
+def reach_of(claim: Claim, law: int = LAW) -> Precedence:
+    """Return below which precedence a claim retracts; it does not retract its siblings."""
+    if law == 1 or not claim.source:
+        return claim.precedence
+    return claim.precedence._replace(part=UNDER_SIBLINGS)
+
+
+def reach_on(claim: Claim, target: Claim, law: int = LAW) -> Precedence:
+    """Return below which precedence a claim retracts what it names in `target`.
+
+    The claims of one version retract each other only when one names another, and asserts something
+    else.
+    """
+    if law != 1 and claim.source and claim.source == target.source:
+        repeats = claim.asserts and (claim.key, claim.object) == (target.key, target.object)
+        if claim.fact_id != target.fact_id and not repeats:
+            return claim.precedence._replace(part=OVER_SIBLINGS)
+    return reach_of(claim, law)
+
+
+def is_spared(precedence: Precedence, by: Precedence) -> bool:
+    """Return whether a retraction covers no claim of a version because it is of that version."""
+    return by.part == UNDER_SIBLINGS and (by.at, by.id) == (precedence.at, precedence.id)
+
+
 class SlotState:
-    """The state of a slot: its winner, the retractions above it, and the facts that it replaced.
+    """The state of a slot: its winners, the retractions above them, and what they replaced.
 
     Attributes:
-        winner: The winner: the assertion with the highest precedence; None without assertions.
-        retractions: The newest retraction above `winner`, per object or `ALL`.
+        winner: The assertion with the highest precedence, and of one version that with the lowest
+            number; None without assertions.
+        siblings: The other assertions of the winner's version, of other objects, by number.
+        retractions: The newest retraction above `winner`, per object, words or `ALL`; after
+            `SECOND` the second newest, which decides about claims of the newest one's version.
         replaced: Links to the facts that `winner` replaced, newest first; None when they must be
             computed from all of the slot's assertions.
     """
 
-    __slots__ = ("replaced", "retractions", "winner")
+    __slots__ = ("replaced", "retractions", "siblings", "winner")
 
     def __init__(
         self,
         winner: Assertion | None = None,
         retractions: dict[str, Precedence] | None = None,
         replaced: list[Link] | None = None,
+        siblings: tuple[Assertion, ...] = (),
     ) -> None:
         self.winner = winner
+        self.siblings = siblings
         self.retractions: dict[str, Precedence] = {} if retractions is None else retractions
         self.replaced = [] if winner is None else replaced
 
-    def fold_assertion(self, assertion: Assertion, depth: int) -> None:
+    @property
+    def winners(self) -> tuple[Assertion, ...]:
+        """The assertions with the highest precedence, by number."""
+        return () if self.winner is None else (self.winner, *self.siblings)
+
+    def fold_assertion(self, assertion: Assertion, depth: int, law: int = LAW) -> None:
         """Fold an assertion in; keep at most `depth` links to what it replaces."""
-        if self.winner is None:
-            self.winner = assertion
-        elif assertion.precedence > self.winner.precedence:
+        if self.winner is not None:
+            place = place_of(assertion.precedence, law)
+            highest = place_of(self.winner.precedence, law)
+            if place < highest:
+                self.replaced = None
+                return
+            if place == highest:
+                self.winner, *others = one_of_each_object((*self.winners, assertion))
+                self.siblings = tuple(others)
+                return
             if self.replaced is not None:
-                self.replaced = [link(self.winner), *self.replaced][:depth]
-            self.winner = assertion
-        else:
-            self.replaced = None
-            return
+                self.replaced = [*map(link, reversed(self.winners)), *self.replaced][:depth]
+        self.winner, self.siblings = assertion, ()
         if self.retractions:
             self.retractions = {
-                object_: by for object_, by in self.retractions.items() if by > assertion.precedence
+                what: by for what, by in self.retractions.items() if by > assertion.precedence
             }
 
     def fold_retraction(self, what: str, by: Precedence) -> None:
-        """Fold a retraction of one object, or of `ALL`, in."""
+        """Fold a retraction of one object, of words, or of `ALL`, in."""
         if self.winner is not None and by <= self.winner.precedence:
             return
-        if what not in self.retractions or by > self.retractions[what]:
-            self.retractions[what] = by
+        best = self.retractions.get(what, by)
+        self.retractions[what] = max(best, by)
+        best, by = max(best, by), min(best, by)
+        if best.part == UNDER_SIBLINGS and best.rank != EPISODE:
+            self._fold_second(what, by, best)
+        elif len(self.retractions) > 1:
+            self.retractions.pop(SECOND + what, None)
+
+    def _fold_second(self, what: str, by: Precedence, best: Precedence) -> None:
+        known = self.retractions.pop(SECOND + what, by)
+        others = [other for other in (by, known) if not is_spared(other, best)]
+        second = max(others, default=best)
+        # Only of claims with a lower rank does the version have others, about another key.
+        if (best.at, EPISODE, best.id) < second[:3] and second < best:
+            self.retractions[SECOND + what] = second
 
     @property
-    def current(self) -> Assertion | None:
-        """The current assertion: the winner, unless a retraction covers it."""
-        if self.winner is None or (
-            self.retractions and (self.winner.object in self.retractions or ALL in self.retractions)
-        ):
-            return None
-        return self.winner
+    def current(self) -> tuple[Assertion, ...]:
+        """The current assertions: the winners that no retraction covers."""
+        if not self.retractions:
+            return self.winners
+        return tuple(
+            winner
+            for winner in self.winners
+            if not any(
+                covers(what.removeprefix(SECOND), winner.object)
+                and not is_spared(winner.precedence, by)
+                for what, by in self.retractions.items()
+            )
+        )
+
+
+def one_of_each_object(assertions: Iterable[Assertion]) -> list[Assertion]:
+    """Return the assertions of one version without repetitions, by number.
+
+    Of several with one object, that with the lowest number is the fact.
+    """
+    found: dict[str, Assertion] = {}
+    for assertion in sorted(assertions):
+        found.setdefault(assertion.object, assertion)
+    return [*found.values()]
 
 
 def link(replaced: Assertion) -> Link:
@@ -300,7 +399,7 @@ class MultiValued:
 
     def slot(self, key: str, object_: str) -> str:
         """Return the slot of an object: the object of a multi-valued key, else `ALL`."""
-        return object_ if self._pairs and key in self else ALL
+        return object_ if not is_wide(object_) and key in self else ALL
 
     def slot_of(self, claim: Claim) -> str:
         """Return the slot in which a claim competes; a declared fact has a slot of its own."""

@@ -87,5 +87,5 @@ def _known_of(session: Session, user: str, upto: int) -> dict[str, list[Evaluati
 def current_facts_on(known_state: KnownState) -> Iterator[CurrentFact]:
     """Yield the current facts of every fully loaded key."""
     for key in known_state.complete_keys:
-        for slot, top in known_state.current_assertions(key).items():
+        for slot, top in known_state.current_assertions(key):
             yield known_state.current(key, slot, top)

@@ -11,9 +11,9 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.consolidation.claim import Precedence
+from slumberd.consolidation.claim import MANUAL, Precedence
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack, order_of
-from slumberd.consolidation.precedence import MultiValued, is_declared_slot
+from slumberd.consolidation.precedence import MultiValued, is_declared_slot, place_of
 from slumberd.consolidation.similarity import Statement, family_of, statement_of
 from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
@@ -120,19 +120,21 @@ class _CurrentStatements:
     def __init__(self, current: Sequence[Statement], multi: MultiValued) -> None:
         self._multi = multi
         self._current = {statement.fact_id: statement for statement in current}
-        self._holders = {_slot_of(statement, multi): statement for statement in current}
+        self._holders: dict[tuple[str, str], list[Statement]] = {}
+        for statement in current:
+            self._holders.setdefault(_slot_of(statement, multi), []).append(statement)
 
     def add(self, new: Statement) -> None:
-        """Add a fact; in a slot only the newer fact stays current."""
+        """Add a fact; in a slot only the facts of the newer version stay current."""
         self._current[new.fact_id] = new
         slot = _slot_of(new, self._multi)
-        holder = self._holders.get(slot)
-        if holder is None or holder.fact_id == new.fact_id:
-            self._holders[slot] = new
-            return
-        older, self._holders[slot] = sorted((holder, new), key=_precedence)
-        if self._current.get(older.fact_id) is older:
-            del self._current[older.fact_id]
+        before = self._holders.get(slot, [])
+        holders = [holder for holder in before if holder.fact_id != new.fact_id] + [new]
+        highest = max(place_of(holder.precedence) for holder in holders)
+        self._holders[slot] = [one for one in holders if place_of(one.precedence) == highest]
+        for older in holders:
+            if place_of(older.precedence) != highest and self._current.get(older.fact_id) is older:
+                del self._current[older.fact_id]
 
     def is_apart_from(self, new: Statement) -> Callable[[tuple[Statement, float]], bool]:
         """Return a test: is another fact current, and does it not compete with this one?"""
@@ -143,6 +145,7 @@ class _CurrentStatements:
             return (
                 self._current.get(other.fact_id) is other
                 and other.fact_id != new.fact_id
+                and not _are_siblings(other, new)
                 and _canonical(other, "subject") == subject
                 and _slot_of(other, self._multi) != slot
             )
@@ -185,5 +188,9 @@ def _canonical(statement: Statement, part: str) -> str:
     return canonical(statement.payload.get(part))
 
 
-def _precedence(statement: Statement) -> Precedence:
-    return statement.precedence
+def _are_siblings(statement: Statement, other: Statement) -> bool:
+    """Return whether two facts come from one version of one episode."""
+    precedence = statement.precedence
+    return precedence.rank != MANUAL and (precedence.at, precedence.id) == (
+        other.precedence.at, other.precedence.id,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from slumberd.consolidation.claim import ALL, Claim, Precedence, deletes_by_key
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import (
     DELETIONS,
+    LAW,
     Assertion,
     Evaluation,
     History,
@@ -247,9 +248,13 @@ def _state_from(row: _StateRow) -> SlotState:
     if at is None:
         return SlotState(None, _retractions_from(retractions))
     winner = Assertion(Precedence(at, rank, precedence_id, part), fact_id, object_)
-    return SlotState(
-        winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else []
-    )
+    found = orjson.loads(replaced) if replaced else []
+    links, siblings = (found["replaced"], found["siblings"]) if type(found) is dict else (found, ())
+    others = [
+        Assertion(Precedence(at, rank, precedence_id, number), id, other)
+        for number, id, other in siblings
+    ]
+    return SlotState(winner, _retractions_from(retractions), links, tuple(others))
 
 
 def _retractions_json(head: SlotState) -> bytes:
@@ -270,6 +275,9 @@ def _row_of(
         return (key, slot_name(slot), key_id, *(None,) * 6, retractions, None)
     links = head.replaced if head.replaced is not None else known_state.trail(key, slot)
     replaced = written(links) if links else None
+    if head.siblings:
+        siblings = [[one.precedence.part, one.fact_id, one.object] for one in head.siblings]
+        replaced = written({"replaced": links, "siblings": siblings})
     precedence = head.winner.precedence
     return (
         key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id,
@@ -290,9 +298,10 @@ def whole_known_state(
     depth: int,
     *,
     until: int | None = None,
+    law: int = LAW,
 ) -> KnownState:
     """Return a state in which every key is fully loaded, from evaluations alone."""
-    known_state = KnownState(multi, depth, evaluations=evaluations, until=until)
+    known_state = KnownState(multi, depth, evaluations=evaluations, until=until, law=law)
     for name, referrer in referrers:
         known_state.referrers.setdefault(name, set()).add(referrer)
     for fact_id, found in evaluations.items():
