@@ -172,7 +172,7 @@ async def test_quarantine_lists_an_episode_with_its_fault(home: OpenStores) -> N
     assert select(home, "SELECT * FROM slumberd_quarantine") == [
         (
             "all", "notes", "odd", 1, "alice/rag/notes/", "intent_unknown",
-            "intent is 'shout'; write one of add, update, delete, noop", 2,
+            "intent is 'shout'; write one of add, update, delete, noop, set", 2,
         )
     ]  # fmt: skip
 
@@ -413,7 +413,7 @@ async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
         },
         "d": {
             "eid": "d",
-            "detail": "intent is 'shout'; write one of add, update, delete, noop",
+            "detail": "intent is 'shout'; write one of add, update, delete, noop, set",
             "owner": "alice/rag/facts/",
             "session": "s1",
         },

@@ -15,6 +15,7 @@ precedence of its own, so of the objects of one key only that with the highest n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import (
@@ -27,6 +28,7 @@ from slumberd.consolidation.claim import (
     deletes_by_key,
     is_wide,
 )
+from slumberd.model.predicates import ManyBut, Several, document_of, holds_several
 
 Link = dict[str, Any]
 """A lineage entry that names a replaced fact."""
@@ -373,29 +375,78 @@ def _name_own_id(effective: EffectiveClaim) -> EffectiveClaim:
     return EffectiveClaim(claim._replace(names=(*claim.names, claim.fact_id)), effective.promoters)
 
 
+FORMER = "@former"
+"""In the document of a change that is under way: the setting of the other keys. No channel."""
+
+
 class MultiValued:
-    """Which predicates of which channels may hold several objects at once."""
+    """Which predicates of which channels may hold several objects at once.
 
-    __slots__ = ("_pairs", "channels")
+    A change of the setting resolves some keys at a time. Meanwhile the new setting holds for the
+    first keys, in the order of `order_in_change`, and the former one for the others.
 
-    def __init__(self, channels: Mapping[str, Iterable[str]] | None = None) -> None:
-        self.channels = {
-            channel: frozenset(predicates)
-            for channel, predicates in sorted((channels or {}).items())
-            if predicates
+    Attributes:
+        channels: The setting by channel; without channels whose predicates all hold one object.
+        former: The setting of keys that a change has not resolved yet; None without a change.
+        share: The change has resolved the keys whose order is below it.
+    """
+
+    __slots__ = ("_several", "channels", "former", "share")
+
+    def __init__(
+        self,
+        channels: Mapping[str, Several | Iterable[str]] | None = None,
+        former: MultiValued | None = None,
+        share: float = 1.0,
+    ) -> None:
+        found = {
+            channel: several if isinstance(several, ManyBut) else frozenset(several)
+            for channel, several in sorted((channels or {}).items())
         }
-        self._pairs = {
-            (_escaped(channel), _escaped(predicate))
-            for channel, predicates in self.channels.items()
-            for predicate in predicates
+        self.channels: dict[str, Several] = {name: some for name, some in found.items() if some}
+        self.former = former
+        self.share = share
+        self._several = {
+            _escaped(channel): ManyBut(frozenset(map(_escaped, several.single_valued)))
+            if isinstance(several, ManyBut)
+            else frozenset(map(_escaped, several))
+            for channel, several in self.channels.items()
         }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> MultiValued:
+        """Return the setting that `document` wrote."""
+        channels = {
+            name: ManyBut(frozenset(value["single_valued"])) if isinstance(value, dict) else value
+            for name, value in document.items()
+            if name != FORMER
+        }
+        former = document.get(FORMER)
+        if former is None:
+            return cls(channels)
+        return cls(channels, cls.from_document(former["channels"]), former["share"])
+
+    def document(self) -> dict[str, Any]:
+        """Return the setting as JSON, as the ledger stores it."""
+        found = document_of(self.channels)
+        if self.former is not None:
+            found[FORMER] = {"channels": self.former.document(), "share": self.share}
+        return found
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every predicate holds one object."""
+        return not self._several and self.former is None
 
     def __contains__(self, key: str) -> bool:
         """Return whether a key holds several objects at once."""
-        if not self._pairs:
+        if self.former is not None and order_in_change(key) >= self.share:
+            return key in self.former
+        if not self._several:
             return False
         parts = key.split("/")
-        return len(parts) == 5 and (parts[2], parts[4]) in self._pairs
+        several = self._several.get(parts[2]) if len(parts) == 5 else None
+        return several is not None and holds_several(parts[4], several)
 
     def slot(self, key: str, object_: str) -> str:
         """Return the slot of an object: the object of a multi-valued key, else `ALL`."""
@@ -425,6 +476,11 @@ def slot_of_declared(fact_id: str) -> str:
 def is_declared_slot(slot: str) -> bool:
     """Return whether a slot is that of a declared fact."""
     return slot.startswith(DELETIONS) and slot != DELETIONS
+
+
+def order_in_change(key: str) -> float:
+    """Return the order of a key when a setting changes, 0 to 1: the same in every process."""
+    return int.from_bytes(sha256(key.encode(errors="surrogatepass")).digest()[:6]) / 2**48
 
 
 def _escaped(part: str) -> str:

@@ -82,13 +82,18 @@ def _percentage(fraction: float, *, above: float) -> str:
 NO_LIMITS = Limits()
 
 
+CHANNELS = "@channels"
+"""The rule id of firings that change which predicates of a channel hold several objects."""
+
+
 class HeldBatch(NamedTuple):
     """A batch awaiting approval.
 
     Attributes:
         rule_id: Its rule.
         firing_id: The id by which a person approves or rejects it.
-        upto: Its last log row, and the episode of that row.
+        upto: Its last log row, and the episode of that row. Of `CHANNELS` 0, and a hash of the
+            setting.
         problem: The limit that it exceeds, in words.
         approved: Whether a person has approved it.
     """

@@ -139,6 +139,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "channels.held",
+        "A change of the multi-valued predicates awaits approval; the old ones stay in force.",
+        firing_id=TEXT,
+        reason=TEXT,
+    ),
+    _kind(
+        "warning",
         "clock.jumped",
         "The wall clock was set. The scheduler computed its alarms again.",
         delta_seconds=NUMBER,

@@ -10,6 +10,7 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
+from slumberd.model.predicates import Several
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch, UserFacts
@@ -19,7 +20,7 @@ from slumberd.storage.ledger.undo import Wanted
 class LedgerReader(Protocol):
     """Reads of the ledger and of what it says about rules and episodes."""
 
-    async def channels(self) -> dict[str, frozenset[str]]:
+    async def channels(self) -> dict[str, Several]:
         """Return which predicates are multi-valued now, by channel."""
         ...
 

@@ -19,7 +19,7 @@ from slumberd.errors import (
 )
 from slumberd.language_models.recorder import Recording
 from slumberd.model.extraction import ModelSummariser
-from slumberd.model.firing import HeldBatch
+from slumberd.model.firing import CHANNELS, HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
@@ -297,12 +297,11 @@ class Operations:
         """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
         approve = request.approve
         if request.dry_run:
-            held = await self._held_batch(request.firing)
-            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
+            rules = self._approved_rules(await self._held_batch(request.firing), approve=approve)
             return await self._preview(rules, request)
         async with self.turn:
             held = await self._held_batch(request.firing)
-            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
+            rules = self._approved_rules(held, approve=approve)
             await self._facts.ledger.decide(
                 held,
                 approve=approve,
@@ -313,8 +312,18 @@ class Operations:
             await self._consolidator.log_pending_records()
             run = caller.run or new_run_id()
             reports = [await self._fire(rule, request, caller, run) for rule in rules]
+            if approve and held.rule_id == CHANNELS:
+                at = self._clock.now()
+                await self._facts.ledger.set_channels(self._rules().multi_valued, at=at)
+                await self._consolidator.log_pending_records()
         self.decided()
         return report_firings(reports, run=run)
+
+    def _approved_rules(self, held: HeldBatch, *, approve: bool) -> list[ConsolidationRule]:
+        """Return the rules to fire after a decision; a change of channels has none."""
+        if not approve or held.rule_id == CHANNELS:
+            return []
+        return choose_rules(self._rules(), [held.rule_id])
 
     def _drop_questions(self) -> None:
         """Drop the questions for language models that wait in memory."""

@@ -113,7 +113,8 @@ class Recomputation:
             if "forgets" in document:
                 self._erasures.add(n)
             elif "multi_valued" in document:
-                self._changes.append(ChannelChange(n, at, MultiValued(document["multi_valued"])))
+                multi = MultiValued.from_document(document["multi_valued"])
+                self._changes.append(ChannelChange(n, at, multi))
         erased = session.one("replay.first_erased")
         self._unclear_from: int = erased[0] if erased else _NEVER
 

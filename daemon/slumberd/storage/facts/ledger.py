@@ -8,14 +8,20 @@ from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.model.firing import HeldBatch, Position, RulePosition
+from slumberd.model.firing import CHANNELS, HeldBatch, Position, RulePosition
+from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import drop_entries, list_quarantine, record_decision
-from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
+from slumberd.storage.facts.settings_changes import (
+    change_channels,
+    hold_channels,
+    is_set,
+    plan_channels,
+    rewrite_lineages,
+)
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.facts.watermarks import WatermarkTable
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
@@ -75,7 +81,7 @@ class FactLedger:
             firing = record_decision(
                 session, held, approve=approve, at=at, by=by, depth=depth, reason=reason
             )
-            if not approve:
+            if not approve and held.rule_id != CHANNELS:
                 self.watermarks.advance(session, firing)
 
         await self._transactions.write(work)
@@ -204,22 +210,35 @@ class FactLedger:
         depth = self._transactions.lineage_depth
         return await self._transactions.append(lambda session: rewrite_lineages(session, depth, at))
 
-    async def set_channels(
-        self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
-    ) -> Outcome | None:
+    async def plan_channels(self, channels: Mapping[str, Several]) -> ChannelPlan | None:
+        """Return what a change of the multi-valued predicates would do; None without a change."""
+        target, depth = MultiValued(channels), self._transactions.lineage_depth
+        return await self._transactions.read(lambda session: plan_channels(session, target, depth))
+
+    async def hold_channels(self, plan: ChannelPlan, problem: str, *, at: datetime) -> HeldBatch:
+        """Let a change of the multi-valued predicates await approval; it may wait already."""
+        depth = self._transactions.lineage_depth
+        return await self._transactions.write(
+            lambda session: hold_channels(session, plan, problem, depth, at)
+        )
+
+    async def set_channels(self, channels: Mapping[str, Several], *, at: datetime) -> list[Outcome]:
         """Store which predicates are multi-valued, and resolve the keys that this changes.
 
+        Some keys are resolved at a time. A change that was interrupted goes on.
+
         Returns:
-            The outcome; None when nothing changed.
+            The outcomes; none when nothing changed.
         """
-        multi, depth = MultiValued(multi_valued), self._transactions.lineage_depth
-        if await self._transactions.read(lambda session: channels_at(session).channels) == (
-            multi.channels
-        ):
-            return None
-        return await self._transactions.append_batch(
-            lambda session: change_channels(session, multi, depth, at)
-        )
+        target, depth = MultiValued(channels), self._transactions.lineage_depth
+        outcomes = []
+        while not await self._transactions.read(lambda session: is_set(session, target)):
+            outcomes.append(
+                await self._transactions.append_batch(
+                    lambda session: change_channels(session, target, depth, at)
+                )
+            )
+        return outcomes
 
 
 def _read_held(session: Session) -> dict[str, HeldBatch]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.decision import Decision
-from slumberd.model.firing import Firing, HeldBatch, Position
+from slumberd.model.firing import CHANNELS, START, Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
@@ -48,8 +48,10 @@ def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     Returns:
         The firing; a rejected batch's watermark still has to move to its ``upto``.
     """
-    [mark] = session.rows("ledger.watermark", (held.rule_id,))
-    watermark = Position(*mark)
+    watermark = START
+    if held.rule_id != CHANNELS:
+        [mark] = session.rows("ledger.watermark", (held.rule_id,))
+        watermark = Position(*mark)
     upto = watermark if approve else Position(*held.upto)
     firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by, reason=reason)
     batch = Batch(session, firing, depth)
@@ -57,6 +59,8 @@ def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     batch.write(Decision.of(batch.resolution(), {}))
     if approve:
         session.do("ledger.approve_held_batch", (held.rule_id,))
+    elif held.rule_id == CHANNELS:
+        session.do("ledger.drop_held_batch", {"rule": CHANNELS, "seq": 0})
     return firing
 
 

@@ -19,7 +19,7 @@ _EVERYTHING = 2**63 - 1
 def channels_at(session: Session, seq: int = _EVERYTHING) -> MultiValued:
     """Return the predicates that were multi-valued when a ledger row was written."""
     row = session.one("ledger.channels", (seq,))
-    return MultiValued(orjson.loads(row[0]) if row else {})
+    return MultiValued.from_document(orjson.loads(row[0]) if row else {})
 
 
 def seq_at(session: Session, believed_at: int | None) -> int:

@@ -50,7 +50,7 @@ def read_end(session: Session) -> LedgerEnd:
         chain or GENESIS,
         _BEFORE_ALL if at is None else at,
         key_number,
-        MultiValued(orjson.loads(multi_valued) if multi_valued else {}),
+        MultiValued.from_document(orjson.loads(multi_valued) if multi_valued else {}),
         bool(quarantine),
         bool(erasures),
         found,

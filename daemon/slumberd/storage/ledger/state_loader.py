@@ -162,7 +162,7 @@ class LoadedState:
         ]
         wanted = {(claim.key, ALL) for claim in touched}
         for claim in touched:
-            if known_state.multi_valued.channels or claim.declared or claim.clears_key:
+            if not known_state.multi_valued.is_plain or claim.declared or claim.clears_key:
                 wanted |= {(claim.key, slot) for slot in known_state.multi_valued.slots_of(claim)}
         return wanted
 
