@@ -46,6 +46,8 @@ class OracleClaim:
     sources: tuple[str, ...] = ()
     episode: str = ""
     """The id of its episode; empty for a manual edit."""
+    covers: int = 0
+    """Of another program's edit, the newest version of the episode that any rule had evaluated."""
     whole: str = ""
     """Of one of several claims of an episode, the fact id of the episode's own claim."""
 

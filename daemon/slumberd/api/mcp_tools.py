@@ -180,6 +180,10 @@ TOOLS = (
         text=(
             "Remember something that happened or was said. Say in `triples` what it states, such"
             " as subject `ada`, predicate `lives_in`, object `Lisbon`: rules make facts of them."
+            " Values of one call stand side by side. A later value of a predicate replaces them if"
+            " the rules give the predicate one value, such as `lives_in`; else, such as of"
+            " `allergic_to`, it stands beside them. A triple with intent `set` replaces every"
+            " older value, and with `delete` it retracts the value, or without `object` all."
             " It is stored when the result comes; the same `id` and text again change nothing."
         ),
         idempotent=False,  # without an id, each call is another episode

@@ -75,6 +75,8 @@ class Claim(NamedTuple):
             no other claim of its key.
         stored: Of another program's row, the columns whose bytes differ from those that this store
             would write, by name: the type of the value (``text`` or ``blob``), and its text.
+        covers: Of another program's edit of a promoted fact, the newest version of the episode that
+            any rule had evaluated; a newer version ends the edit. None for all other claims.
         near: The ids of similar facts that it is linked with, and the cosine of each. They were
             found when its version was first evaluated.
     """
@@ -95,6 +97,7 @@ class Claim(NamedTuple):
     near: tuple[tuple[str, float], ...] = ()
     declared: bool = False
     stored: Mapping[str, Sequence[str]] | None = None
+    covers: int | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:

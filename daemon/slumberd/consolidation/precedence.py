@@ -329,24 +329,29 @@ def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim,
 
     Args:
         evaluations: Oldest first. The last evaluation of each rule counts, and the last manual
-            edit. Among the rules, the newest version counts.
+            edit. Among the rules, the newest version counts. An edit by another program counts
+            alone until a rule evaluates a newer version.
     """
     if len(evaluations) == 1:
         _, rule_id, _, claim, promoted_at, *_ = evaluations[0]
         return () if claim is None else (EffectiveClaim(claim, ((rule_id, promoted_at),)),)
     latest = {evaluation.rule_id: evaluation for evaluation in evaluations}
     edit = latest.pop(MANUAL_RULE_ID, None)
-    of_episode = _claim_of_newest_version(list(latest.values()))
+    newest = max((evaluation.version for evaluation in latest.values()), default=0)
+    if edit is not None and edit.claim is not None and edit.claim.covers is not None:
+        if newest <= edit.claim.covers:
+            return (_claim_of_edit(edit, edit.claim),)
+        edit = None
+    of_episode = _claim_of_version(list(latest.values()), newest)
     of_edit = () if edit is None or edit.claim is None else (_claim_of_edit(edit, edit.claim),)
     return _separate(*of_episode, *of_edit)
 
 
-def _claim_of_newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]:
-    newest = max((evaluation.version for evaluation in evaluations), default=0)
+def _claim_of_version(evaluations: list[Evaluation], version: int) -> tuple[EffectiveClaim, ...]:
     current = [
         evaluation
         for evaluation in evaluations
-        if evaluation.version == newest and evaluation.claim
+        if evaluation.version == version and evaluation.claim
     ]
     if not current or current[0].claim is None:
         return ()

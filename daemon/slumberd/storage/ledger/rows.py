@@ -304,6 +304,7 @@ def _manual_part(claim: Claim) -> dict[str, Any]:
         "pinned_at": claim.pinned_at,
         "declared": claim.declared or None,
         "stored": claim.stored,
+        "covers": claim.covers,
     }
     return {
         "id": claim.precedence.id,
@@ -361,6 +362,7 @@ def _manual_claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim
         document.get("pinned_at"),
         declared=document.get("declared", False),
         stored=document.get("stored"),
+        covers=document.get("covers"),
     )
 
 
