@@ -162,7 +162,7 @@ async def test_a_new_directory_keeps_every_allergy_and_the_newest_home(open_memo
 async def test_what_is_no_list_of_triples_is_refused(tmp_path: Path, triples: Any) -> None:
     memory = Memory(None, user="ann", agent="a", session="s")  # type: ignore[arg-type]
 
-    with pytest.raises(UsageError, match="is no triple; write Triple|write a list of triples"):
+    with pytest.raises(UsageError, match=r"is no triple; write Triple|write a list of triples"):
         await memory.remember("x", triples=triples)
 
 

@@ -185,7 +185,8 @@ def check(
     With --against-data, the command applies the rules to a copy of the data of the configuration.
     It shows how many episodes each filter matches now, how many versions are pending, and what a
     firing would do. It also lists predicates whose objects keep replacing each other: they probably
-    belong under multi_valued. Only the copy, in $TMPDIR, is written; a daemon may run.
+    belong under multi_valued. If the rules change what is under channels, it says how many facts
+    appear and go. Only the copy, in $TMPDIR, is written; a daemon may run.
     """
     try:
         if paths:
