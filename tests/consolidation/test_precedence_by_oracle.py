@@ -226,18 +226,26 @@ class StoreAndOracle:
         return [*(claim for claim in found if claim.fact_id not in alone), *kept]
 
     def newest_evaluated(self, name: str) -> int:
-        """Return the newest version of an id's episode that any rule evaluated, undone or not."""
-        return max(
-            (
-                evaluation.seq
-                for evaluation in self.evaluations
-                for fired, _ in RULES.values()
-                if fired.id == evaluation.rule_id
-                for channel in fired.then_emits
-                if fact_id(channel, evaluation.eid) == name.partition("#")[0]
-            ),
-            default=0,
-        )
+        """Return the newest version of an id's episode that any rule evaluated, undone or not.
+
+        0 when no rule ever promoted the id.
+        """
+        found = [
+            (evaluation, channel)
+            for evaluation in self.evaluations
+            for fired, _ in RULES.values()
+            if fired.id == evaluation.rule_id
+            for channel in fired.then_emits
+            if fact_id(channel, evaluation.eid) == name.partition("#")[0]
+        ]
+        promoted = {
+            claim.fact_id
+            for evaluation, channel in found
+            if evaluation.episode
+            for claim in claims_in(evaluation.episode, channel)
+            if claim.asserts
+        }
+        return max(evaluation.seq for evaluation, _ in found) if name in promoted else 0
 
 
 def fact_ids_of(evaluation: RecordedEvaluation, channel: str) -> list[str]:

@@ -211,13 +211,17 @@ class ManualEdits:
         self._histories |= self.batch.loaded.load_histories(fact_ids)
 
     def evaluated_version(self, fact_id: str) -> int | None:
-        """Return the newest version of an id's episode that a rule has evaluated; None without.
+        """Return the newest version of an id's episode that a rule has evaluated.
 
-        An evaluation that was undone counts. The id must be loaded with `load`.
+        None when no rule ever promoted the id. An evaluation that was undone counts. The id must be
+        loaded with `load`.
         """
         history = self._histories.get(fact_id)
         found = [] if history is None else history.evaluations
-        return max((evaluation.version for evaluation in found), default=0) or None
+        claims = [evaluation.claim for evaluation in found if evaluation.version]
+        if not any(claim is not None and claim.asserts for claim in claims):
+            return None
+        return max(evaluation.version for evaluation in found)
 
     def removal_claim(self, fact: CurrentFact, covers: int) -> Claim:
         """Return the claim of another program that removed the row of a promoted fact, now."""
