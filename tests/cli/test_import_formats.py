@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.formats import FORMATS
+from slumberd.interchange.records import without
 from tests.support.builders import episode
 from tests.support.installation import Installation, jsonl
 
@@ -172,6 +173,7 @@ def test_bad_record_is_listed_in_json(site: Installation, tmp_path: Path) -> Non
         "unchanged": 0,
         "rejected": [{"line": 3, "reason": "key 'id' holds no text", "path": "results[0]"}],
         "warnings": [],
+        "replacing": 0,
     }
 
 
@@ -224,3 +226,38 @@ def test_same_memory_for_another_user_is_refused(site: Installation, tmp_path: P
 
     assert done.returncode == 65
     assert "episode 'mem0:m1' belongs to another scope" in done.stderr
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_relations_that_stand_side_by_side_are_all_facts(
+    site: Installation, tmp_path: Path, several: bool
+) -> None:
+    """Also where the channel holds one value; the import says what it would replace."""
+    targets = [["Gatherum", "Opal"], ["Redwood"]]
+    channel = "{values: many}" if several else "{multi_valued: [likes]}"
+    site.rules.write_text(f"channels: {{facts: {channel}}}\n{RULES}")
+    for number, names in enumerate(targets):
+        edges = [
+            without(EDGE, ["invalid_at"])
+            | {"uuid": f"u{number}{name}", "target_node_name": name, "name": "WORKED_AT"}
+            | {"valid_at": f"202{number}-01-01T00:00:00Z"}
+            for name in names
+        ]  # fmt: skip
+        (tmp_path / f"{number}.json").write_text(json.dumps(edges))
+    both = [edge for n in range(2) for edge in json.loads((tmp_path / f"{n}.json").read_text())]
+    (tmp_path / "both.json").write_text(json.dumps(both))
+
+    first = site.call("import", str(tmp_path / "0.json"), "--format", "graphiti")
+    assert "replace each other" not in first.stderr
+    second = site.call("import", str(tmp_path / "both.json"), "--format", "graphiti")
+    assert ("1 statement would replace each other" in second.stderr) is not several
+    site.call("fire", "--all")
+
+    objects = {fact["payload"]["object"] for fact in site.lines("facts", "--user", "mira")}
+    assert objects == ({"Gatherum", "Opal", "Redwood"} if several else {"Redwood"})
+
+
+RULES = """\
+rules:
+  - {id: all, cadence: {every: 1}, when_filter: "predicate IS NOT NULL", then_emits: [facts]}
+"""

@@ -131,6 +131,55 @@ async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
 
 
 @pytest.mark.slow
+async def test_a_new_directory_keeps_every_allergy_and_the_newest_home(open_memory: Open) -> None:
+    said: list[Any] = [
+        [("ada", "allergic_to", "peanuts")],
+        [{"subject": "ada", "predicate": "allergic_to", "object": "penicillin"}],
+        [("ada", "lives_in", "Oslo")],
+        [Triple("ada", "lives_in", "Rome")],
+        [("ada", "speaks", "Swedish"), ("ada", "speaks", "English"), ("ada", "likes", "tea")],
+        [Triple("ada", "likes", "jazz", intent="set")],
+        [Triple("ada", "allergic_to", "peanuts", intent="delete")],
+    ]
+    async with open_memory("ada") as memory:
+        for number, triples in enumerate(said):
+            when = NOON + timedelta(seconds=number)
+            remembered = await memory.remember("said", triples=triples, when=when)
+            await memory.wait_for(remembered.id)
+        objects = {fact.payload["object"] for fact in (await memory.facts()).facts}
+
+    assert objects == {"penicillin", "Rome", "Swedish", "English", "jazz"}
+
+
+@pytest.mark.parametrize(
+    "triples",
+    [
+        ["abc"],
+        [("ann", "likes")],
+        [("ann", "likes", "tea", 1.0, None, "x")],
+        [7],
+        ("ann", "likes", "tea"),
+        Triple("ann", "likes", "tea"),
+        "abc",
+        {"subject": "ann", "predicate": "likes", "object": "tea"},
+    ],
+)
+async def test_what_is_no_list_of_triples_is_refused(tmp_path: Path, triples: Any) -> None:
+    memory = Memory(None, user="ann", agent="a", session="s")  # type: ignore[arg-type]
+
+    with pytest.raises(UsageError, match=r"is no triple; write Triple|write a list of triples"):
+        await memory.remember("x", triples=triples)
+
+
+@pytest.mark.slow
+async def test_dictionary_with_an_unknown_key_is_refused(open_memory: Open) -> None:
+    wrong = {"subject": "ann", "predicate": "likes", "obj": "tea"}
+    async with open_memory("ann") as memory:
+        with pytest.raises(UsageError, match="obj"):
+            await memory.remember("x", triples=[wrong])
+
+
+@pytest.mark.slow
 async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await memory.remember("I moved to Lisbon", when=NOON)

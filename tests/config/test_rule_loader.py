@@ -17,6 +17,7 @@ from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, ru
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
+from slumberd.model.predicates import ManyBut
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
@@ -293,7 +294,51 @@ def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> N
 
     rules = _load(tmp_path, a=first, b=second, c=TEA.replace("[facts]", "[notes]"))
 
-    assert rules.multi_valued == {"facts": {"likes", "knows"}, "notes": {"has"}}
+    assert rules.multi_valued == {
+        "facts": frozenset({"likes", "knows"}),
+        "notes": frozenset({"has"}),
+    }
+
+
+def test_single_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
+    first = "rules: []\nchannels: {facts: {values: many, single_valued: [lives_in]}}"
+    second = "rules: []\nchannels: {facts: {values: many, single_valued: [age]}}"
+    third = "rules: []\nchannels: {facts: {values: many}}"
+
+    rules = _load(tmp_path, a=first, b=second, c=third, d=TEA)
+
+    assert rules.multi_valued == {"facts": ManyBut(frozenset({"lives_in", "age"}))}
+
+
+def test_channel_that_is_given_in_two_ways_is_an_error_with_both_places(tmp_path: Path) -> None:
+    first = "rules: []\nchannels:\n  facts: {multi_valued: [likes]}\n"
+    second = "rules: []\nchannels:\n  facts:\n    values: many\n    single_valued: [likes]\n"
+
+    with pytest.raises(ConfigurationError) as raised:
+        _load(tmp_path, a=first, b=second, c=TEA)
+
+    found = [(Path(m.file).name, m.line, m.column, m.problem) for m in raised.value.mistakes]
+    a = tmp_path / "a.yaml"
+    assert found == [
+        ("b.yaml", 4, 5, f"gives 'values: many', and {a}:3:11 'multi_valued'; keep one of them"),
+        ("b.yaml", 5, 5, f"gives 'values: many', and {a}:3:11 'multi_valued'; keep one of them"),
+        ("b.yaml", 5, 21, f"lists 'likes', and {a}:3:26 'multi_valued'; keep one of them"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [
+        ("{}", "give multi_valued, or values: many with single_valued"),
+        ("{single_valued: [a]}", "give multi_valued, or values: many with single_valued"),
+        ("{values: many, multi_valued: [a]}", "keep one of them"),
+        ("{values: one}", "many"),
+        ("{values: many, single_valued: [a, a]}", "is given twice"),
+    ],
+)
+def test_channel_in_a_wrong_form_is_an_error(tmp_path: Path, form: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        _load(tmp_path, a=f"channels: {{facts: {form}}}\n{TEA}")
 
 
 def test_directory_without_rule_files_is_an_empty_set(tmp_path: Path) -> None:
@@ -760,7 +805,7 @@ def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
 
     assert [rule.id for rule in rules.rules] == ["nightly", "preferences", "profile"]
     assert all(Path(source).stem == id for id, source in rules.sources.items())
-    assert rules.multi_valued == {"facts": {"likes", "dislikes"}}
+    assert rules.multi_valued == {"facts": frozenset({"likes", "dislikes"})}
 
 
 _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.precedence import newest_law
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.record import Record
@@ -125,6 +126,7 @@ async def test_the_row_of_a_firing_records_its_trigger_and_requester(home: OpenS
     ((payload,),) = select(home, "SELECT payload FROM slumberd_ledger WHERE what = 0")
     assert orjson.loads(payload) == {
         "rule": "drinks",
+        "law": newest_law(),
         "rule_hash": stamped.content_hash,
         "trigger": "catchup",
         "at": at(100).isoformat(),
@@ -172,7 +174,7 @@ async def test_quarantine_lists_an_episode_with_its_fault(home: OpenStores) -> N
     assert select(home, "SELECT * FROM slumberd_quarantine") == [
         (
             "all", "notes", "odd", 1, "alice/rag/notes/", "intent_unknown",
-            "intent is 'shout'; write one of add, update, delete, noop", 2,
+            "intent is 'shout'; write one of add, update, delete, noop, set", 2,
         )
     ]  # fmt: skip
 
@@ -413,7 +415,7 @@ async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
         },
         "d": {
             "eid": "d",
-            "detail": "intent is 'shout'; write one of add, update, delete, noop",
+            "detail": "intent is 'shout'; write one of add, update, delete, noop, set",
             "owner": "alice/rag/facts/",
             "session": "s1",
         },

@@ -343,3 +343,61 @@ def test_a_delete_of_a_replaced_fact_leaves_the_repeat_that_replaced_it() -> Non
     )
 
     assert found[-1] == ("update", ["e2"])
+
+
+def triples(id: str, *objects: Any, seconds: float = 0, **each: Any) -> EpisodeVersion:
+    key = {"subject": "ada", "predicate": "speaks"}
+    said = [key | each | ({} if what is None else {"object": what}) for what in objects]
+    return version(id, timestamp=at(seconds), metadata={"triples": said})
+
+
+def test_the_claims_of_one_episode_hold_together() -> None:
+    first = triples("e1", "Swedish", "English", "Swedish")
+    second = triples("e2", "French", "English", seconds=1)
+
+    assert kinds(first, second) == [
+        ("noop", []), ("add", []), ("add", []), ("noop", []),
+        ("noop", []), ("update", ["e1#1", "e1#2"]), ("add", []),
+    ]  # fmt: skip
+
+
+def test_a_set_replaces_all_older_episodes_of_its_key() -> None:
+    first, second = triples("e1", "Swedish", "English"), triples("e2", "French", seconds=1)
+    whole = triples("e3", "Latin", "Greek", "Latin", seconds=2, intent="set")
+
+    assert kinds(first, second, whole)[-3:] == [
+        ("update", ["e1#1", "e1#2", "e2#1"]), ("update", ["e1#1", "e1#2", "e2#1"]), ("noop", []),
+    ]  # fmt: skip
+    assert kinds(whole)[1:] == [("add", []), ("add", []), ("noop", [])]
+
+
+def test_a_delete_by_words_names_the_facts_that_hold_them() -> None:
+    plans = triples("e1", "a trip to Rome", "Rome", "a TRIP to Oslo")
+    gone = triples("e2", None, seconds=1, intent="delete", object_words=["trip"])
+
+    assert kinds(plans, gone)[-1] == ("delete", ["e1#1", "e1#3"])
+
+
+def test_a_delete_leaves_the_other_claims_of_its_episode() -> None:
+    key = {"subject": "ada", "predicate": "speaks"}
+    said = {"triples": [key | {"object": "Latin"}, key | {"intent": "delete"}]}
+
+    assert kinds(triples("e1", "Greek"), version("e2", timestamp=at(1), metadata=said))[-2:] == [
+        ("update", ["e1#1"]), ("noop", []),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"intent": "set", "replaces": "e0"}, "replaces_malformed"),
+        ({"intent": "set", "subject": 7}, "delete_of_nothing"),
+        ({"intent": "delete", "object_words": 7}, "object_words_malformed"),
+    ],
+)
+def test_a_set_or_words_that_cannot_be_read_are_faults(
+    metadata: dict[str, Any], reason: str
+) -> None:
+    deltas, faults = classify([statement("e1", metadata=metadata)], "r1", [FACTS], at=START)
+
+    assert (deltas, faults["e1"].reason) == ([], reason)

@@ -193,21 +193,59 @@ class StoreAndOracle:
         self.undone[outcome.firing_id] = firing
         self.firings.append(outcome.firing_id)
 
-    def claims(self) -> list[OracleClaim]:
-        found = []
+    def claims_of_episodes(self) -> tuple[list[OracleClaim], dict[str, int]]:
+        """Return the claims of all episodes, and the newest version of each fact id's."""
+        found: list[OracleClaim] = []
+        newest_of: dict[str, int] = {}
         for channel in ("facts", "notes"):
             by_episode: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
             for fired, _ in RULES.values():
                 if channel in fired.then_emits:
                     for eid, (seq, episode) in self.last_evaluations(fired.id).items():
                         by_episode.setdefault(eid, []).append((seq, fired.id, episode))
-            for versions in by_episode.values():
+            for eid, versions in by_episode.items():
                 newest = max(seq for seq, _, _ in versions)
+                newest_of[fact_id(channel, eid)] = newest
                 now = [(rule_id, e) for seq, rule_id, e in versions if seq == newest and e]
                 if now:
                     found += claims_in(now[0][1], channel, tuple(sorted(r for r, _ in now)))
+        return found, newest_of
+
+    def claims(self) -> list[OracleClaim]:
+        found, newest_of = self.claims_of_episodes()
         edits = {name: claim for firing, name, claim in self.edits if self.is_in_force(firing)}
-        return [*found, *(claim for claim in edits.values() if claim is not None)]
+        given = {name: claim for name, claim in edits.items() if claim is not None}
+        # Another program's edit counts alone, until a newer version of its episode.
+        ended = {
+            name
+            for name, claim in given.items()
+            if claim.covers and newest_of.get(name.partition("#")[0], 0) > claim.covers
+        }
+        alone = {name for name, claim in given.items() if claim.covers} - ended
+        kept = [claim for name, claim in given.items() if name not in ended]
+        return [*(claim for claim in found if claim.fact_id not in alone), *kept]
+
+    def newest_evaluated(self, name: str) -> int:
+        """Return the newest version of an id's episode that any rule evaluated, undone or not.
+
+        0 when no rule ever promoted the id.
+        """
+        found = [
+            (evaluation, channel)
+            for evaluation in self.evaluations
+            for fired, _ in RULES.values()
+            if fired.id == evaluation.rule_id
+            for channel in fired.then_emits
+            if fact_id(channel, evaluation.eid) == name.partition("#")[0]
+        ]
+        promoted = {
+            claim.fact_id
+            for evaluation, channel in found
+            if evaluation.episode
+            for claim in claims_in(evaluation.episode, channel)
+            if claim.asserts
+        }
+        return max(evaluation.seq for evaluation, _ in found) if name in promoted else 0
 
 
 def fact_ids_of(evaluation: RecordedEvaluation, channel: str) -> list[str]:
@@ -240,8 +278,9 @@ def check_fact(fact: Fact, claim: OracleClaim, older: list[str]) -> None:
 
 
 IDS = ["e1", "e2", "e3", "@e4", "bobs"]
-NAMES = [*IDS, "e1#1", "e2#2"]
-INTENTS = [None, None, None, "add", "update", "update", "delete", "delete", "noop", "?"]
+NAMES = [*IDS, "e1#1", "e1#2", "e2#2"]
+INTENTS = [None, None, "set", "add", "update", "update", "delete", "delete", "noop", "?"]
+OBJECTS = ["a", "a", "b", "b a", 1, {"x": 1}]
 
 
 @st.composite
@@ -252,7 +291,7 @@ def any_metadata(draw: st.DrawFn) -> dict[str, Any]:
         metadata["subject"] = draw(st.sampled_from(["s", "s", "s", "t/u", "", None]))
         metadata["predicate"] = draw(st.sampled_from(["is", "likes"]))
     if draw(st.integers(0, 3)):
-        metadata["object"] = draw(st.sampled_from(["a", "a", "b", 1, {"x": 1}]))
+        metadata["object"] = draw(st.sampled_from(OBJECTS))
     intent = draw(st.sampled_from(INTENTS))
     if intent:
         metadata["intent"] = intent
@@ -277,8 +316,10 @@ def competing_metadata(draw: st.DrawFn) -> dict[str, Any]:
     """Return metadata that competes for two keys, one of them multi-valued."""
     metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "likes"]))}
     if draw(st.integers(0, 4)):
-        return metadata | {"object": draw(st.sampled_from("ab"))}
-    return metadata | {"intent": "delete"}
+        chosen = draw(st.sampled_from([{}, {}, {"intent": "set"}]))
+        return metadata | {"object": draw(st.sampled_from(["a", "b", "b a"]))} | chosen
+    words = draw(st.sampled_from([{}, {"object_words": ["A"]}, {"object_words": ["b", "a"]}]))
+    return metadata | {"intent": "delete"} | words
 
 
 @st.composite
@@ -442,6 +483,8 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
     known = await world.store.query(FactPattern(id=id_))
     if not claim.declared and [each.pinned_at for each in known] != [fact.pinned_at]:
         claim = with_instant_of_row(world, claim, at)
+    if not claim.declared:
+        claim = replace(claim, covers=world.newest_evaluated(id_))
     row = (
         id_, "alice", "rag", orjson.dumps(fact.payload), b'[ {"of": "another program"} ]', 1.0,
         "{}", fact.pinned_at.isoformat(),
@@ -476,7 +519,11 @@ async def delete_row(world: StoreAndOracle, id_: str) -> None:
     with closing(sqlite3.connect(path_of(world.store))) as connection, connection:
         connection.execute("DELETE FROM facts WHERE fact_id = ?", (id_,))
     await world.store.ledger.notice_external()
-    if target is not None:
+    covers = world.newest_evaluated(id_)
+    if target is not None and covers and not target.declared:
+        claim = replace(retraction(world, id_, target), fact_id=id_, covers=covers)
+        add_edit(world, firing, id_, claim)
+    elif target is not None:
         remove_from_oracle(world, firing, id_, target)
 
 
@@ -575,6 +622,20 @@ def put_of_e1(at: int, what: str) -> tuple[Any, ...]:
                 ("write_row", "e1", "a", 0), ("undo", 2),
             ],
             id="an earlier version that an undo brings back",
+        ),
+        pytest.param(
+            [
+                put_of_e1(0, "delete"), put_of_e1(1, "b"), ("fire", "all", 2), put_of_e1(0, "a"),
+                ("fire", "all", 1), ("write_row", "e1", "b", 0), ("undo", 2),
+            ],
+            id="an earlier version that is later than the row",
+        ),
+        pytest.param(
+            [
+                put_of_e1(1, "b"), ("fire", "all", 1), ("delete_row", "e1"), put_of_e1(0, "b"),
+                ("fire", "all", 1),
+            ],
+            id="a newer version after a removal",
         ),
         pytest.param(
             [

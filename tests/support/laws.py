@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from slumberd.consolidation.precedence import (
-    Assertion,
-    Law,
-    SlotState,
-    effective_claims,
-    newest_law,
-)
+from typing import Any
+
+from slumberd.consolidation.claim import Precedence
+from slumberd.consolidation.precedence import Law, newest_law
 
 NEXT = newest_law() + 1
 """The number of the law of `lowest_law`."""
@@ -16,12 +13,8 @@ NEXT = newest_law() + 1
 
 def lowest_law() -> Law:
     """Return a law by which the lower of two ids of one instant stays."""
-    return Law(_fold_lowest, effective_claims)
+    return Law(_lowest_place, holds_together=True)
 
 
-def _fold_lowest(head: SlotState, assertion: Assertion, depth: int) -> None:
-    winner = head.winner
-    if winner is None or winner.precedence.at != assertion.precedence.at:
-        SlotState.fold_assertion(head, assertion, depth)
-    elif assertion.precedence < winner.precedence:
-        head.winner = assertion
+def _lowest_place(precedence: Precedence) -> tuple[Any, ...]:
+    return precedence.at, precedence.rank, tuple(-ord(character) for character in precedence.id)

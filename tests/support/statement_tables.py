@@ -304,7 +304,13 @@ class _Writer:
                     chance.choice("xy"), chance.randrange(3)]  # fmt: skip
                 object_ = None if winner is None else chance.choice(['"o"', '"p"'])
                 retractions = chance.choice([None, b"{}"])
-                self._insert("keys", key, slot, number, *known, winner, object_, retractions, b"[]")
+                siblings = [[7, FACTS[number % len(FACTS)], '"q"']] if winner and not slot else []
+                replaced = (
+                    orjson.dumps({"replaced": [], "siblings": siblings}) if siblings else b"[]"
+                )
+                self._insert(
+                    "keys", key, slot, number, *known, winner, object_, retractions, replaced
+                )
         for number, key in enumerate(("erased", "unused"), 90):
             self._insert("keys", key, "", number, *[None] * 8)
         erased = (900, 0, 1, 1, 1, "", 0, 90, *[None] * 5, b"c", b"h")

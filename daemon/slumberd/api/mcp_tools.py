@@ -197,6 +197,10 @@ TOOLS = (
             " as subject `ada`, predicate `lives_in`, object `Lisbon`: rules make facts of them."
             " Give `speaker` `user` when `text` holds the user's own words; without `speaker` they"
             " count as yours, and no rule takes them for what the user said of themselves."
+            " Values of one call stand side by side. A later value of a predicate replaces them if"
+            " the rules give the predicate one value, such as `lives_in`; else, such as of"
+            " `allergic_to`, it stands beside them. A triple with intent `set` replaces every"
+            " older value, and with `delete` it retracts the value, or without `object` all."
             " It is stored when the result comes; the same `id` and text again change nothing."
         ),
         request_of=_say_who_spoke,

@@ -256,3 +256,8 @@ def join_names(names: Iterable[str], *, total: int | None = None) -> str:
 def _short(name: str) -> str:
     cut = f"{name[:_NAME_CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"
     return name if len(name) <= _NAME_CHARACTERS else cut
+
+
+def describe_channels(appear: int, go: int) -> str:
+    """Return what a change of the settings under ``channels`` does to the facts, in words."""
+    return f"channels: {plural(appear, 'fact')} appear, and {plural(go, 'fact')} go"

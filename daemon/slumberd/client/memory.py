@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from slumberd.client.transports import Transport, open_transport
+from slumberd.errors import UsageError
 from slumberd.operations.memory_forms import (
     ContextText,
     Correction,
@@ -31,14 +32,47 @@ class Triple(NamedTuple):
     Attributes:
         subject: What it is about.
         predicate: What it says of it.
-        object: The value; any JSON.
+        object: The value; any JSON. None with the intent ``delete`` means every value.
         confidence: 0 to 1.
+        intent: ``delete`` retracts the value; ``set`` makes it the only one, whatever the predicate
+            holds. None, and ``add``, say that it holds; in a predicate of one value it replaces
+            the older one.
     """
 
     subject: str
     predicate: str
-    object: Any
+    object: Any = None
     confidence: float = 1.0
+    intent: Literal["add", "update", "delete", "set"] | None = None
+
+
+def _triple_of(given: object) -> dict[str, Any]:
+    """Return a triple as the request has it.
+
+    Raises:
+        UsageError: It is no triple.
+    """
+    if isinstance(given, Triple):
+        return given._asdict()
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, list | tuple) and 3 <= len(given) <= len(Triple._fields):
+        return Triple(*given)._asdict()
+    raise UsageError(
+        f"{given!r:.200} is no triple; write Triple(subject, predicate, object), a tuple of these,"
+        " or a dictionary with these keys"
+    )
+
+
+def _listed(triples: object) -> list[Any]:
+    """Return the triples of a call; a single triple, or a text, is no list of them.
+
+    Raises:
+        UsageError: They are no list.
+    """
+    if isinstance(triples, list | tuple) and not isinstance(triples, Triple):
+        return [*triples]
+    raise UsageError(f"triples is {triples!r:.200}; write a list of triples")
 
 
 class _Missing:
@@ -97,7 +131,7 @@ class Memory:
         self,
         text: str,
         *,
-        triples: Sequence[Triple | tuple[str, str, Any]] = (),
+        triples: Sequence[Triple | tuple[str, str, Any] | Mapping[str, Any]] = (),
         when: datetime | None = None,
         id: str | None = None,
         session: str | None = None,
@@ -108,7 +142,9 @@ class Memory:
 
         Args:
             text: What happened.
-            triples: What it says.
+            triples: What it says: triples, tuples of subject, predicate and object, or dictionaries
+                with the keys of `Triple`. Values of one call stand side by side; a later value
+                replaces them where the predicate holds one value.
             when: When it was said; by default now. Name a coming date in the text.
             id: Its id. The same id and text again change nothing; another text is a new version.
                 By default a new id.
@@ -118,12 +154,13 @@ class Memory:
             metadata: Any other keys; any JSON.
 
         Raises:
+            UsageError: A triple is none.
             SlumberdError: The episode is refused; nothing is written.
         """
         answer = await self._call(
             "remember",
             text=text,
-            triples=[Triple(*triple)._asdict() for triple in triples],
+            triples=[_triple_of(triple) for triple in _listed(triples)],
             when=_text_of(when),
             id=id,
             session=session or self._session,

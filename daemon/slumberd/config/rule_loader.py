@@ -43,6 +43,7 @@ from slumberd.errors import (
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction
+from slumberd.model.predicates import ManyBut, Several, document_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 
 CheckFilter = Callable[[str, str], None]
@@ -93,7 +94,7 @@ class RuleSet:
     """
 
     rules: tuple[ConsolidationRule, ...]
-    multi_valued: Mapping[str, frozenset[str]]
+    multi_valued: Mapping[str, Several]
     sources: Mapping[str, str]
     generation: int = 1
     version: int | None = None
@@ -105,8 +106,7 @@ class RuleSet:
     @property
     def content_hash(self) -> str:
         """Sixteen hex digits that change with any rule or channel, but not with the files."""
-        channels = {name: sorted(predicates) for name, predicates in self.multi_valued.items()}
-        content = [[rule.content_hash for rule in self.rules], channels]
+        content = [[rule.content_hash for rule in self.rules], document_of(self.multi_valued)]
         canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:16]
 
@@ -292,6 +292,7 @@ def _load_sheets(
         *_check_cyphers(places, checks.cypher),
         *_check_models(places, checks.model),
         *_find_misspelled_channels(sheets, whole=whole),
+        *_find_mixed_channels(sheets),
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
@@ -545,16 +546,57 @@ def _build_set(forms: Sequence[tuple[str, RuleFile]], extractions: _Extractions)
     )
 
 
-def _combine_channels(files: Iterable[RuleFile]) -> dict[str, frozenset[str]]:
-    union: dict[str, frozenset[str]] = {}
+def _combine_channels(files: Iterable[RuleFile]) -> dict[str, Several]:
+    union: dict[str, Several] = {}
     for file in files:
         for name, channel in file.channels.items():
-            union[name] = union.get(name, frozenset()).union(channel.multi_valued)
+            several, before = channel.several, union.get(name)
+            if isinstance(several, ManyBut):
+                known = before.single_valued if isinstance(before, ManyBut) else frozenset()
+                union[name] = ManyBut(several.single_valued | known)
+            else:
+                union[name] = several | (before if isinstance(before, frozenset) else frozenset())
     return union
 
 
+_LISTS = ("multi_valued", "single_valued")
+
+
+def _find_mixed_channels(sheets: Sequence[_Sheet]) -> Iterator[Mistake]:
+    """Yield a mistake where a channel is given in both ways, in one file or in several.
+
+    The ways are ``multi_valued``, and ``values`` with ``single_valued``.
+    """
+    first: dict[str, tuple[str, Mistake]] = {}
+    listed: dict[tuple[str, str], tuple[str, Mistake]] = {}
+    for document, _ in sheets:
+        for channel, form in _mapping(document.at(("channels",))).items():
+            given = [key for key in _mapping(form) if key in ("values", *_LISTS)]
+            for key in given:
+                trail: Trail = ("channels", channel, key)
+                way = "multi_valued" if key == "multi_valued" else "values: many"
+                place = document.mistake(trail, f"gives {way!r}", at="key")
+                yield from _find_contradiction(first.setdefault(channel, (way, place)), way, place)
+                predicates = _mapping(form)[key]
+                for number, predicate in enumerate(
+                    predicates if isinstance(predicates, list) else ()
+                ):
+                    place = document.mistake((*trail, number), f"lists {predicate!r}")
+                    known = listed.setdefault((channel, str(predicate)), (key, place))
+                    yield from _find_contradiction(known, key, place)
+
+
+def _find_contradiction(
+    known: tuple[str, Mistake], given: str, place: Mistake
+) -> Iterator[Mistake]:
+    other, at = known
+    if other != given:
+        where = f"{at.file}:{at.line}:{at.column}"
+        yield replace(place, problem=f"{place.problem}, and {where} {other!r}; keep one of them")
+
+
 class _ListedPredicate(NamedTuple):
-    """One predicate of a list of ``multi_valued``."""
+    """One predicate of a list of ``multi_valued`` or ``single_valued``."""
 
     document: Document
     trail: Trail
@@ -601,14 +643,14 @@ def _check_channels(
 
 def _check_predicates(document: Document, named: Mapping[str, set[str]]) -> Iterator[Mistake]:
     for channel, form in _mapping(document.at(("channels",))).items():
-        listed = _mapping(form).get("multi_valued")
-        trail = ("channels", channel, "multi_valued")
-        entries = [
-            _ListedPredicate(document, (*trail, number), channel, predicate)
-            for number, predicate in enumerate(listed if isinstance(listed, list) else ())
-            if isinstance(predicate, str)
-        ]
-        yield from _find_slips(entries, named.get(channel, set()))
+        for name in _LISTS:
+            listed = _mapping(form).get(name)
+            entries = [
+                _ListedPredicate(document, ("channels", channel, name, number), channel, predicate)
+                for number, predicate in enumerate(listed if isinstance(listed, list) else ())
+                if isinstance(predicate, str)
+            ]
+            yield from _find_slips(entries, named.get(channel, set()))
 
 
 def _find_slips(entries: Sequence[_ListedPredicate], named: set[str]) -> Iterator[Mistake]:

@@ -27,6 +27,7 @@ from slumberd.model.cadence import (
     cadence_of,
     count_in,
 )
+from slumberd.model.predicates import ManyBut, Several
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.model.scope import check_part
@@ -378,17 +379,41 @@ AnyRuleForm = Annotated[
 """A rule of either kind; a rule without ``kind`` is one of episodes."""
 
 
+Predicates = Annotated[
+    list[Annotated[str, Field(min_length=1)]], Field(json_schema_extra={"uniqueItems": True})
+]
+
+
 class ChannelForm(Form):
     """The settings of one channel; they apply to all rules that write to it.
 
+    Give `multi_valued`, or `values: many` with `single_valued`; all rule files give a channel in
+    the same way. The lists of all files are combined.
+
     Attributes:
-        multi_valued: The predicates that may hold several objects at once. The lists of all rule
-            files are combined.
+        multi_valued: The predicates that may hold several objects at once; all others hold one.
+        values: ``many``: all predicates may hold several objects at once, but those of
+            `single_valued`.
+        single_valued: The predicates that hold one object, so that a newer one replaces it; goes
+            with ``values: many``.
     """
 
-    multi_valued: Annotated[
-        list[Annotated[str, Field(min_length=1)]], Field(json_schema_extra={"uniqueItems": True})
-    ]
+    multi_valued: Predicates | None = None
+    values: Literal["many"] | None = None
+    single_valued: Predicates | None = None
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if self.multi_valued is None and self.values is None:
+            raise ValueError("give multi_valued, or values: many with single_valued")
+        return self
+
+    @property
+    def several(self) -> Several:
+        """The predicates that hold several objects at once; all rule files agree on one form."""
+        if self.values is not None:
+            return ManyBut(frozenset(self.single_valued or ()))
+        return frozenset(self.multi_valued or ())
 
 
 class RuleFile(Form):

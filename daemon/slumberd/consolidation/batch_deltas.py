@@ -13,10 +13,16 @@ from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import (
     EMPTY_DELETE,
+    EMPTY_SET,
+    OBJECT_WORDS_MALFORMED,
+    REPLACES_BESIDE_SET,
     Fault,
     add_triple,
     confidence_of,
+    covers,
+    deleted_object,
     fault_of,
+    find_words_problem,
     intent_fault,
     names_in,
 )
@@ -53,10 +59,13 @@ def classify(
     """Return one delta for each episode and channel; of a noop, one delta in all.
 
     An episode without intent is an update when an earlier episode of the same user and agent has
-    its subject and predicate, and nothing in between has replaced or deleted that one. Ids of
-    another user's or agent's episodes are ignored. An update that names no id is classified as if
-    it had no intent. A delete that names no id deletes the fact of its subject and predicate; it
-    is a noop when there is none.
+    its subject and predicate, and nothing in between has replaced or deleted that one. The claims
+    of one episode hold together: its first one of a subject and predicate is the update, each
+    further object an add, an equal object a noop. A set is an update that replaces all older
+    episodes of its subject and predicate, or an add when there is none. Ids of another user's or
+    agent's episodes are ignored. An update that names no id is classified as if it had no intent. A
+    delete that names no id deletes the fact of its subject and predicate; it is a noop when there
+    is none.
 
     Args:
         episodes: The episodes that the rule selects.
@@ -128,7 +137,9 @@ class _Table:
         self._owners = owners
         self._parts = parts
         self._channel = channel
-        self._holders: dict[Key, str] = {}
+        self._holders: dict[Key, list[str]] = {}
+        self._asserted: dict[Key, list[str]] = {}
+        self._sources: dict[str, str] = {}
         self._objects: dict[str, tuple[Key, object]] = {}
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
@@ -141,12 +152,14 @@ class _Table:
             return self._default(episode)
         if intent == "noop":
             return self._noop(episode)
-        if intent != "update" and intent != "delete":  # mypy follows this one
+        if intent != "update" and intent != "delete" and intent != "set":  # mypy follows this one
             return intent_fault(intent)
         names = names_in(metadata.get("replaces"))
         if isinstance(names, Fault):
             return names
         given = [name for name in names if name]
+        if intent == "set":
+            return self._set(episode) if not given else REPLACES_BESIDE_SET
         own = self._ids_of_own_scope(episode, given)
         if intent == "update":
             return self._update(episode, own, _key(episode)) if own else self._default(episode)
@@ -154,9 +167,25 @@ class _Table:
 
     def _default(self, episode: EpisodeVersion) -> AnyDelta:
         key = _key(episode)
-        earlier = self._holders.get(key) if key else None
-        if earlier is not None:
-            return self._update(episode, [earlier], key)
+        earlier = [*self._holders.get(key, ())] if key else []
+        siblings = [id for id in earlier if self._sources[id] == episode.id]
+        if any(self._holds(id, episode) for id in siblings):
+            return self._noop(episode)
+        if earlier and not siblings:
+            return self._update(episode, earlier, key)
+        return self._add(episode, key)
+
+    def _set(self, episode: EpisodeVersion) -> AnyDelta | Fault:
+        key = _key(episode)
+        if key is None:
+            return EMPTY_SET
+        ids = self._asserted.get(key, [])
+        older = [id for id in ids if self._sources[id] != episode.id]
+        if any(self._holds(id, episode) for id in ids if id not in older):
+            return self._noop(episode)
+        return self._update(episode, older, key) if older else self._add(episode, key)
+
+    def _add(self, episode: EpisodeVersion, key: Key | None) -> AddDelta:
         fields = self._provenance(episode)
         fields["kind"] = "add"
         fields["fact_payload"] = self._promote(episode, key)
@@ -173,11 +202,14 @@ class _Table:
     def _delete(
         self, episode: EpisodeVersion, names: list[str], *, named: bool
     ) -> DeleteDelta | NoopDelta | Fault:
+        problem = find_words_problem(episode.metadata, names)
+        if problem:
+            return Fault(OBJECT_WORDS_MALFORMED, problem)
         if not named:
             key = _key(episode)
             if key is None:
                 return EMPTY_DELETE
-            names = self._matching_holder(key, episode.metadata)
+            names = self._deleted_holders(key, episode)
         if not names:
             return self._noop(episode)
         self._release(episode, names)
@@ -187,14 +219,14 @@ class _Table:
     def _noop(self, episode: EpisodeVersion) -> NoopDelta:
         return construct(NoopDelta, self._provenance(episode) | {"kind": "noop"})
 
-    def _matching_holder(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
-        """Return the fact that holds a key, unless the episode deletes another object."""
-        holder = self._holders.get(key)
-        if holder is None:
-            return []
-        given = metadata.get("object")
-        _, stored = self._objects[holder]
-        return [holder] if given is None or canonical(given) == canonical(stored) else []
+    def _deleted_holders(self, key: Key, episode: EpisodeVersion) -> list[str]:
+        """Return the facts that hold a key and that the episode deletes; none of its own."""
+        what = deleted_object(episode.metadata)
+        older = [id for id in self._holders.get(key, ()) if self._sources[id] != episode.id]
+        return [id for id in older if covers(what, canonical(self._objects[id][1]))]
+
+    def _holds(self, id: str, episode: EpisodeVersion) -> bool:
+        return canonical(self._objects[id][1]) == canonical(episode.metadata.get("object"))
 
     def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
         """Return the fact ids that are not of another scope; of a whole episode, all claims."""
@@ -230,8 +262,9 @@ class _Table:
                 continue
             key, _ = holder
             # Only of its own scope: an episode changes no fact of another user or agent.
-            if key[0] == episode.user and key[1] == episode.agent and self._holders.get(key) == id:
-                del self._holders[key]
+            holders = self._holders.get(key, [])
+            if key[0] == episode.user and key[1] == episode.agent and id in holders:
+                holders.remove(id)
 
     def _provenance(self, episode: EpisodeVersion) -> dict[str, Any]:
         return {
@@ -254,7 +287,11 @@ class _Table:
         }
         add_triple(payload, episode.metadata)
         if key is not None:
-            self._holders[key] = id
+            holders = self._holders.get(key, [])
+            siblings = [holder for holder in holders if self._sources[holder] == episode.id]
+            self._holders[key] = [*siblings, id]
+            self._asserted.setdefault(key, []).append(id)
+            self._sources[id] = episode.id
             self._objects[id] = key, payload.get("object")
         return payload
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import orjson
 
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of, key_of, named_ids, owner_of
@@ -15,10 +18,13 @@ from slumberd.model.stages import SUMMARISES
 ALL = ""
 """In place of an object: every object of a key."""
 
+WORDS = "~"
+"""Begins what a retraction covers that gives words in place of an object; no JSON begins so."""
+
 EPISODE, REFERRING, MANUAL = 0, 1, 2
 """Ranks: an episode, an update or delete that names ids (who names an id has seen it), a person."""
 
-INTENTS = ("add", "update", "delete", "noop")
+INTENTS = ("add", "update", "delete", "noop", "set")
 """The values of ``metadata.intent``."""
 
 UNREADABLE = "unreadable"
@@ -26,17 +32,19 @@ UNREADABLE = "unreadable"
 
 INTENT_UNKNOWN = "intent_unknown"
 REPLACES_MALFORMED = "replaces_malformed"
+OBJECT_WORDS_MALFORMED = "object_words_malformed"
 DELETE_OF_NOTHING = "delete_of_nothing"
 
 
 class Precedence(NamedTuple):
-    """A place in the order of claims; two claims never share one.
+    """A place in the order of claims; only the claims of one version about one key share one.
 
     Attributes:
         at: Microseconds since 1970 UTC.
-        rank: `EPISODE`, `REFERRING` or `MANUAL`.
+        rank: `EPISODE`, `REFERRING` or `MANUAL`; the highest of the version's claims of the key.
         id: The episode's id; of a manual edit its number, so that the later edit wins.
-        part: Which of several claims of the episode it is, from 1; 0 for the episode's own.
+        part: Which of several claims of the episode it is, from 1; 0 for the episode's own. It
+            numbers the claims of a version, and gives none of them precedence.
     """
 
     at: int
@@ -54,9 +62,10 @@ class Claim(NamedTuple):
         key: Owner, subject and predicate; without those two, the owner and the fact id.
         precedence: Its place in the order of claims.
         asserts: Whether it asserts `object` for `key`.
-        object: Canonical JSON; `ALL` when a retraction gives none.
+        object: Canonical JSON. Of a retraction that gives none `ALL`, or its words after `WORDS`.
         names: Fact ids; the claim retracts the key and object of each.
-        clears_key: Whether it retracts `object` of its own key, or all of its objects.
+        clears_key: Whether it retracts `object` of its own key, or all of its objects. With
+            `asserts` (the intent ``set``) it retracts all older objects of its key.
         confidence: 0 to 1.
         payload: The fact's body; of a retraction only the subject, predicate and object.
         lineage: Of a manual edit, its own lineage entries.
@@ -66,6 +75,8 @@ class Claim(NamedTuple):
             no other claim of its key.
         stored: Of another program's row, the columns whose bytes differ from those that this store
             would write, by name: the type of the value (``text`` or ``blob``), and its text.
+        covers: Of another program's edit of a promoted fact, the newest version of the episode that
+            any rule had evaluated; a newer version ends the edit. None for all other claims.
         near: The ids of similar facts that it is linked with, and the cosine of each. They were
             found when its version was first evaluated.
     """
@@ -86,6 +97,7 @@ class Claim(NamedTuple):
     near: tuple[tuple[str, float], ...] = ()
     declared: bool = False
     stored: Mapping[str, Sequence[str]] | None = None
+    covers: int | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -104,6 +116,16 @@ class Claim(NamedTuple):
         if fact_id in self.names:
             return True
         return bool(whole) and whole[0] in self.names and self.source not in ("", other.source)
+
+    @property
+    def cleared(self) -> str:
+        """What a claim that clears its key retracts: an object, words, or `ALL`."""
+        return ALL if self.asserts else self.object
+
+    @property
+    def clears_several(self) -> bool:
+        """Whether it retracts more than one given object of its key."""
+        return self.clears_key and is_wide(self.cleared)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -142,6 +164,14 @@ EMPTY_DELETE = Fault(
 )
 """The fault of a delete that has neither an id nor a key."""
 
+EMPTY_SET = Fault(DELETE_OF_NOTHING, "set has no subject and predicate; give both")
+"""The fault of a set without a key."""
+
+REPLACES_BESIDE_SET = Fault(
+    REPLACES_MALFORMED, "replaces stands beside the intent set; give one of them"
+)
+"""The fault of a set that names ids."""
+
 
 @lru_cache(maxsize=4_096)
 def user_and_agent(owner: str) -> tuple[str, str]:
@@ -156,8 +186,42 @@ def has_subject(claim: Claim) -> bool:
 
 
 def deletes_by_key(claim: Claim) -> bool:
-    """Return whether a claim is a delete that names no id, so it covers its key."""
-    return claim.clears_key and claim.precedence.rank == EPISODE
+    """Return whether an episode's claim retracts by its key: a delete without ids, or a set."""
+    return claim.clears_key and claim.precedence.rank != MANUAL
+
+
+def is_wide(what: str) -> bool:
+    """Return whether a retraction may cover several objects of a key: all, or those with words."""
+    return what == ALL or what.startswith(WORDS)
+
+
+def covers(what: str, object_: str) -> bool:
+    """Return whether a retraction of an object, of words or of `ALL` covers an object."""
+    if what in (ALL, object_):
+        return True
+    return what.startswith(WORDS) and words_in(object_).issuperset(what[len(WORDS) :].split(" "))
+
+
+@lru_cache(maxsize=4_096)
+def words_in(object_: str) -> frozenset[str]:
+    """Return the casefolded words of an object, given as canonical JSON."""
+    value = orjson.loads(object_)
+    return frozenset(_words(value if isinstance(value, str) else object_))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def claims_hold_together(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims of one version, so that those of one key have one precedence."""
+    referring = {claim.key for claim in claims if claim.precedence.rank == REFERRING}
+    return [
+        claim._replace(precedence=claim.precedence._replace(rank=REFERRING))
+        if claim.key in referring and claim.precedence.rank == EPISODE
+        else claim
+        for claim in claims
+    ]
 
 
 def confidence_of(metadata: Mapping[str, Any]) -> float:
@@ -198,6 +262,8 @@ def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
     names = names_in(metadata.get("replaces"))
     if isinstance(names, Fault):
         return names
+    if intent == "set":
+        return _set(version, channel) if not names else REPLACES_BESIDE_SET
     named = tuple(dict.fromkeys(id for name in names for id in named_ids(channel, name)))
     if intent == "update":
         return assertion_of(version, channel, named)
@@ -275,8 +341,11 @@ def _retraction(
 ) -> Claim:
     fact_id = fact_id_of(channel, version.id, version.part)
     owner = owner_of(version.user, version.agent, channel)
-    payload = {"id": fact_id, "user": version.user, "agent": version.agent}
+    payload: dict[str, Any] = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
+    words = version.metadata.get("object_words") if clears_key else None
+    if words:
+        payload["object_words"] = [words] if isinstance(words, str) else words
     if not version.part and "triples" in version.metadata:  # their number: see `statements_of`
         payload["triples"] = version.metadata["triples"]
     return Claim(
@@ -285,7 +354,7 @@ def _retraction(
         key=key_of(owner, payload, fact_id),
         precedence=precedence_of(version, names),
         asserts=False,
-        object=canonical(payload["object"]) if "object" in payload else ALL,
+        object=retracted_object(payload),
         names=names,
         clears_key=clears_key,
         confidence=confidence_of(version.metadata),
@@ -293,6 +362,43 @@ def _retraction(
     )
 
 
+def retracted_object(payload: Mapping[str, Any]) -> str:
+    """Return what a retraction gives: an object, words, or `ALL`."""
+    if "object_words" in payload:
+        words = {word for text in payload["object_words"] for word in _words(text)}
+        return WORDS + " ".join(sorted(words))
+    return canonical(payload["object"]) if "object" in payload else ALL
+
+
+def deleted_object(metadata: Mapping[str, Any]) -> str:
+    """Return what a delete by key covers, if its metadata can be read."""
+    words, object_ = metadata.get("object_words"), metadata.get("object")
+    if words:
+        return retracted_object({"object_words": [words] if isinstance(words, str) else words})
+    return ALL if object_ is None else canonical(object_)
+
+
 def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim | Fault:
+    problem = find_words_problem(version.metadata, names)
+    if problem:
+        return Fault(OBJECT_WORDS_MALFORMED, problem)
     claim = _retraction(version, channel, names, clears_key=not names)
     return EMPTY_DELETE if claim.clears_key and not has_subject(claim) else claim
+
+
+def find_words_problem(metadata: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return why the ``object_words`` of a delete cannot be read; empty when they can."""
+    words = metadata.get("object_words")
+    if words is None or words == []:
+        return ""
+    given = words if isinstance(words, list) else [words]
+    if not all(isinstance(word, str) and _words(word) for word in given):
+        return f"object_words is {words!r}; write a list of words"[:200]
+    if names or metadata.get("object") is not None:
+        return "object_words stands beside replaces or object; give one of them"
+    return ""
+
+
+def _set(version: EpisodeVersion, channel: str) -> Claim | Fault:
+    claim = assertion_of(version, channel)._replace(clears_key=True)
+    return claim if has_subject(claim) else EMPTY_SET

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from slumberd.consolidation.claim import Claim, Fault, claim_of
+from slumberd.consolidation.claim import Claim, Fault, claim_of, claims_hold_together
 from slumberd.consolidation.statements import statements_of
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall, instant
 from slumberd.model.fact_ids import fact_id_of, owner_of
@@ -259,11 +259,25 @@ def evaluate(
     versions: Sequence[EpisodeVersion], rule: ConsolidationRule
 ) -> dict[str, list[Candidate]]:
     """Return a rule's candidates by channel; one for each statement of each version."""
-    statements = [statement for version in versions for statement in statements_of(version)]
+    statements = [statements_of(version) for version in versions]
     return {
-        channel: [_evaluate(statement, rule.id, channel) for statement in statements]
+        channel: [found for some in statements for found in _evaluate_all(some, rule.id, channel)]
         for channel in dict.fromkeys(rule.then_emits)
     }
+
+
+def _evaluate_all(
+    statements: Sequence[EpisodeVersion], rule_id: str, channel: str
+) -> list[Candidate]:
+    """Return the candidates of one version; its claims of one key have one precedence."""
+    found = [_evaluate(statement, rule_id, channel) for statement in statements]
+    if len(found) == 1:
+        return found
+    claims = iter(claims_hold_together([one.claim for one in found if one.claim is not None]))
+    return [
+        one._replace(claim=next(claims)) if isinstance(one, ClaimCandidate | HeldBack) else one
+        for one in found
+    ]
 
 
 def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:

@@ -136,7 +136,7 @@ def latest(instants: Sequence[T], *, most: int, claims: int) -> Sequence[T]:
 def _current_on(known_state: KnownState, key: str) -> dict[str, Payload]:
     """Return what the current facts of a folded key say, by fact id."""
     found: dict[str, Payload] = {}
-    for top in known_state.current_assertions(key).values():
+    for _, top in known_state.current_assertions(key):
         effective = known_state.effective_claims(top.fact_id)
         found[top.fact_id] = next(
             each.claim.payload

@@ -203,6 +203,31 @@ def retraction(
     )
 
 
+def removal(target: Claim, precedence: Precedence, *, covers: int) -> Claim:
+    """Return the claim of another program that removed the row of a promoted fact.
+
+    It is an edit of the fact's id, and retracts the fact's object.
+
+    Args:
+        target: The claim of the fact.
+        precedence: Its precedence.
+        covers: The newest version of the episode that any rule has evaluated.
+    """
+    return Claim(
+        fact_id=target.fact_id,
+        owner=target.owner,
+        key=target.key,
+        precedence=precedence,
+        asserts=False,
+        object=target.object,
+        names=(),
+        clears_key=True,
+        confidence=1.0,
+        payload={},
+        covers=covers,
+    )
+
+
 def noop_claim(
     precedence: Precedence, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
 ) -> Claim:
@@ -285,4 +310,5 @@ def _fields_without_time(claim: Claim) -> tuple[Any, ...]:
         claim.metadata,
         claim.declared,
         claim.stored,
+        claim.covers,
     )

@@ -1,22 +1,46 @@
 """Apply the precedence rule: select the current facts from a set of claims.
 
 A retraction covers what is older than itself. Per key (per object, when multi-valued) the
-assertion with the highest precedence is current, unless a retraction covers it.
+assertions with the highest precedence are current, unless a retraction covers them. There are
+several only when one version of one episode asserts several objects: its claims hold together.
 
-A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertion with the
-highest precedence, and per object the newest retraction above it. Claims are folded into
+A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertions with the
+highest precedence, and per object the newest retraction above them. Claims are folded into
 a slot state one at a time, in any order. So a stored state equals a state folded from every claim.
+
+Law 1, of ledgers before version 0.3.0, differs in one point: there each claim of a version has a
+precedence of its own, so of the objects of one key only that with the highest number is current.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
+from slumberd.consolidation.claim import (
+    ALL,
+    EPISODE,
+    MANUAL,
+    Claim,
+    Precedence,
+    covers,
+    deletes_by_key,
+    is_wide,
+)
+from slumberd.model.predicates import ManyBut, Several, document_of, holds_several
 
 Link = dict[str, Any]
 """A lineage entry that names a replaced fact."""
+
+OVER_SIBLINGS = 1 << 30
+"""The part of a retraction that covers claims of its own version, which it names."""
+
+UNDER_SIBLINGS = -1
+"""The part of a retraction that covers no claim of its own version."""
+
+SECOND = "^"
+"""Begins the entry of the second newest retraction, where the newest covers no sibling."""
 
 DELETIONS = "@"
 """The slot of a key that holds its newest deletes by key, per object; it has no assertion."""
@@ -151,59 +175,138 @@ class Assertion(NamedTuple):
     object: str
 
 
+def place_of(precedence: Precedence, law: int) -> tuple[Any, ...]:
+    """Return what orders claims that compete, by a law."""
+    return LAWS[law].place_of(precedence)
+
+
+def reach_of(claim: Claim, law: int) -> Precedence:
+    """Return below which precedence a claim retracts; it does not retract its siblings."""
+    if not claim.source or not LAWS[law].holds_together:
+        return claim.precedence
+    return claim.precedence._replace(part=UNDER_SIBLINGS)
+
+
+def reach_on(claim: Claim, target: Claim, law: int) -> Precedence:
+    """Return below which precedence a claim retracts what it names in `target`.
+
+    The claims of one version retract each other only when one names another, and asserts something
+    else.
+    """
+    if are_siblings(claim, target, law):
+        repeats = claim.asserts and (claim.key, claim.object) == (target.key, target.object)
+        if claim.fact_id != target.fact_id and not repeats:
+            return claim.precedence._replace(part=OVER_SIBLINGS)
+    return reach_of(claim, law)
+
+
+def are_siblings(claim: Claim, other: Claim, law: int) -> bool:
+    """Return whether two claims are of one version, and a law lets these hold together."""
+    return claim.source != "" and claim.source == other.source and LAWS[law].holds_together
+
+
+def is_spared(precedence: Precedence, by: Precedence) -> bool:
+    """Return whether a retraction covers no claim of a version because it is of that version."""
+    return by.part == UNDER_SIBLINGS and (by.at, by.id) == (precedence.at, precedence.id)
+
+
 class SlotState:
-    """The state of a slot: its winner, the retractions above it, and the facts that it replaced.
+    """The state of a slot: its winners, the retractions above them, and what they replaced.
 
     Attributes:
-        winner: The winner: the assertion with the highest precedence; None without assertions.
-        retractions: The newest retraction above `winner`, per object or `ALL`.
+        winner: The assertion with the highest precedence, and of one version that with the lowest
+            number; None without assertions.
+        siblings: The other assertions of the winner's version, of other objects, by number.
+        retractions: The newest retraction above `winner`, per object, words or `ALL`; after
+            `SECOND` the second newest, which decides about claims of the newest one's version.
         replaced: Links to the facts that `winner` replaced, newest first; None when they must be
             computed from all of the slot's assertions.
     """
 
-    __slots__ = ("replaced", "retractions", "winner")
+    __slots__ = ("replaced", "retractions", "siblings", "winner")
 
     def __init__(
         self,
         winner: Assertion | None = None,
         retractions: dict[str, Precedence] | None = None,
         replaced: list[Link] | None = None,
+        siblings: tuple[Assertion, ...] = (),
     ) -> None:
         self.winner = winner
+        self.siblings = siblings
         self.retractions: dict[str, Precedence] = {} if retractions is None else retractions
         self.replaced = [] if winner is None else replaced
 
-    def fold_assertion(self, assertion: Assertion, depth: int) -> None:
+    @property
+    def winners(self) -> tuple[Assertion, ...]:
+        """The assertions with the highest precedence, by number."""
+        return () if self.winner is None else (self.winner, *self.siblings)
+
+    def fold_assertion(self, assertion: Assertion, depth: int, law: int) -> None:
         """Fold an assertion in; keep at most `depth` links to what it replaces."""
-        if self.winner is None:
-            self.winner = assertion
-        elif assertion.precedence > self.winner.precedence:
+        if self.winner is not None:
+            place = place_of(assertion.precedence, law)
+            highest = place_of(self.winner.precedence, law)
+            if place < highest:
+                self.replaced = None
+                return
+            if place == highest:
+                self.winner, *others = one_of_each_object((*self.winners, assertion))
+                self.siblings = tuple(others)
+                return
             if self.replaced is not None:
-                self.replaced = [link(self.winner), *self.replaced][:depth]
-            self.winner = assertion
-        else:
-            self.replaced = None
-            return
+                self.replaced = [*map(link, reversed(self.winners)), *self.replaced][:depth]
+        self.winner, self.siblings = assertion, ()
         if self.retractions:
             self.retractions = {
-                object_: by for object_, by in self.retractions.items() if by > assertion.precedence
+                what: by for what, by in self.retractions.items() if by > assertion.precedence
             }
 
     def fold_retraction(self, what: str, by: Precedence) -> None:
-        """Fold a retraction of one object, or of `ALL`, in."""
+        """Fold a retraction of one object, of words, or of `ALL`, in."""
         if self.winner is not None and by <= self.winner.precedence:
             return
-        if what not in self.retractions or by > self.retractions[what]:
-            self.retractions[what] = by
+        best = self.retractions.get(what, by)
+        self.retractions[what] = max(best, by)
+        best, by = max(best, by), min(best, by)
+        if best.part == UNDER_SIBLINGS and best.rank != EPISODE:
+            self._fold_second(what, by, best)
+        elif len(self.retractions) > 1:
+            self.retractions.pop(SECOND + what, None)
+
+    def _fold_second(self, what: str, by: Precedence, best: Precedence) -> None:
+        known = self.retractions.pop(SECOND + what, by)
+        others = [other for other in (by, known) if not is_spared(other, best)]
+        second = max(others, default=best)
+        # Only of claims with a lower rank does the version have others, about another key.
+        if (best.at, EPISODE, best.id) < second[:3] and second < best:
+            self.retractions[SECOND + what] = second
 
     @property
-    def current(self) -> Assertion | None:
-        """The current assertion: the winner, unless a retraction covers it."""
-        if self.winner is None or (
-            self.retractions and (self.winner.object in self.retractions or ALL in self.retractions)
-        ):
-            return None
-        return self.winner
+    def current(self) -> tuple[Assertion, ...]:
+        """The current assertions: the winners that no retraction covers."""
+        if not self.retractions:
+            return self.winners
+        return tuple(
+            winner
+            for winner in self.winners
+            if not any(
+                covers(what.removeprefix(SECOND), winner.object)
+                and not is_spared(winner.precedence, by)
+                for what, by in self.retractions.items()
+            )
+        )
+
+
+def one_of_each_object(assertions: Iterable[Assertion]) -> list[Assertion]:
+    """Return the assertions of one version without repetitions, by number.
+
+    Of several with one object, that with the lowest number is the fact.
+    """
+    found: dict[str, Assertion] = {}
+    for assertion in sorted(assertions):
+        found.setdefault(assertion.object, assertion)
+    return [*found.values()]
 
 
 def link(replaced: Assertion) -> Link:
@@ -228,24 +331,29 @@ def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim,
 
     Args:
         evaluations: Oldest first. The last evaluation of each rule counts, and the last manual
-            edit. Among the rules, the newest version counts.
+            edit. Among the rules, the newest version counts. An edit by another program counts
+            alone until a rule evaluates a newer version.
     """
     if len(evaluations) == 1:
         _, rule_id, _, claim, promoted_at, *_ = evaluations[0]
         return () if claim is None else (EffectiveClaim(claim, ((rule_id, promoted_at),)),)
     latest = {evaluation.rule_id: evaluation for evaluation in evaluations}
     edit = latest.pop(MANUAL_RULE_ID, None)
-    of_episode = _claim_of_newest_version(list(latest.values()))
+    newest = max((evaluation.version for evaluation in latest.values()), default=0)
+    if edit is not None and edit.claim is not None and edit.claim.covers is not None:
+        if newest <= edit.claim.covers:
+            return (_claim_of_edit(edit, edit.claim),)
+        edit = None
+    of_episode = _claim_of_version(list(latest.values()), newest)
     of_edit = () if edit is None or edit.claim is None else (_claim_of_edit(edit, edit.claim),)
     return _separate(*of_episode, *of_edit)
 
 
-def _claim_of_newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]:
-    newest = max((evaluation.version for evaluation in evaluations), default=0)
+def _claim_of_version(evaluations: list[Evaluation], version: int) -> tuple[EffectiveClaim, ...]:
     current = [
         evaluation
         for evaluation in evaluations
-        if evaluation.version == newest and evaluation.claim
+        if evaluation.version == version and evaluation.claim
     ]
     if not current or current[0].claim is None:
         return ()
@@ -278,18 +386,30 @@ class Law(NamedTuple):
     """What a law decides; the ledger keeps the number of the law that its rows were resolved under.
 
     Attributes:
-        fold_assertion: Folds an assertion into the state of its slot, with so many lineage links.
-        effective_claims: Returns the effective claims of a fact id, from its evaluations.
+        place_of: Returns what orders claims that compete; the claims with the highest place win.
+        holds_together: Whether the claims of one version do not retract each other but by name.
     """
 
-    fold_assertion: Callable[[SlotState, Assertion, int], None]
-    effective_claims: Callable[[Sequence[Evaluation]], tuple[EffectiveClaim, ...]]
+    place_of: Callable[[Precedence], tuple[Any, ...]]
+    holds_together: bool
+
+
+def _place_of_claim(precedence: Precedence) -> tuple[Any, ...]:
+    return precedence
+
+
+def place_of_version(precedence: Precedence) -> tuple[Any, ...]:
+    """Return the place that the claims of one version about one key share."""
+    return precedence[:3]
 
 
 FIRST_LAW = 1
 """The law of slumberd 0.2.0; firings that name no law were resolved under it."""
 
-LAWS: dict[int, Law] = {FIRST_LAW: Law(SlotState.fold_assertion, effective_claims)}
+LAWS: dict[int, Law] = {
+    FIRST_LAW: Law(_place_of_claim, holds_together=False),
+    2: Law(place_of_version, holds_together=True),
+}
 """Every law by its number. A law stays as it is: a change of what it decides is a new law."""
 
 
@@ -298,33 +418,82 @@ def newest_law() -> int:
     return max(LAWS)
 
 
+FORMER = "@former"
+"""In the document of a change that is under way: the setting of the other keys. No channel."""
+
+
 class MultiValued:
-    """Which predicates of which channels may hold several objects at once."""
+    """Which predicates of which channels may hold several objects at once.
 
-    __slots__ = ("_pairs", "channels")
+    A change of the setting resolves some keys at a time. Meanwhile the new setting holds for the
+    first keys, in the order of `order_in_change`, and the former one for the others.
 
-    def __init__(self, channels: Mapping[str, Iterable[str]] | None = None) -> None:
-        self.channels = {
-            channel: frozenset(predicates)
-            for channel, predicates in sorted((channels or {}).items())
-            if predicates
+    Attributes:
+        channels: The setting by channel; without channels whose predicates all hold one object.
+        former: The setting of keys that a change has not resolved yet; None without a change.
+        share: The change has resolved the keys whose order is below it.
+    """
+
+    __slots__ = ("_several", "channels", "former", "share")
+
+    def __init__(
+        self,
+        channels: Mapping[str, Several | Iterable[str]] | None = None,
+        former: MultiValued | None = None,
+        share: float = 1.0,
+    ) -> None:
+        found = {
+            channel: several if isinstance(several, ManyBut) else frozenset(several)
+            for channel, several in sorted((channels or {}).items())
         }
-        self._pairs = {
-            (_escaped(channel), _escaped(predicate))
-            for channel, predicates in self.channels.items()
-            for predicate in predicates
+        self.channels: dict[str, Several] = {name: some for name, some in found.items() if some}
+        self.former = former
+        self.share = share
+        self._several = {
+            _escaped(channel): ManyBut(frozenset(map(_escaped, several.single_valued)))
+            if isinstance(several, ManyBut)
+            else frozenset(map(_escaped, several))
+            for channel, several in self.channels.items()
         }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> MultiValued:
+        """Return the setting that `document` wrote."""
+        channels = {
+            name: ManyBut(frozenset(value["single_valued"])) if isinstance(value, dict) else value
+            for name, value in document.items()
+            if name != FORMER
+        }
+        former = document.get(FORMER)
+        if former is None:
+            return cls(channels)
+        return cls(channels, cls.from_document(former["channels"]), former["share"])
+
+    def document(self) -> dict[str, Any]:
+        """Return the setting as JSON, as the ledger stores it."""
+        found = document_of(self.channels)
+        if self.former is not None:
+            found[FORMER] = {"channels": self.former.document(), "share": self.share}
+        return found
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every predicate holds one object."""
+        return not self._several and self.former is None
 
     def __contains__(self, key: str) -> bool:
         """Return whether a key holds several objects at once."""
-        if not self._pairs:
+        if self.former is not None and order_in_change(key) >= self.share:
+            return key in self.former
+        if not self._several:
             return False
         parts = key.split("/")
-        return len(parts) == 5 and (parts[2], parts[4]) in self._pairs
+        several = self._several.get(parts[2]) if len(parts) == 5 else None
+        return several is not None and holds_several(parts[4], several)
 
     def slot(self, key: str, object_: str) -> str:
         """Return the slot of an object: the object of a multi-valued key, else `ALL`."""
-        return object_ if self._pairs and key in self else ALL
+        return object_ if not is_wide(object_) and key in self else ALL
 
     def slot_of(self, claim: Claim) -> str:
         """Return the slot in which a claim competes; a declared fact has a slot of its own."""
@@ -350,6 +519,11 @@ def slot_of_declared(fact_id: str) -> str:
 def is_declared_slot(slot: str) -> bool:
     """Return whether a slot is that of a declared fact."""
     return slot.startswith(DELETIONS) and slot != DELETIONS
+
+
+def order_in_change(key: str) -> float:
+    """Return the order of a key when a setting changes, 0 to 1: the same in every process."""
+    return int.from_bytes(sha256(key.encode(errors="surrogatepass")).digest()[:6]) / 2**48
 
 
 def _escaped(part: str) -> str:

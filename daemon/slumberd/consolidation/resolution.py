@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
+from slumberd.consolidation.claim import Claim, deletes_by_key
 from slumberd.consolidation.incoming import (
     UNSAID,
     Candidate,
@@ -242,8 +242,7 @@ class Resolution:
     def current_facts(self) -> Iterator[CurrentFact]:
         """Yield the facts that are now current in every dirty slot."""
         for key, slot in self.dirty:
-            winner = self._state.current_at((key, slot))
-            if winner is not None:
+            for winner in self._state.current_at((key, slot)):
                 yield self._state.current(key, slot, winner)
 
     def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
@@ -307,7 +306,7 @@ class Resolution:
             self._apply_assertion(candidate, claim)
             return
         targets = self._state.targets(claim) if claim.names else []
-        if claim.clears_key and claim.object == ALL and claim.key in self._state.multi_valued:
+        if claim.clears_several and claim.key in self._state.multi_valued:
             self._state.index(claim)
             self._resolve_keys(candidate, [claim.key], was_current=False)
             return
@@ -321,13 +320,13 @@ class Resolution:
         self._mark_referrers_dirty(claim)
         self._state.fold_in(claim)
         for target in targets:
-            self._state.retract(target, by=claim.precedence)
+            self._state.retract(target, by=claim)
         if claim.asserts:
             self.dirty[key_slots[0]] = None
         self._add_rows_of_difference(candidate, before, was_current=False)
 
     def _touches_one_slot(self, claim: Claim) -> bool:
-        plain = claim.asserts and not claim.names and not claim.declared
+        plain = claim.asserts and not claim.names and not claim.declared and not claim.clears_key
         return plain and not self._state.referrers_of(claim)
 
     def _apply_assertion(self, candidate: EvaluatedCandidate, claim: Claim) -> None:
@@ -338,17 +337,16 @@ class Resolution:
         if self._state.complete_keys or claim.precedence.part:
             self._state.index(claim)
         assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
-        self._state.fold_assertion(head, assertion)
+        head.fold_assertion(assertion, self._state.depth, self._state.law)
         self.dirty[key_slot] = None
-        if head.current is not assertion:
+        current = head.current
+        if assertion not in current:
             self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)
-        elif previous is None:
-            self._add_row(candidate, *_event_and_effect(candidate, "add"))
-        else:
-            self.removed[previous.fact_id] = None
-            self._add_row(
-                candidate, *_event_and_effect(candidate, "update"), removed=(previous.fact_id,)
-            )
+            return
+        removed = tuple(found.fact_id for found in previous if found not in current)
+        self.removed |= dict.fromkeys(removed)
+        effect: Effect = "update" if removed else "add"
+        self._add_row(candidate, *_event_and_effect(candidate, effect), removed=removed)
 
     def _resolve_again(
         self,
@@ -402,11 +400,13 @@ class Resolution:
             if current == previous:
                 continue
             self.dirty[key_slot] = None
-            if previous is not None:
-                removed[previous.fact_id] = key_slot[0]
-                self.removed[previous.fact_id] = None
-            if current is not None:
-                restored[current.fact_id] = key_slot[0]
+            for gone in previous:
+                if gone not in current:
+                    removed[gone.fact_id] = key_slot[0]
+                    self.removed[gone.fact_id] = None
+            for came in current:
+                if came not in previous:
+                    restored[came.fact_id] = key_slot[0]
         return removed, restored
 
     def _add_rows_of_difference(

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import ALL, Claim, Precedence, deletes_by_key
+from slumberd.consolidation.claim import ALL, WORDS, Claim, Precedence, covers, deletes_by_key
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
-    FIRST_LAW,
-    LAWS,
+    SECOND,
     Assertion,
     EffectiveClaim,
     Evaluation,
     Link,
     MultiValued,
     SlotState,
+    are_siblings,
+    effective_claims,
     has_claim_in_force,
     is_declared_slot,
     link,
+    newest_law,
+    one_of_each_object,
+    place_of,
+    reach_of,
+    reach_on,
 )
 
 IN_TRIPLES = "in_triples"
@@ -34,8 +40,8 @@ _NO_REFERRERS: frozenset[str] = frozenset()
 KeySlot = tuple[str, str]
 """A key and one of its slots."""
 
-CurrentBySlot = dict[KeySlot, Assertion | None]
-"""The current assertion of each slot; None when it has none."""
+CurrentBySlot = dict[KeySlot, tuple[Assertion, ...]]
+"""The current assertions of each slot."""
 
 
 class CurrentFact(NamedTuple):
@@ -82,7 +88,7 @@ class KnownState:
     waiting: dict[str, int] = field(default_factory=dict)
     finds_links: bool = False
     until: int | None = None
-    law: int = FIRST_LAW
+    law: int = field(default_factory=newest_law)
 
     def with_earlier_claim(self, candidate: Candidate) -> Candidate:
         """Return a candidate with the claim of the version's earlier evaluation, if it has one.
@@ -100,6 +106,8 @@ class KnownState:
     def passes_gate(self, candidate: HeldBack) -> bool:
         """Return whether the rule has a claim of the episode in force, so that edits count."""
         ids = (candidate.fact_id,) if candidate.claim is None else candidate.claim.ids
+        if self.law != 1:
+            ids = (*ids, *self.parts.get(ids[-1], ()))
         return any(
             has_claim_in_force(candidate.rule_id, self.evaluations.get(fact_id, ()))
             for fact_id in ids
@@ -107,7 +115,7 @@ class KnownState:
 
     def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
         """Return the effective claims of a fact id."""
-        found = LAWS[self.law].effective_claims(self.evaluations.get(fact_id, ()))
+        found = effective_claims(self.evaluations.get(fact_id, ()))
         if self.until is None:
             return found
         return tuple(
@@ -152,9 +160,15 @@ class KnownState:
             slots[slot] = SlotState()
             # Only deletes by key cover declared facts; the slot DELETIONS holds those.
             own = slot == ALL or slot.startswith(DELETIONS)
-            if not own and ALL in slots and ALL in slots[ALL].retractions:
-                slots[slot].fold_retraction(ALL, slots[ALL].retractions[ALL])
+            if not own and ALL in slots:
+                self._retract_by(slots[ALL], slots[slot], slot)
         return slots[slot]
+
+    def _retract_by(self, clearing: SlotState, head: SlotState, object_: str) -> None:
+        """Fold the retractions of another slot that cover an object into a head."""
+        for what, by in clearing.retractions.items():
+            if covers(what.removeprefix(SECOND), object_):
+                head.fold_retraction(what.removeprefix(SECOND), by)
 
     def fold(self, key: str) -> None:
         """Compute a key's heads again from all of its claims."""
@@ -165,47 +179,47 @@ class KnownState:
             if effective.claim.key == key
         ]
         self.heads[key] = {}
-        for claim in sorted(claims, key=_order_of_folding):
-            self.fold_in(claim)
+        claims.sort(key=_order_of_folding)
+        for claim in claims:
+            if claim.clears_key:
+                self._clear(claim)
+        for claim in claims:
+            if claim.asserts:
+                self._assert(claim)
 
     def fold_in(self, claim: Claim) -> None:
         """Fold a claim on its own key, and the retractions that cover it, into the heads."""
         if claim.clears_key:
             self._clear(claim)
         if claim.asserts:
-            head = self.head(claim.key, self.multi_valued.slot_of(claim))
-            self.fold_assertion(head, Assertion(claim.precedence, claim.fact_id, claim.object))
-            if claim.declared:
-                self._retract_by_deletions(claim, head)
-            self._retract_by_referrers(claim, head)
+            self._assert(claim)
 
-    def fold_assertion(self, head: SlotState, assertion: Assertion) -> None:
-        """Fold an assertion into the state of its slot, by the law."""
-        LAWS[self.law].fold_assertion(head, assertion, self.depth)
+    def _assert(self, claim: Claim) -> None:
+        head = self.head(claim.key, self.multi_valued.slot_of(claim))
+        assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
+        head.fold_assertion(assertion, self.depth, self.law)
+        if claim.declared:
+            self._retract_by(self.head(claim.key, DELETIONS), head, claim.object)
+        self._retract_by_referrers(claim, head)
 
-    def retract(self, target: Claim, *, by: Precedence) -> None:
-        """Fold a retraction of an asserting claim into its head."""
-        self.head(target.key, self.multi_valued.slot_of(target)).fold_retraction(target.object, by)
+    def retract(self, target: Claim, *, by: Claim) -> None:
+        """Fold the retraction of an asserting claim, which another claim names, into its head."""
+        head = self.head(target.key, self.multi_valued.slot_of(target))
+        head.fold_retraction(target.object, reach_on(by, target, self.law))
 
     def declared_slots(self, key: str) -> list[str]:
         """Return the loaded slots of a key's declared facts."""
         return [slot for slot in self.heads.get(key, ()) if is_declared_slot(slot)]
 
     def _clear(self, claim: Claim) -> None:
-        self.head(claim.key, self.multi_valued.slot(claim.key, claim.object)).fold_retraction(
-            claim.object, claim.precedence
-        )
+        what, by = claim.cleared, reach_of(claim, self.law)
+        self.head(claim.key, self.multi_valued.slot(claim.key, what)).fold_retraction(what, by)
         if not deletes_by_key(claim):
             return
-        self.head(claim.key, DELETIONS).fold_retraction(claim.object, claim.precedence)
+        self.head(claim.key, DELETIONS).fold_retraction(what, by)
         for slot in self.declared_slots(claim.key):
             head = self.head(claim.key, slot)
-            if claim.object in (ALL, head.winner and head.winner.object):
-                head.fold_retraction(claim.object, claim.precedence)
-
-    def _retract_by_deletions(self, claim: Claim, head: SlotState) -> None:
-        for what, by in self.head(claim.key, DELETIONS).retractions.items():
-            if what in (ALL, claim.object):
+            if what == ALL or any(covers(what, found.object) for found in head.winners):
                 head.fold_retraction(what, by)
 
     def _retract_by_referrers(self, claim: Claim, head: SlotState) -> None:
@@ -216,16 +230,16 @@ class KnownState:
             for effective in self.effective_claims(referrer):
                 by = effective.claim
                 if by.owner == claim.owner and by.names_claim(claim):
-                    head.fold_retraction(claim.object, by.precedence)
+                    head.fold_retraction(claim.object, reach_on(by, claim, self.law))
 
     def refold(self, keys: Sequence[str], before: CurrentBySlot) -> CurrentBySlot:
         """Fold keys; return what was current before, for every slot of before or after."""
         for key in keys:
             self.fold(key)
-        return dict.fromkeys(self.current_by_slot(keys)) | before
+        return dict.fromkeys(self.current_by_slot(keys), ()) | before
 
     def current_by_slot(self, keys: Iterable[str]) -> CurrentBySlot:
-        """Return the current assertion of every slot of some keys."""
+        """Return the current assertions of every slot of some keys."""
         return {
             (key, slot): head.current
             for key in keys
@@ -246,22 +260,19 @@ class KnownState:
         return claim.key, self.multi_valued.slot_of(claim)
 
     def holds_slot(self, key_slot: KeySlot, fact_id: str) -> bool:
-        """Return whether the current assertion of a slot is of a fact id."""
-        current = self.current_at(key_slot)
-        return current is not None and current.fact_id == fact_id
+        """Return whether a current assertion of a slot is of a fact id."""
+        return any(current.fact_id == fact_id for current in self.current_at(key_slot))
 
-    def current_at(self, key_slot: KeySlot) -> Assertion | None:
-        """Return the current assertion of a slot; None when it has none."""
+    def current_at(self, key_slot: KeySlot) -> tuple[Assertion, ...]:
+        """Return the current assertions of a slot."""
         head = self.heads.get(key_slot[0], {}).get(key_slot[1])
-        return None if head is None else head.current
+        return () if head is None else head.current
 
     def is_current(self, claim: Claim) -> bool:
-        """Return whether a claim is the current assertion of its slot."""
-        current = self.current_at(self.key_slot_of(claim))
-        return (
-            current is not None
-            and current.fact_id == claim.fact_id
-            and current.precedence == claim.precedence
+        """Return whether a claim is a current assertion of its slot."""
+        return any(
+            current.fact_id == claim.fact_id and current.precedence == claim.precedence
+            for current in self.current_at(self.key_slot_of(claim))
         )
 
     def find_returning_conflict(
@@ -270,9 +281,7 @@ class KnownState:
         """Return an evaluation whose claim an undo would restore under an id of another owner."""
         before = _latest_of_each_rule(self.evaluations.get(fact_id, ()))
         after = _latest_of_each_rule(remaining)
-        unchanged = LAWS[self.law].effective_claims(
-            [evaluation for evaluation in after if evaluation in before]
-        )
+        unchanged = effective_claims([evaluation for evaluation in after if evaluation in before])
         holders = {effective.claim.owner for effective in unchanged}
         returning = [
             evaluation
@@ -284,36 +293,56 @@ class KnownState:
     def explain_noop(self, claim: Claim) -> str:
         """Return the reason, in one word, why a claim changes no fact."""
         if claim.asserts:
-            head = self.heads[claim.key][self.multi_valued.slot_of(claim)]
-            return "retracted" if head.winner and head.winner.fact_id == claim.fact_id else "stale"
+            return self._explain_vain_assertion(claim)
         if claim.names:
             reached = [
-                target for target in self.targets(claim) if target.precedence < claim.precedence
+                target
+                for target in self.targets(claim)
+                if target.precedence < reach_on(claim, target, self.law)
             ]
             return "stale" if reached else "unresolved"
         if claim.clears_key:
             heads = self.heads.get(claim.key, {})
             # Not the key's other objects: which of them are loaded varies.
             heads_in_question = (
-                heads.values() if claim.object == ALL else [self.head(*self.key_slot_of(claim))]
+                heads.values() if claim.clears_several else [self.head(*self.key_slot_of(claim))]
             )
-            return "stale" if any(head.winner for head in heads_in_question) else "unresolved"
+            found = [
+                winner
+                for head in heads_in_question
+                for winner in head.winners
+                if not claim.object.startswith(WORDS) or covers(claim.object, winner.object)
+            ]
+            return "stale" if found else "unresolved"
         triples = claim.payload.get("triples")
         return "noop" if triples is None else IN_TRIPLES if triples else NOTHING_SAID
 
-    def current_assertions(self, key: str) -> dict[str, Assertion]:
-        """Return the current assertions of a key, by slot."""
+    def _explain_vain_assertion(self, claim: Claim) -> str:
+        head = self.heads[claim.key][self.multi_valued.slot_of(claim)]
+        if any(winner.fact_id == claim.fact_id for winner in head.winners):
+            return "retracted"
+        place = place_of(claim.precedence, self.law)
+        same = [winner for winner in head.winners if place_of(winner.precedence, self.law) == place]
+        # Another claim of the version asserts the object, too; its fact is the fact of both.
+        if not any(winner.object == claim.object for winner in same):
+            return "stale"
+        return (
+            "known" if any(found.object == claim.object for found in head.current) else "retracted"
+        )
+
+    def current_assertions(self, key: str) -> list[tuple[str, Assertion]]:
+        """Return the current assertions of a key, each with its slot."""
         heads = self.heads.get(key, {})
-        return {slot: top for slot, head in heads.items() if (top := head.current) is not None}
+        return [(slot, current) for slot, head in heads.items() for current in head.current]
 
     def fact(self, fact_id: str) -> CurrentFact | None:
         """Return the fact of an id if it is current; the heads of its keys must be loaded."""
         for effective in self.effective_claims(fact_id):
             claim = effective.claim
             slot = self.multi_valued.slot_of(claim)
-            top = self.current_assertions(claim.key).get(slot)
-            if claim.asserts and top == Assertion(claim.precedence, fact_id, claim.object):
-                return self.current(claim.key, slot, top)
+            own = Assertion(claim.precedence, fact_id, claim.object)
+            if claim.asserts and own in self.current_at((claim.key, slot)):
+                return self.current(claim.key, slot, own)
         return None
 
     def current(self, key: str, slot: str, top: Assertion) -> CurrentFact:
@@ -331,7 +360,8 @@ class KnownState:
         older = [
             target
             for target in self.targets(claim)
-            if target.precedence < claim.precedence and target.fact_id != claim.fact_id
+            if place_of(target.precedence, self.law) < place_of(claim.precedence, self.law)
+            if target.fact_id != claim.fact_id and not are_siblings(target, claim, self.law)
         ]
         older.sort(key=lambda target: target.precedence, reverse=True)
         found = {target.fact_id: [*target.sources] for target in older}
@@ -353,12 +383,17 @@ class KnownState:
             for id_ in self.complete_keys[key]
             for effective in self.effective_claims(id_)
         )
-        assertions = [
-            Assertion(claim.precedence, claim.fact_id, claim.object)
-            for claim in claims
-            if claim.key == key and claim.asserts and self.multi_valued.slot_of(claim) == slot
+        versions: dict[tuple[Any, ...], list[Assertion]] = {}
+        for claim in claims:
+            if claim.key == key and claim.asserts and self.multi_valued.slot_of(claim) == slot:
+                assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
+                versions.setdefault(place_of(claim.precedence, self.law), []).append(assertion)
+        older = [
+            link(assertion)
+            for place in sorted(versions, reverse=True)[1 : self.depth + 1]
+            for assertion in reversed(one_of_each_object(versions[place]))
         ]
-        return [link(older) for older in sorted(assertions, reverse=True)[1 : self.depth + 1]]
+        return older[: self.depth]
 
 
 def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
@@ -366,8 +401,8 @@ def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
 
 
 def _order_of_folding(claim: Claim) -> tuple[bool, Precedence]:
-    # A retraction of a whole multi-valued key must be folded before its slots get heads.
-    return not (claim.clears_key and claim.object == ALL), claim.precedence
+    # A retraction of several objects must be folded before their slots get heads.
+    return not claim.clears_several, claim.precedence
 
 
 def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
@@ -411,7 +446,7 @@ def _keys_of_change(
     claims = before if candidate.claim is None else [*before, candidate.claim]
     if candidate.claim is not None and before == [candidate.claim] and not known_state.finds_links:
         # The reason of the noop must not depend on which objects happen to be loaded.
-        return {candidate.claim.key} if _clears_whole_key(candidate.claim, known_state) else set()
+        return {candidate.claim.key} if _clears_several(candidate.claim, known_state) else set()
     keys = {claim.key for claim in claims}
     for claim in claims:
         keys |= {target.key for target in known_state.targets(claim)}
@@ -419,13 +454,13 @@ def _keys_of_change(
     return keys
 
 
-def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
-    return claim.clears_key and claim.object == ALL and claim.key in known_state.multi_valued
+def _clears_several(claim: Claim, known_state: KnownState) -> bool:
+    return claim.clears_several and claim.key in known_state.multi_valued
 
 
 def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
-    if not claim.asserts:
-        return _clears_whole_key(claim, known_state)
+    if not claim.asserts or _clears_several(claim, known_state):
+        return _clears_several(claim, known_state)
     slots = known_state.heads.get(claim.key)
     head = slots.get(known_state.multi_valued.slot_of(claim)) if slots else None
     return (

@@ -43,7 +43,8 @@ def withdraw_parts(
 ) -> list[Unsaid]:
     """Return candidates for the claims that episodes made besides their own, and make no more.
 
-    A claim that was undone gets a candidate, too: the undo may be undone later.
+    A claim that was undone gets a candidate, too: the undo may be undone later. So does the own
+    claim of an episode that only another rule has evaluated.
 
     Args:
         candidates: Of one channel.
@@ -56,7 +57,7 @@ def withdraw_parts(
         for candidate in candidates
         if candidate.fact_id in known.parts
         if not isinstance(candidate, Contested | Erased) and _is_evaluated(candidate, known)
-        for part in sorted(known.parts[candidate.fact_id] - arriving)
+        for part in sorted((known.parts[candidate.fact_id] - arriving) | _unread(candidate, known))
         if _may_be_of(candidate, known.evaluations.get(part, ()), recorded.get(part, ()))
     ]
 
@@ -75,6 +76,13 @@ def withdraw_former(candidate: Candidate, fact_id: str) -> list[Candidate]:
             return [candidate._replace(fact_id=fact_id)]
         case _:
             return []
+
+
+def _unread(whole: Whole, known: KnownState) -> set[str]:
+    """Return the fact id of an episode's own claim, if only other rules have evaluated it."""
+    prior = known.evaluations.get(whole.fact_id)
+    is_skipped = isinstance(whole, Unmatched) and not has_claim_in_force(whole.rule_id, prior or ())
+    return {whole.fact_id} if is_skipped and prior is not None else set()
 
 
 def _is_evaluated(whole: Whole, known: KnownState) -> bool:

@@ -25,12 +25,14 @@ class FileFormat:
         multi_valued: The predicates that have several objects at once, by the format itself.
         lasting: Whether a claim holds until its record says that it ended. In any other format,
             the next claim of its subject and predicate ends it.
+        side_by_side: Whether statements of one subject and predicate hold at the same time.
     """
 
     read: Callable[[BinaryIO, Defaults], Iterator[Record]]
     names_user: bool = True
     multi_valued: frozenset[str] = frozenset()
     lasting: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,12 @@ def _read_episodes(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
 FORMATS: dict[str, FileFormat | FolderFormat] = {
     EPISODES: FileFormat(_read_episodes),
     mem0.NAME: FileFormat(mem0.read_mem0),
-    graphiti.NAME: FileFormat(graphiti.read_graphiti, lasting=True),
+    graphiti.NAME: FileFormat(graphiti.read_graphiti, lasting=True, side_by_side=True),
     mcp_memory.NAME: FileFormat(
         mcp_memory.read_mcp_memory,
         names_user=False,
         multi_valued=frozenset({mcp_memory.OBSERVATION}),
+        side_by_side=True,
     ),
     notes.CLAUDE: FolderFormat(notes.read_claude_folder),
     notes.CODEX: FolderFormat(notes.read_codex_folder),

@@ -206,8 +206,8 @@ def with_offset(text: str, naive: NaiveTimestamps) -> str:
 
 
 READ_KEYS = frozenset({
-    "intent", "replaces", "subject", "predicate", "object", "confidence", "importance",
-    "triples",
+    "intent", "replaces", "subject", "predicate", "object", "object_words", "confidence",
+    "importance", "triples",
 })  # fmt: skip
 """The keys of metadata that slumberd reads; all others are the host's own."""
 

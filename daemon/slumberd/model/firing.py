@@ -113,6 +113,10 @@ def _percentage(fraction: float, *, above: float) -> str:
 NO_LIMITS = Limits()
 
 
+CHANNELS = "@channels"
+"""The rule id of firings that change which predicates of a channel hold several objects."""
+
+
 Again = Literal["", "backfill", "retry"]
 """The command that evaluates versions again which its rule has passed; empty for a firing."""
 
@@ -152,7 +156,7 @@ class HeldBatch(NamedTuple):
         upto: Its last log row, and the episode of that row.
         problem: The limit that it exceeds, in words.
         approved: Whether a person has approved it.
-        rule_hash: The rule's content hash then.
+        rule_hash: The rule's content hash then; of `CHANNELS`, that of the setting.
         scope: What it evaluates.
         impact: What it would delete; None when an older slumberd held it back.
     """

@@ -140,6 +140,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "channels.held",
+        "A change of the multi-valued predicates awaits approval; the old ones stay in force.",
+        firing_id=TEXT,
+        reason=TEXT,
+    ),
+    _kind(
+        "warning",
         "clock.accepted",
         "The kernel reports a synchronised clock. Later recorded instants come from a wrong one.",
         recorded=INSTANT,

@@ -373,6 +373,9 @@ class Reloaded(Result):
         removed: The rules that are gone.
         changed: The rules that changed.
         restart_needed: The changed keys of the configuration that only a restart applies.
+        facts_appear: How many facts a change under ``channels`` makes current.
+        facts_go: How many facts are not current any more after that change.
+        held_firing_id: The id by which that change awaits approval; null when it is in force.
     """
 
     generation: int
@@ -382,6 +385,9 @@ class Reloaded(Result):
     removed: list[str]
     changed: list[str]
     restart_needed: list[str]
+    facts_appear: int = 0
+    facts_go: int = 0
+    held_firing_id: str | None = None
 
 
 class Outdated(Result):

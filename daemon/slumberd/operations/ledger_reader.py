@@ -10,6 +10,7 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
+from slumberd.model.predicates import Several
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
@@ -24,7 +25,7 @@ class LedgerReader(Protocol):
         """Return how the number of facts changed since an instant, in microseconds."""
         ...
 
-    async def channels(self) -> dict[str, frozenset[str]]:
+    async def channels(self) -> dict[str, Several]:
         """Return which predicates are multi-valued now, by channel."""
         ...
 

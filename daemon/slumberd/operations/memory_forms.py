@@ -59,7 +59,7 @@ class TripleForm(BaseModel):
         predicate: What it says of it.
         object: The value; any JSON.
         confidence: 0 to 1.
-        intent: ``add``, or ``delete`` to retract.
+        intent: ``add``; ``delete`` to retract; ``set`` to replace every older value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class TripleForm(BaseModel):
     predicate: Name
     object: JsonValue = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    intent: Literal["add", "update", "delete"] | None = None
+    intent: Literal["add", "update", "delete", "set"] | None = None
 
 
 class RememberForm(ScopedForm):

@@ -18,6 +18,7 @@ from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
 from slumberd.model.erasures import ErasedList, RecordedErasures
 from slumberd.model.firing import HeldBatch, Window
+from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
@@ -309,13 +310,21 @@ class EditableLedger(Ledger, Protocol):
         """Resolve from now on under the newest law, and record what it makes of the facts."""
         ...
 
-    async def set_channels(
-        self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
-    ) -> Outcome | None:
+    async def plan_channels(self, channels: Mapping[str, Several]) -> ChannelPlan | None:
+        """Return what a change of the multi-valued predicates would do; None without a change."""
+        ...
+
+    async def hold_channels(self, plan: ChannelPlan, problem: str, *, at: datetime) -> HeldBatch:
+        """Let a change of the multi-valued predicates await approval; it may wait already."""
+        ...
+
+    async def set_channels(self, channels: Mapping[str, Several], *, at: datetime) -> list[Outcome]:
         """Store which predicates are multi-valued, and resolve the keys that this changes.
 
+        Some keys are resolved at a time. A change that was interrupted goes on.
+
         Returns:
-            The outcome; None when nothing changed.
+            The outcomes; none when nothing changed.
         """
         ...
 

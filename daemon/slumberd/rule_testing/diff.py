@@ -12,6 +12,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
+from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.rule_testing.preview import ReasonCounter
@@ -102,7 +103,7 @@ class Differences:
     """
 
     rules: Sequence[RuleChange]
-    multi_valued: Mapping[str, tuple[frozenset[str], frozenset[str]]]
+    multi_valued: Mapping[str, tuple[Several, Several]]
     held: Mapping[str, str]
     totals: Totals
     facts: Comparison
@@ -204,10 +205,8 @@ async def _count_resting(changes: Sequence[RuleChange], facts: Comparison) -> li
     ]
 
 
-def _channel_changes(
-    before: RuleSet, after: RuleSet
-) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-    none: frozenset[str] = frozenset()
+def _channel_changes(before: RuleSet, after: RuleSet) -> dict[str, tuple[Several, Several]]:
+    none: Several = frozenset()
     found = {
         name: (before.multi_valued.get(name, none), after.multi_valued.get(name, none))
         for name in sorted({*before.multi_valued, *after.multi_valued})

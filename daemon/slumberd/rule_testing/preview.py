@@ -15,6 +15,7 @@ from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
+from slumberd.model.predicates import ChannelPlan, union_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
@@ -61,10 +62,12 @@ class PreviewResult(NamedTuple):
     Attributes:
         previews: The preview of each rule.
         replaced: The predicates whose objects keep replacing each other after the firings.
+        channels: What a change of multi-valued predicates would do to the facts; None without one.
     """
 
     previews: list[Preview]
     replaced: list[MultiValuedHint]
+    channels: ChannelPlan | None = None
 
 
 class ReasonCounter:
@@ -141,9 +144,9 @@ async def preview_rules(
             remedy = "there are no episodes yet; `slumberd import` puts some"
             raise NoInputError(f"any episode in {inspections_of(settings).episodes.where}", remedy)
         previewer = _Previewer(copy, rules, clock, show_step)
-        await previewer.apply_channels(whole=whole)
+        channels = await previewer.apply_channels(whole=whole)
         previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]
-        return PreviewResult(previews, await previewer.find_replaced_predicates())
+        return PreviewResult(previews, await previewer.find_replaced_predicates(), channels)
 
 
 class _Previewer:
@@ -160,15 +163,17 @@ class _Previewer:
         self._facts = copy.stores.facts
         self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 
-    async def apply_channels(self, *, whole: bool) -> None:
+    async def apply_channels(self, *, whole: bool) -> ChannelPlan | None:
         """Apply the channel settings, as a daemon does when it starts with these rules."""
         multi = dict(self._rules.multi_valued)
         if not whole:
-            for channel, predicates in (await self._facts.reads.channels()).items():
-                multi[channel] = predicates.union(multi.get(channel, ()))
+            for channel, several in (await self._facts.reads.channels()).items():
+                multi[channel] = union_of(several, multi.get(channel))
         now = self._clock.now()
         await self._facts.ledger.rewrite_facts(at=now)
+        plan = await self._facts.ledger.plan_channels(multi)
         await self._facts.ledger.set_channels(multi, at=now)
+        return plan
 
     async def preview(self, rule: ConsolidationRule) -> Preview:
         """Fire one rule, unless it is disabled."""

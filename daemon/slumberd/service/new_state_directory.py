@@ -22,19 +22,33 @@ rules:
     cadence: {every: 1}  # as soon as 1 episode is new; or {cron: "0 3 * * *"}
     when_filter: "(predicate IS NOT NULL AND confidence >= 0.5) OR intent IS NOT NULL"
     then_emits: [facts]
+channels:
+  facts:
+    # A predicate holds many values: a second allergy stands beside the first. These hold one value,
+    # so a newer value replaces the older one.
+    values: many
+    single_valued: [
+      name, age, birthday, birth_year, born_in, from, grew_up_in, religion, height, handedness,
+      pronouns, lives_in, works_at, job, works_in, boss, studies, studies_at, marital_status,
+      partner, mother, father, children, diet,
+    ]
 """
 TEST = """\
 # What the rules beside it are expected to do. `slumberd test` runs it.
 tests:
-  - name: the newest preference counts, and a guess does not
+  - name: the newest home counts, both allergies do, and a guess does not
     episodes:
-      - {id: e1, subject: ada, predicate: prefers, object: tea}
-      - {id: e2, subject: ada, predicate: prefers, object: coffee}
-      - {id: e3, subject: ada, predicate: prefers, object: cake, confidence: 0.4}
+      - {id: e1, subject: ada, predicate: lives_in, object: Oslo}
+      - {id: e2, subject: ada, predicate: lives_in, object: Bergen}
+      - {id: e3, subject: ada, predicate: lives_in, object: Rome, confidence: 0.4}
+      - {id: e4, subject: ada, predicate: allergic_to, object: peanuts}
+      - {id: e5, subject: ada, predicate: allergic_to, object: penicillin}
     expect:
       filtered: [e3]
       facts:
-        - {id: e2, subject: ada, predicate: prefers, object: coffee}
+        - {id: e2, subject: ada, predicate: lives_in, object: Bergen}
+        - {id: e4, subject: ada, predicate: allergic_to, object: peanuts}
+        - {id: e5, subject: ada, predicate: allergic_to, object: penicillin}
 """
 FILES = {
     "slumberd.yaml": CONFIG,

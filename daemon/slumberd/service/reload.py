@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -15,6 +15,7 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
+from slumberd.model.predicates import ChannelPlan
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
@@ -189,13 +190,18 @@ class Reloading:
 
     async def _put_in_force(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
         old, restart = self._in_force.rules, _restart_keys(self._in_force.settings, settings)
-        await apply_channels(self._runner, rules, self._clock.now())
-        self._in_force.replace(settings, rules)
+        limits = self._runner.consolidator.limits
         self._runner.consolidator.limits = limits_of(settings)
+        try:
+            channels = await apply_channels(self._runner, rules, self._clock.now())
+        except BaseException:
+            self._runner.consolidator.limits = limits
+            raise
+        self._in_force.replace(settings, rules)
         self._runner.consolidator.retention = retention_of(settings, lambda: self._in_force.rules)
         self.begin()
         summary = _log_success(old, self._in_force.rules, restart, by)
-        return {**_identity(self._in_force.rules), **summary}
+        return {**_identity(self._in_force.rules), **summary, **channels._asdict()}
 
 
 def load_again(in_force: InForce, load: Load, *, by: str) -> None:
@@ -315,15 +321,49 @@ def _split(texts: Sequence[str]) -> Iterator[list[str]]:
     yield part
 
 
-async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> None:
+class ChannelChange(NamedTuple):
+    """What a change of multi-valued predicates did to the facts, or would do.
+
+    Attributes:
+        facts_appear: How many facts become current.
+        facts_go: How many facts are not current any more.
+        held_firing_id: The id by which the change awaits approval; None when it is in force.
+    """
+
+    facts_appear: int = 0
+    facts_go: int = 0
+    held_firing_id: str | None = None
+
+
+async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> ChannelChange:
     """Resolve again what a change of multi-valued predicates or of the lineage depth affects.
+
+    A change that removes more facts than the deletion limits allow awaits approval; until then the
+    old setting goes on.
 
     Raises:
         StoreError: The facts cannot be written.
     """
     if keys := await runner.facts.ledger.rewrite_facts(at=at):
         _log.info("lineage.redrawn", keys=keys)
-    outcome = await runner.facts.ledger.set_channels(rules.multi_valued, at=at)
-    if outcome is not None:
-        _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
+    plan = await runner.facts.ledger.plan_channels(rules.multi_valued)
+    change = ChannelChange()
+    if plan is not None:
+        change = ChannelChange(plan.appear, plan.go, await _hold(runner, plan, at))
+    if plan is not None and change.held_firing_id is None:
+        for outcome in await runner.facts.ledger.set_channels(rules.multi_valued, at=at):
+            _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
     await runner.consolidator.log_pending_records()
+    return change
+
+
+async def _hold(runner: RuleRunner, plan: ChannelPlan, at: datetime) -> str | None:
+    """Return the id by which a change of channels awaits approval; None when it needs none."""
+    problem = plan.describe_excess(runner.consolidator.limits)
+    if not problem:
+        return None
+    held = await runner.facts.ledger.hold_channels(plan, problem, at=at)
+    if held.approved:
+        return None
+    _log.warning("channels.held", firing_id=held.firing_id, reason=problem)
+    return held.firing_id

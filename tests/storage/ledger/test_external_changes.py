@@ -150,12 +150,13 @@ async def test_a_delete_by_another_program_is_a_manual_edit(store: SQLiteFactSto
     write(store.path, "DELETE FROM facts")
 
     await fire(store, "e0", 0, "tea", seq=2)
-    await fire(store, "e1", 1, "tea", seq=3)
 
     assert stored(store.path) == {}
     assert [(kind, removed) for kind, _, removed, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",))
     ]
+    await fire(store, "e1", 1, "tea", seq=3)
+    assert list(stored(store.path)) == ["e1"], "a newer version of its episode ends the edit"
 
 
 async def test_rows_that_agree_with_the_ledger_are_no_change(store: SQLiteFactStore) -> None:
@@ -244,16 +245,18 @@ async def test_a_newer_episode_supersedes_an_edit_of_a_promoted_fact(
         pytest.param(f"UPDATE facts SET pinned_at = '{at(-99).isoformat()}'", id="long ago"),
     ],
 )
-async def test_an_edit_is_current_whatever_instant_its_row_has(
+async def test_an_edit_is_current_until_a_newer_version_whatever_instant_its_row_has(
     store: SQLiteFactStore, edit: str
 ) -> None:
     await fire(store, "e1", 50, "tea")
     write(store.path, edit)
     edited = stored(store.path)
 
-    await fire(store, "e1", 50, "tea", {"content": "edited"}, seq=2)
-
+    await fire(store, "e1", 50, "tea", {"content": "the same version"})
     assert stored(store.path) == edited
+    await fire(store, "e1", 20, "milk", seq=2)
+
+    assert "milk" in str(stored(store.path)["e1"])
 
 
 async def test_an_edit_with_a_future_instant_does_not_outlast_newer_episodes(
@@ -763,7 +766,7 @@ def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) 
         program.close()
 
         (fact,) = home.facts()
-        assert fact["payload"]["object"] == "rum"
+        assert fact["payload"]["object"] == "milk"
 
     assert home.call("audit", "verify").returncode == 0
     assert home.call("why", "e1").returncode == 0

@@ -241,14 +241,18 @@ def all_rows(t: Tables) -> list[Any]:
 )
 def winners_between(t: Tables, low: str, high: str, most: int) -> list[Any]:
     payloads = {fact.fact_id: fact.payload for fact in t.facts}
-    states = [row for row in t.keys if low <= row.key < high and row.winner_fact in payloads]
-
-    def order(row: Any) -> Any:
-        return (row.winner_at, row.winner_rank, row.winner_id, row.winner_part)
-
-    states.sort(key=order, reverse=True)
-    columns = ("key", "slot", "winner_fact", "winner_at", "winner_rank", "winner_id", "winner_part")
-    return [[*values_of(row, *columns), payloads[row.winner_fact]] for row in states[:most]]
+    found = []
+    for row in t.keys:
+        replaced = orjson.loads(row.replaced or b"[]")
+        siblings = replaced["siblings"] if isinstance(replaced, dict) else []
+        own = [row.winner_part, row.winner_fact]
+        precedence = row.winner_at, row.winner_rank, row.winner_id
+        found += [
+            [row.key, row.slot, fact_id, *precedence, part, payloads[fact_id]]
+            for part, fact_id, *_ in [own, *siblings]
+            if low <= row.key < high and fact_id in payloads
+        ]
+    return sorted(found, key=lambda row: row[3:7], reverse=True)[:most]
 
 
 @UNFINISHED.table(

@@ -14,7 +14,7 @@ import typer
 from slumberd.cli.context import load_settings_and_rules, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, plural, print_json, print_table, steps
+from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table, steps
 from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
@@ -81,6 +81,8 @@ def print_previews(found: PreviewResult) -> None:
             print(line)
     for replaced in found.replaced:
         print(suggestion_for(replaced))
+    if found.channels is not None:
+        print(describe_channels(found.channels.appear, found.channels.go))
 
 
 def suggestion_for(replaced: MultiValuedHint) -> str:
@@ -190,7 +192,8 @@ def check(
     With --against-data, the command applies the rules to a copy of the data of the configuration.
     It shows how many episodes each filter matches now, how many versions are pending, and what a
     firing would do. It also lists predicates whose objects keep replacing each other: they probably
-    belong under multi_valued. Only the copy, in $TMPDIR, is written; a daemon may run.
+    belong under multi_valued. If the rules change what is under channels, it says how many facts
+    appear and go. Only the copy, in $TMPDIR, is written; a daemon may run.
     """
     try:
         if paths:
@@ -268,4 +271,7 @@ def _previews_document(found: PreviewResult) -> dict[str, Any]:
     replaced = [
         {**predicate._asdict(), "remark": suggestion_for(predicate)} for predicate in found.replaced
     ]
-    return {"data": [document(preview) for preview in found.previews], "replaced": replaced}
+    plan = found.channels
+    channels = None if plan is None else {"facts_appear": plan.appear, "facts_go": plan.go}
+    data = [document(preview) for preview in found.previews]
+    return {"data": data, "replaced": replaced, "channels": channels}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.model.fact_ids import channel_of
+from slumberd.model.predicates import describe, document_of
 from slumberd.observability.line_format import printable
 from slumberd.operations.requests import require_episode_rules
 from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
@@ -133,7 +134,7 @@ def _summary(found: Differences) -> dict[str, Any]:
     return {
         "rules": [_rule_document(change) for change in found.rules],
         "multi_valued": {
-            channel: {"in_force": sorted(old), "candidate": sorted(new)}
+            channel: document_of({"in_force": old, "candidate": new})
             for channel, (old, new) in found.multi_valued.items()
         },
         "exceeded_limits": found.held,
@@ -202,7 +203,7 @@ def _effects(change: RuleChange) -> Iterator[str]:
 
 def _remarks(found: Differences) -> Iterator[str]:
     for channel, (old, new) in found.multi_valued.items():
-        yield f"channel {channel}: multi_valued {_join(old)} -> {_join(new)}"
+        yield f"channel {channel}: {printable(describe(old))} -> {printable(describe(new))}"
     for rule_id, problem in found.held.items():
         yield f"{rule_id} awaits approval in force: {problem}; here it counts as approved"
     for change in found.rules:
@@ -211,10 +212,6 @@ def _remarks(found: Differences) -> Iterator[str]:
             yield f"{change.rule_id} would await approval: {change.held[0]}{count}"
         if change.unrecorded:
             yield f"{change.rule_id} leaves out episodes without an answer of its language model"
-
-
-def _join(predicates: Iterable[str]) -> str:
-    return ", ".join(map(printable, sorted(predicates))) or "none"
 
 
 def _row(difference: Difference) -> tuple[object, ...]:

@@ -25,12 +25,19 @@ from slumberd.interchange import langgraph
 from slumberd.interchange.folders import open_folder
 from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat
 from slumberd.interchange.records import Defaults, GivenScope, Record, place_of
+from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
-from slumberd.service.composition import memory_of
+from slumberd.model.predicates import holds_several
+from slumberd.model.rule import FACTS
+from slumberd.observability.line_format import printable
+from slumberd.service.composition import memory_of, rules_of
 from slumberd.storage.episodes.writes import PutCounts
 
 BATCH = 1_000
 """Records that share a transaction."""
+
+MOST_PREDICATES = 10
+"""At most so many predicates are named in a remark."""
 
 MOST_PRINTED = 1_000
 """Bad records that are printed; the others are only counted."""
@@ -81,6 +88,7 @@ class ImportTally:
         rejections: The rejections, if they are kept.
         warned: How many warnings there are.
         warnings: The warnings, if they are kept.
+        replacing: Counts the statements that would replace each other; None where none can.
     """
 
     keep: bool
@@ -89,6 +97,7 @@ class ImportTally:
     rejections: list[Rejection] = field(default_factory=list)
     warned: int = 0
     warnings: list[RecordWarning] = field(default_factory=list)
+    replacing: ReplacingStatements | None = None
 
     def add(self, counts: PutCounts) -> None:
         """Count episodes that were put."""
@@ -186,12 +195,25 @@ def import_(
         with _open(file, format, defaults) as found:
             audit_records(settings, format, found.records, json=json)
         return
+    tally = ImportTally(keep=json)
     with _open(file, format, defaults) as found, logs(settings, SystemClock()):
         make_state_dir(settings)
-        tally = asyncio.run(_import(settings, found, ImportTally(keep=json)))
+        if getattr(FORMATS[format], "side_by_side", False):
+            tally.replacing = ReplacingStatements(_several_in(settings))
+            records = tally.replacing.watch(join_statements(found.records))
+            found = found._replace(records=records)
+        asyncio.run(_import(settings, found, tally))
     _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
+
+
+def _several_in(settings: Settings) -> Callable[[str], bool]:
+    """Return whether a predicate holds several values in the channel ``facts``."""
+    if not settings.are_rules_published and not settings.rules_dir.is_dir():
+        return lambda _: False
+    several = rules_of(settings).multi_valued.get(FACTS, frozenset())
+    return lambda predicate: holds_several(predicate, several)
 
 
 def _defaults(
@@ -228,15 +250,29 @@ def _open(
 def _print_tally(tally: ImportTally) -> None:
     if tally.keep:
         rejected, warnings = _documents(tally.rejections), _documents(tally.warnings)
-        print_json({**tally.counts._asdict(), "rejected": rejected, "warnings": warnings})
+        replacing = tally.replacing.count if tally.replacing else 0
+        counts = tally.counts._asdict()
+        print_json({**counts, "rejected": rejected, "warnings": warnings, "replacing": replacing})
         return
     if tally.rejected > MOST_PRINTED:
         say(f"and {tally.rejected - MOST_PRINTED} more bad lines; --json lists all")
     if tally.warned > MOST_PRINTED:
         say(f"and {tally.warned - MOST_PRINTED} more warnings; --json lists all")
+    if tally.replacing and tally.replacing.count:
+        say(_describe_replacing(tally.replacing))
     if tally.rejected and not tally.put:
         say("no record could be read; if the file is in another format, name it with --format")
     print(tally)
+
+
+def _describe_replacing(found: ReplacingStatements) -> str:
+    predicates = ", ".join(map(printable, sorted(found.predicates)[:MOST_PREDICATES]))
+    more = ", ..." if len(found.predicates) > MOST_PREDICATES else ""
+    return (
+        f"{plural(found.count, 'statement')} would replace each other in the channel facts, since"
+        f" it holds one value of {predicates}{more}; list these under multi_valued, or set"
+        " 'values: many', before the rules fire"
+    )
 
 
 def _documents(found: Sequence[Rejection | RecordWarning]) -> list[dict[str, Any]]:

@@ -17,7 +17,14 @@ from slumberd.cli.commands.rule_sets import (
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import number, plural, print_json, print_json_lines, print_table
+from slumberd.cli.output import (
+    describe_channels,
+    number,
+    plural,
+    print_json,
+    print_json_lines,
+    print_table,
+)
 from slumberd.cli.registry import examples
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, read_status
@@ -166,5 +173,9 @@ def _print_reload(answer: Answer) -> None:
             print(f"{change:<8} {printable(rule_id)}")
     for key in answer["restart_needed"]:
         print(f"{printable(key)} has changed; restart the daemon for it to take effect")
+    if answer["facts_appear"] or answer["facts_go"]:
+        print(describe_channels(answer["facts_appear"], answer["facts_go"]))
+    if held := answer["held_firing_id"]:
+        print(f"the old channels stay in force until `slumberd approve {held}`")
     rules = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
     print(f"reloaded: {rules}, hash {answer['rules_hash']}")

@@ -457,7 +457,12 @@ def _merge_reloads(answers: Answers, _: Request) -> Answer:
         **answers[0],
         "generation": max(answer["generation"] for answer in answers),
         **{field: _unite(answers, field) for field in lists},
+        **{field: sum(answer[field] for answer in answers) for field in _CHANGED_FACTS},
+        "held_firing_id": next(filter(None, (one["held_firing_id"] for one in answers)), None),
     }
+
+
+_CHANGED_FACTS = ("facts_appear", "facts_go")
 
 
 def _merge_outdated(answers: Answers, _: Request) -> Answer:

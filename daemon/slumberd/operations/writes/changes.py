@@ -23,7 +23,7 @@ from slumberd.errors import (
 from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import latest_at
 from slumberd.model.extraction import ModelSummariser
-from slumberd.model.firing import HeldBatch
+from slumberd.model.firing import CHANNELS, HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
@@ -365,7 +365,7 @@ class Operations:
         approve = request.approve
         if request.dry_run:
             held = await self._held_batch(request.firing)
-            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
+            rules = self._approved_rules(held, approve=approve)
             if held.scope.again and rules:
                 return await self._preview_again(held, rules[0], request)
             return await self._preview(rules, request)
@@ -373,7 +373,9 @@ class Operations:
         async with self.turn:
             held = await self._held_batch(request.firing)
             reports = []
-            if approve:
+            if approve and held.rule_id == CHANNELS:
+                reports = await self._approve_channels(held, request, caller)
+            elif approve:
                 (rule,) = choose_rules(self._rules(), [held.rule_id])
                 reports = [await self._approve(rule, held, request, caller, run)]
             else:
@@ -400,6 +402,22 @@ class Operations:
             return report
         await self._record_decision(held, request, caller)
         return await self._fire(rule, request, caller, run)
+
+    async def _approve_channels(
+        self, held: HeldBatch, request: forms.DecideForm, caller: Caller
+    ) -> list[Report]:
+        """Do a change of channels that awaited approval; the reports may ask for another one."""
+        ledger, channels = self._facts.ledger, self._rules().multi_valued
+        plan = await ledger.plan_channels(channels)
+        if plan is not None and not held.permits(plan.content_hash, plan.impact):
+            problem = plan.describe_excess(self._consolidator.limits) or held.problem
+            again = await ledger.hold_channels(plan, problem, at=self._clock.now())
+            await self._consolidator.log_pending_records()
+            return [Report(CHANNELS, {}, held=again)]
+        await self._record_decision(held, request, caller)
+        await ledger.set_channels(channels, at=self._clock.now())
+        await self._consolidator.log_pending_records()
+        return []
 
     async def _record_decision(
         self, held: HeldBatch, request: forms.DecideForm, caller: Caller
@@ -457,6 +475,12 @@ class Operations:
 
         report = await self.turn.run_dry(work)
         return report_firings([report], limit=_limit(request))
+
+    def _approved_rules(self, held: HeldBatch, *, approve: bool) -> list[ConsolidationRule]:
+        """Return the rules to fire after a decision; a change of channels has none."""
+        if not approve or held.rule_id == CHANNELS:
+            return []
+        return choose_rules(self._rules(), [held.rule_id])
 
     def _drop_questions(self) -> None:
         """Drop the questions for language models that wait in memory."""

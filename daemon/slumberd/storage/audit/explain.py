@@ -19,7 +19,7 @@ from slumberd.consolidation.explanation import (
     Source,
     outcome_of,
 )
-from slumberd.consolidation.precedence import LAWS, MANUAL_RULE_ID, author_of
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant, is_part_of
 from slumberd.model.fact import Fact
@@ -30,7 +30,6 @@ from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import (
     EVENTS,
     claim_from,
@@ -352,7 +351,7 @@ def _find_effective(session: Session, fact_id: str) -> set[int]:
         fact_id, []
     )
     last = {evaluation.rule_id: evaluation for evaluation in evaluations}
-    counted = LAWS[law_at(session)].effective_claims(evaluations)
+    counted = effective_claims(evaluations)
     promoters = {rule_id for claim in counted for rule_id, _ in claim.promoters}
     return {evaluation.seq for rule_id, evaluation in last.items() if rule_id in promoters}
 

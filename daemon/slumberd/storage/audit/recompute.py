@@ -125,7 +125,7 @@ class Recomputation:
             if "forgets" in document:
                 self._erasures.add(n)
             elif "multi_valued" in document:
-                multi = MultiValued(document["multi_valued"])
+                multi = MultiValued.from_document(document["multi_valued"])
                 self._changes.append(SettingsChange(n, at, multi=multi))
             elif rule_id == LAW_RULE_ID:
                 self._changes.append(SettingsChange(n, at, law=law_of(session, payload)))

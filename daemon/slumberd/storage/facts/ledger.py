@@ -11,6 +11,7 @@ from slumberd.consolidation.incoming import FUTURE, future_detail
 from slumberd.consolidation.precedence import MultiValued, newest_law
 from slumberd.model.episode import instant
 from slumberd.model.firing import (
+    CHANNELS,
     DeletionImpact,
     Firing,
     HeldBatch,
@@ -18,6 +19,7 @@ from slumberd.model.firing import (
     Position,
     RulePosition,
 )
+from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import (
@@ -32,6 +34,9 @@ from slumberd.storage.facts.review import (
 from slumberd.storage.facts.settings_changes import (
     change_channels,
     change_law,
+    hold_channels,
+    is_set,
+    plan_channels,
     rewrite_lineages,
 )
 from slumberd.storage.facts.transactions import FactTransactions, head_of
@@ -42,7 +47,6 @@ from slumberd.storage.ledger.future import (
     future_instants,
     withdraw_future,
 )
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.ledger_end import law_at, read_end
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
@@ -102,7 +106,7 @@ class FactLedger:
             firing = record_decision(
                 session, held, approve=approve, at=at, by=by, depth=depth, reason=reason
             )
-            if not approve and not held.scope.again:
+            if not approve and not held.scope.again and held.rule_id != CHANNELS:
                 self.watermarks.advance(session, firing)
 
         await self._transactions.write(work)
@@ -364,19 +368,32 @@ class FactLedger:
             lambda session: change_law(session, newest_law(), depth, at)
         )
 
-    async def set_channels(
-        self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
-    ) -> Outcome | None:
+    async def plan_channels(self, channels: Mapping[str, Several]) -> ChannelPlan | None:
+        """Return what a change of the multi-valued predicates would do; None without a change."""
+        target, depth = MultiValued(channels), self._transactions.lineage_depth
+        return await self._transactions.read(lambda session: plan_channels(session, target, depth))
+
+    async def hold_channels(self, plan: ChannelPlan, problem: str, *, at: datetime) -> HeldBatch:
+        """Let a change of the multi-valued predicates await approval; it may wait already."""
+        depth = self._transactions.lineage_depth
+        return await self._transactions.write(
+            lambda session: hold_channels(session, plan, problem, depth, at)
+        )
+
+    async def set_channels(self, channels: Mapping[str, Several], *, at: datetime) -> list[Outcome]:
         """Store which predicates are multi-valued, and resolve the keys that this changes.
 
+        Some keys are resolved at a time. A change that was interrupted goes on.
+
         Returns:
-            The outcome; None when nothing changed.
+            The outcomes; none when nothing changed.
         """
-        multi, depth = MultiValued(multi_valued), self._transactions.lineage_depth
-        if await self._transactions.read(lambda session: channels_at(session).channels) == (
-            multi.channels
-        ):
-            return None
-        return await self._transactions.append_batch(
-            lambda session: change_channels(session, multi, depth, at)
-        )
+        target, depth = MultiValued(channels), self._transactions.lineage_depth
+        outcomes = []
+        while not await self._transactions.read(lambda session: is_set(session, target)):
+            outcomes.append(
+                await self._transactions.append_batch(
+                    lambda session: change_channels(session, target, depth, at)
+                )
+            )
+        return outcomes

@@ -13,6 +13,7 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
+from slumberd.model.predicates import Several
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
@@ -37,7 +38,7 @@ class FactReader:
     def __init__(self, transactions: FactTransactions) -> None:
         self._transactions = transactions
 
-    async def channels(self) -> dict[str, frozenset[str]]:
+    async def channels(self) -> dict[str, Several]:
         """Return which predicates are multi-valued now, by channel."""
         return await self._transactions.read(lambda session: channels_at(session).channels)
 

@@ -13,7 +13,15 @@ import orjson
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.decision import Decision
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.firing import DeletionImpact, Firing, HeldBatch, HeldScope, Position
+from slumberd.model.firing import (
+    CHANNELS,
+    START,
+    DeletionImpact,
+    Firing,
+    HeldBatch,
+    HeldScope,
+    Position,
+)
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
@@ -166,8 +174,10 @@ def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     Returns:
         The firing; a rejected batch's watermark still has to move to its ``upto``.
     """
-    [mark] = session.rows("ledger.watermark", (held.rule_id,))
-    watermark = Position(*mark)
+    watermark = START
+    if held.rule_id != CHANNELS:
+        [mark] = session.rows("ledger.watermark", (held.rule_id,))
+        watermark = Position(*mark)
     upto = watermark if approve or held.scope.again else Position(*held.upto)
     firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by, reason=reason)
     batch = Batch(session, firing, depth)
@@ -177,6 +187,8 @@ def record_decision(  # noqa: PLR0913 # the fields of its ledger row
         session.do("ledger.drop_held_batch", {"rule": _row_name(held), "seq": _EVERYTHING})
     elif approve:
         session.do("ledger.approve_held_batch", (held.rule_id,))
+    elif held.rule_id == CHANNELS:
+        session.do("ledger.drop_held_batch", {"rule": CHANNELS, "seq": 0})
     return firing
 
 

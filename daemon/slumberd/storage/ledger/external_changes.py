@@ -280,8 +280,13 @@ def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Unmatched | None:
     stored = fact_row(fact) if fact else None
     if change.row == stored:
         return None
+    covers = edits.evaluated_version(change.fact_id)
     if change.row is None:
-        return edits.withdraw_or_retract(fact) if fact else None
+        if fact is None:
+            return None
+        if covers is None or fact.effective.claim.declared:
+            return edits.withdraw_or_retract(fact)
+        return edits.removal_claim(fact, covers)
     content = change.content
     if isinstance(content, Unreadable):
         owner = owner_of(*read_owner(change.row), channel_of(change.fact_id))
@@ -295,7 +300,8 @@ def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Unmatched | None:
         edits.rewrite_row(change.fact_id)
         return None
     if edits.edits_manually(change.fact_id):
-        return edits.assertion_claim(content, at=_instant(edits, content, fact))
+        claim = edits.assertion_claim(content, at=_instant(edits, content, fact))
+        return claim._replace(covers=covers)
     return edits.declaration_claim(content)
 
 

@@ -20,7 +20,7 @@ _EVERYTHING = 2**63 - 1
 def channels_at(session: Session, seq: int = _EVERYTHING) -> MultiValued:
     """Return the predicates that were multi-valued when a ledger row was written."""
     row = session.one("ledger.channels", (seq,))
-    return MultiValued(orjson.loads(row[0]) if row else {})
+    return MultiValued.from_document(orjson.loads(row[0]) if row else {})
 
 
 def seq_at(session: Session, believed_at: int | None) -> int:
@@ -88,5 +88,5 @@ def _known_of(session: Session, user: str, upto: int) -> dict[str, list[Evaluati
 def current_facts_on(known_state: KnownState) -> Iterator[CurrentFact]:
     """Yield the current facts of every fully loaded key."""
     for key in known_state.complete_keys:
-        for slot, top in known_state.current_assertions(key).items():
+        for slot, top in known_state.current_assertions(key):
             yield known_state.current(key, slot, top)

@@ -65,7 +65,7 @@ def read_end(session: Session) -> LedgerEnd:
         chain or GENESIS,
         _BEFORE_ALL if at is None else at,
         key_number,
-        MultiValued(orjson.loads(multi_valued) if multi_valued else {}),
+        MultiValued.from_document(orjson.loads(multi_valued) if multi_valued else {}),
         law_at(session),
         bool(quarantine),
         bool(erasures),

@@ -28,10 +28,11 @@ from slumberd.consolidation.manual import (
     newest_instant,
     noop_claim,
     precedence_of,
+    removal,
     retraction,
     withdrawal,
 )
-from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, History
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
@@ -95,6 +96,7 @@ class ManualEdits:
         self.known_state: KnownState = self.batch.loaded.known_state
         self.resolution = self.batch.resolution()
         self._claims = 0
+        self._histories: dict[str, History] = {}
 
     def run(self, edit: Edit) -> None:
         """Run one edit.
@@ -245,7 +247,25 @@ class ManualEdits:
 
     def load(self, fact_ids: Sequence[str]) -> None:
         """Load all claims of some fact ids, and the facts of the same keys."""
-        self.batch.loaded.load_histories(fact_ids)
+        self._histories |= self.batch.loaded.load_histories(fact_ids)
+
+    def evaluated_version(self, fact_id: str) -> int | None:
+        """Return the newest version of an id's episode that a rule has evaluated.
+
+        None when no rule ever promoted the id. An evaluation that was undone counts. The id must be
+        loaded with `load`.
+        """
+        history = self._histories.get(fact_id)
+        found = [] if history is None else history.evaluations
+        claims = [evaluation.claim for evaluation in found if evaluation.version]
+        if not any(claim is not None and claim.asserts for claim in claims):
+            return None
+        return max(evaluation.version for evaluation in found)
+
+    def removal_claim(self, fact: CurrentFact, covers: int) -> Claim:
+        """Return the claim of another program that removed the row of a promoted fact, now."""
+        precedence = precedence_of(self.batch.at, self._number())
+        return removal(fact.effective.claim, precedence, covers=covers)
 
     def assertion_claim(self, asserted: ManualAssertion, *, at: int | None = None) -> Claim:
         """Return the claim that asserts a fact, at an instant in microseconds; None means now."""

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import orjson
 
 from slumberd.consolidation.claim import Claim, user_and_agent
-from slumberd.consolidation.precedence import LAWS
+from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, payload_text
 from slumberd.storage.engine import Session
-from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import (
     CLAIM,
     KINDS,
@@ -67,7 +66,7 @@ def _promotions(session: Session, found: Sequence[RowWithFiring]) -> Iterator[Pr
         row = promoting.row
         claim = _own_claim(row)
         if claim is None:
-            claim = _find_restored_claim(row, evaluations, law_at(session, row.seq))
+            claim = _find_restored_claim(row, evaluations)
         if claim is not None:
             yield _promotion_of(promoting, claim)
 
@@ -93,7 +92,7 @@ def _read_evaluations(session: Session, ids: Iterable[str]) -> list[tuple[Any, .
 
 
 def _find_restored_claim(
-    row: LedgerRow[str], evaluations: Iterable[tuple[Any, ...]], law: int
+    row: LedgerRow[str], evaluations: Iterable[tuple[Any, ...]]
 ) -> Claim | None:
     """Return the claim that was current for a fact id after a row.
 
@@ -102,7 +101,7 @@ def _find_restored_claim(
     """
     until = (found for found in evaluations if found[0] == row.fact_id and found[1] <= row.seq)
     history = histories_from(until).get(row.fact_id or "")
-    effective = LAWS[law].effective_claims(history.remaining()) if history else ()
+    effective = effective_claims(history.remaining()) if history else ()
     asserting = [found.claim for found in effective if found.claim.asserts]
     return max(asserting, key=attrgetter("precedence"), default=None)
 

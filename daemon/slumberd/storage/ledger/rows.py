@@ -21,11 +21,11 @@ from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 import orjson
 
 from slumberd.consolidation.claim import (
-    ALL,
     EPISODE,
     MANUAL,
     Claim,
     Precedence,
+    retracted_object,
     sources_in_lineage,
     user_and_agent,
 )
@@ -284,6 +284,7 @@ def _manual_part(claim: Claim) -> dict[str, Any]:
         "pinned_at": claim.pinned_at,
         "declared": claim.declared or None,
         "stored": claim.stored,
+        "covers": claim.covers,
     }
     return {
         "id": claim.precedence.id,
@@ -314,7 +315,7 @@ def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
             document.get("part", 0),
         ),
         asserts,
-        canonical(payload.get("object")) if asserts or "object" in payload else ALL,
+        canonical(payload.get("object")) if asserts else retracted_object(payload),
         tuple(document.get("names", ())),
         document.get("clears", False),
         document.get("confidence", 1.0),
@@ -341,6 +342,7 @@ def _manual_claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim
         document.get("pinned_at"),
         declared=document.get("declared", False),
         stored=document.get("stored"),
+        covers=document.get("covers"),
     )
 
 

@@ -11,9 +11,9 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.consolidation.claim import Precedence
+from slumberd.consolidation.claim import MANUAL, Precedence
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack, order_of
-from slumberd.consolidation.precedence import MultiValued, is_declared_slot
+from slumberd.consolidation.precedence import MultiValued, is_declared_slot, place_of
 from slumberd.consolidation.similarity import Statement, family_of, statement_of
 from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
@@ -69,12 +69,12 @@ class BatchSimilarity:
         linked = {
             candidate.fact_id: candidate
             for family, found in groupby(by_family, _family)
-            for candidate in self._link_family(family, [*found], known_state.multi_valued)
+            for candidate in self._link_family(family, [*found], known_state)
         }
         return [linked.get(candidate.fact_id, candidate) for candidate in candidates]
 
     def _link_family(
-        self, family: str, candidates: Sequence[Candidate], multi: MultiValued
+        self, family: str, candidates: Sequence[Candidate], known_state: KnownState
     ) -> Iterator[Candidate]:
         current = [*self._current_of(family)]
         claims = [candidate.claim for candidate in candidates]
@@ -90,7 +90,7 @@ class BatchSimilarity:
             most=MOST_COMPARED,
             cancelled=self._cancelled,
         )
-        still_current = _CurrentStatements(current, multi)
+        still_current = _CurrentStatements(current, known_state.multi_valued, known_state.law)
         for candidate, statement, near in zip(candidates, new, found, strict=True):
             if self._cancelled is not None and self._cancelled():
                 raise StoppedError("the firing was cancelled while its facts were compared")
@@ -117,22 +117,26 @@ class _CurrentStatements:
     A new fact finds what it would find if each new fact were a batch of its own.
     """
 
-    def __init__(self, current: Sequence[Statement], multi: MultiValued) -> None:
-        self._multi = multi
+    def __init__(self, current: Sequence[Statement], multi: MultiValued, law: int) -> None:
+        self._multi, self._law = multi, law
         self._current = {statement.fact_id: statement for statement in current}
-        self._holders = {_slot_of(statement, multi): statement for statement in current}
+        self._holders: dict[tuple[str, str], list[Statement]] = {}
+        for statement in current:
+            self._holders.setdefault(_slot_of(statement, multi), []).append(statement)
 
     def add(self, new: Statement) -> None:
-        """Add a fact; in a slot only the newer fact stays current."""
+        """Add a fact; in a slot only the facts of the newer version stay current."""
         self._current[new.fact_id] = new
         slot = _slot_of(new, self._multi)
-        holder = self._holders.get(slot)
-        if holder is None or holder.fact_id == new.fact_id:
-            self._holders[slot] = new
-            return
-        older, self._holders[slot] = sorted((holder, new), key=_precedence)
-        if self._current.get(older.fact_id) is older:
-            del self._current[older.fact_id]
+        before = self._holders.get(slot, [])
+        holders = [holder for holder in before if holder.fact_id != new.fact_id] + [new]
+        places = [place_of(holder.precedence, self._law) for holder in holders]
+        self._holders[slot] = []
+        for older, place in zip(holders, places, strict=True):
+            if place == max(places):
+                self._holders[slot].append(older)
+            elif self._current.get(older.fact_id) is older:
+                del self._current[older.fact_id]
 
     def is_apart_from(self, new: Statement) -> Callable[[tuple[Statement, float]], bool]:
         """Return a test: is another fact current, and does it not compete with this one?"""
@@ -143,6 +147,7 @@ class _CurrentStatements:
             return (
                 self._current.get(other.fact_id) is other
                 and other.fact_id != new.fact_id
+                and not _are_siblings(other, new)
                 and _canonical(other, "subject") == subject
                 and _slot_of(other, self._multi) != slot
             )
@@ -185,5 +190,9 @@ def _canonical(statement: Statement, part: str) -> str:
     return canonical(statement.payload.get(part))
 
 
-def _precedence(statement: Statement) -> Precedence:
-    return statement.precedence
+def _are_siblings(statement: Statement, other: Statement) -> bool:
+    """Return whether two facts come from one version of one episode."""
+    precedence = statement.precedence
+    return precedence.rank != MANUAL and (precedence.at, precedence.id) == (
+        other.precedence.at, other.precedence.id,
+    )  # fmt: skip

@@ -169,7 +169,7 @@ class LoadedState:
         ]
         wanted = {(claim.key, ALL) for claim in touched}
         for claim in touched:
-            if known_state.multi_valued.channels or claim.declared or claim.clears_key:
+            if not known_state.multi_valued.is_plain or claim.declared or claim.clears_key:
                 wanted |= {(claim.key, slot) for slot in known_state.multi_valued.slots_of(claim)}
         return wanted
 
@@ -255,9 +255,13 @@ def _state_from(row: _StateRow) -> SlotState:
     if at is None:
         return SlotState(None, _retractions_from(retractions))
     winner = Assertion(Precedence(at, rank, precedence_id, part), fact_id, object_)
-    return SlotState(
-        winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else []
-    )
+    found = orjson.loads(replaced) if replaced else []
+    links, siblings = (found["replaced"], found["siblings"]) if type(found) is dict else (found, ())
+    others = [
+        Assertion(Precedence(at, rank, precedence_id, number), id, other)
+        for number, id, other in siblings
+    ]
+    return SlotState(winner, _retractions_from(retractions), links, tuple(others))
 
 
 def _retractions_json(head: SlotState) -> bytes:
@@ -278,6 +282,9 @@ def _row_of(
         return (key, slot_name(slot), key_id, *(None,) * 6, retractions, None)
     links = head.replaced if head.replaced is not None else known_state.trail(key, slot)
     replaced = written(links) if links else None
+    if head.siblings:
+        siblings = [[one.precedence.part, one.fact_id, one.object] for one in head.siblings]
+        replaced = written({"replaced": links, "siblings": siblings})
     precedence = head.winner.precedence
     return (
         key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id,
