@@ -204,7 +204,7 @@ def test_why_not_prints_the_outcome_of_an_episode_for_each_rule_and_channel(
 ) -> None:
     odd = {
         "outcome": "quarantined", "reason": "intent_unknown", "removal": None,
-        "detail": "intent is 'shout'; write one of add, update, delete, noop",
+        "detail": "intent is 'shout'; write one of add, update, delete, noop, set",
         "row": {"kind": "quarantine", "reason": "intent_unknown", "replaces": []},
     }  # fmt: skip
 

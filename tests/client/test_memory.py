@@ -233,6 +233,23 @@ async def test_correction_by_id_replaces_the_fact(open_memory: Open) -> None:
 
 
 @pytest.mark.slow
+async def test_correction_by_subject_and_predicate_replaces_every_value(open_memory: Open) -> None:
+    both = [("ann", "likes", "tea"), ("ann", "likes", "rum")]
+    async with open_memory("ann") as memory:
+        await memory.remember("both", triples=both, id="e1")
+        await memory.wait_for("e1")
+
+        await asyncio.gather(*(
+            memory.correct(subject="ann", predicate="likes", object=what, reason="she said so")
+            for what in ("jazz", "milk")
+        ))  # fmt: skip
+        facts = (await memory.facts()).facts
+
+    assert len(facts) == 1
+    assert facts[0].payload["object"] in ("jazz", "milk")
+
+
+@pytest.mark.slow
 async def test_correction_by_subject_and_predicate_asserts_what_was_unknown(
     open_memory: Open,
 ) -> None:

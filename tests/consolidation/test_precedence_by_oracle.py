@@ -735,6 +735,27 @@ def test_history_that_once_differed_equals_the_oracle(
     play(steps, new_stores)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [put("e1", subject="s", predicate="likes", object="a"), ("fire", "all", 3),
+             put("e1", triples=[]), ("write_row", "e1", "a", 0), ("correct", "e1", "a")],
+            id="a person's edit after that of a program",
+        ),
+        pytest.param(
+            [put("e1", tag=1, subject="s", predicate="likes", object="a"), ("channels", False),
+             ("fire", "all", 1), ("write_row", "e1", "a", 0)],
+            id="a second rule evaluates what the edit covers",
+        ),
+    ],
+)  # fmt: skip
+def test_edit_of_a_program_that_hides_a_claim_equals_the_oracle(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    play(steps)
+
+
 def test_row_of_another_program_for_a_triple_equals_the_oracle() -> None:
     write = ("write_row", "e1#1", "a", 0)
 

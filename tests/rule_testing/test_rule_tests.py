@@ -82,7 +82,7 @@ rules/tea.test.yaml:2: every expectation is wrong
     + e3
   why: e3 under tea: filtered; the filter of tea does not select it: confidence >= 0.5
   why: e4 under tea: quarantined (intent_unknown: intent is 'remember'; write one of add, update,\
- delete, noop)
+ delete, noop, set)
   step 2, deltas
     - {episode: e5, kind: update}
     + {episode: e5, kind: noop, reason: stale}

@@ -54,10 +54,12 @@ class Assert(NamedTuple):
     Attributes:
         fact: The fact.
         again: Whether an equal assertion is repeated when its fact is not current any more.
+        only: Whether it replaces every older value of its key, also where the key holds several.
     """
 
     fact: ManualAssertion
     again: bool = True
+    only: bool = False
 
 
 class Declare(NamedTuple):

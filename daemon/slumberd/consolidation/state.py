@@ -318,7 +318,8 @@ class KnownState:
         return "noop" if triples is None else IN_TRIPLES if triples else NOTHING_SAID
 
     def _explain_vain_assertion(self, claim: Claim) -> str:
-        head = self.heads[claim.key][self.multi_valued.slot_of(claim)]
+        # Another program's edit of the id hides the claim, so its slot may have no head.
+        head = self.heads.get(claim.key, {}).get(self.multi_valued.slot_of(claim), SlotState())
         if any(winner.fact_id == claim.fact_id for winner in head.winners):
             return "retracted"
         place = place_of(claim.precedence, self.law)
@@ -443,6 +444,10 @@ def _keys_of_change(
     candidate: Candidate, known_state: KnownState, arriving: dict[str, list[Claim]]
 ) -> set[str]:
     before = [effective.claim for effective in known_state.effective_claims(candidate.fact_id)]
+    if any(claim.covers is not None for claim in before):
+        # Another program's edit hides what its rules claim; it may end now.
+        evaluations = known_state.evaluations[candidate.fact_id]
+        before = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
     claims = before if candidate.claim is None else [*before, candidate.claim]
     if candidate.claim is not None and before == [candidate.claim] and not known_state.finds_links:
         # The reason of the noop must not depend on which objects happen to be loaded.

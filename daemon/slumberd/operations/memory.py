@@ -274,7 +274,7 @@ class MemoryOperations:
         )
         # A firing, or another correction, may come first.
         check = partial(self._facts_of, request, scope)
-        answer = await self._changes.pin(form, caller, check=check)
+        answer = await self._changes.pin(form, caller, check=check, only=known is None)
         return _correction([answer["fact_id"]], answer)
 
     async def explain(self, request: forms.ExplainForm, caller: Caller) -> Answer:

@@ -172,7 +172,8 @@ class FactsForm(ScopedForm):
 class CorrectForm(ScopedForm):
     """The request ``correct``: a fact, by its id or by subject and predicate.
 
-    It has either ``object``, the right value, or ``retract``.
+    It has either ``object``, the right value, or ``retract``. By subject and predicate it concerns
+    every value: the right one replaces them all.
 
     Attributes:
         fact: The id of a fact.

@@ -88,6 +88,8 @@ def _describe_own_removal(row: DetailedRecord) -> str:
     match row.event:
         case "withdrawal" if row.record.rule_id in _AUTHORS:
             return "its program removed it"
+        case "claim" if row.record.rule_id in _AUTHORS:
+            return f"{_author_of(row.record.rule_id)} retracted it{_reason_of(row)}"
         case "withdrawal":
             return f"{row.record.rule_id} no longer selects its episode"
         case "quarantine":

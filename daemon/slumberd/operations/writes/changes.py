@@ -534,11 +534,20 @@ class Operations:
         return report_undo(done, None if dry_run else undoer.run)
 
     async def pin(
-        self, request: forms.PinForm, caller: Caller, *, check: Check | None = None
+        self,
+        request: forms.PinForm,
+        caller: Caller,
+        *,
+        check: Check | None = None,
+        only: bool = False,
     ) -> Answer:
-        """Record a correction by a person, unless a check at its turn raises an error."""
+        """Record a correction by a person, unless a check at its turn raises an error.
+
+        With `only`, it replaces every value of its subject and predicate.
+        """
         assertion = assertion_of(request, lineage_entry(request.reason, caller, self._clock.now()))
-        answer, _ = await self._edit_manually(Assert(assertion), request, caller, check)
+        edit = Assert(assertion, only=only)
+        answer, _ = await self._edit_manually(edit, request, caller, check)
         return {**answer, "fact_id": assertion.fact_id}
 
     async def unpin(

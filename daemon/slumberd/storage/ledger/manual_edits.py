@@ -107,8 +107,8 @@ class ManualEdits:
             NoInputError: It retracts an id that no claim ever had, and that is an error.
         """
         match edit:
-            case Assert(fact, again):
-                self.assert_fact(fact, again=again)
+            case Assert(fact, again, only):
+                self.assert_fact(fact, again=again, only=only)
             case Declare(fact):
                 self.declare_fact(fact)
             case Remove(fact_id):
@@ -129,10 +129,11 @@ class ManualEdits:
             Decision.of(self.resolution, {"": counts_of(self._claims, 0, entries)})
         )
 
-    def assert_fact(self, asserted: ManualAssertion, *, again: bool) -> None:
+    def assert_fact(self, asserted: ManualAssertion, *, again: bool, only: bool = False) -> None:
         """Assert a fact, unless the last manual edit of its id is equal.
 
-        With `again`, an equal assertion is repeated when its fact is not current any more.
+        With `again`, an equal assertion is repeated when its fact is not current any more. With
+        `only`, it replaces every older value of its key.
 
         Raises:
             InputError: An id, the user or the agent contains NUL or invalid Unicode, or the fact is
@@ -142,6 +143,8 @@ class ManualEdits:
         """
         check_storable(asserted)
         claim = self.assertion_claim(asserted)
+        if only and claim.key in self.known_state.multi_valued:
+            claim = claim._replace(clears_key=True)
         self._refuse_foreign(claim)
         self.batch.loaded.load([candidate_of(claim)])
         last = self._last_manual_claim(claim.fact_id)
