@@ -11,7 +11,7 @@ import pytest
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
 from slumberd.consolidation.precedence import newest_law
-from slumberd.errors import SchemaError
+from slumberd.errors import LedgerKeyError, SchemaError
 from tests.support.builders import START
 from tests.support.release_files import FOLDER, kept_facts, put_kept
 
@@ -273,3 +273,22 @@ async def test_ledger_with_two_claims_of_one_version_verifies_before_and_after_a
         assert (outcome is None) == (newest_law() == 1)
         assert await spoken(facts) == SPOKEN[newest_law()]
         assert await proved(facts, tmp_path)
+
+
+async def test_first_write_of_a_library_upgrades_the_file(tmp_path: Path) -> None:
+    path = put_kept("0.2.0", tmp_path)["facts"]
+
+    async with SQLiteFactStore(path) as facts:
+        await facts.retract("e2", by="test", reason="test")
+
+    assert number_of(path) == [("ledger", 3)]
+
+
+async def test_wrong_key_upgrades_nothing(tmp_path: Path) -> None:
+    path = put_kept("keyed/0.2.0", tmp_path)["facts"]
+
+    async with SQLiteFactStore(path, key=b"another") as facts:
+        with pytest.raises(LedgerKeyError):
+            await facts.bootstrap()
+
+    assert number_of(path) == [("ledger", 2)]

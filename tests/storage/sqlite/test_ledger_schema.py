@@ -77,7 +77,8 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
 
     async with SQLiteMemoryStore(path) as store:
         with pytest.raises(
-            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd upgrade --to DIR` carries"
+            SchemaError,
+            match=r"erased scopes of slumberd 0\.1\.0.*`slumberd upgrade --to DIR` carries",
         ):
             await store.bootstrap()
 
