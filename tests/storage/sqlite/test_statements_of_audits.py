@@ -305,6 +305,23 @@ def blank_held_batches(t: Tables, eids: list[str]) -> list[Any]:
     ]
 
 
+@ERASURE.rows(
+    *(
+        {**SOME_IDS, "user": user, "agent": agent, "whole": whole}
+        for user, agent, whole in product(("alice", "bob", "al"), (None, "rag", "web"), (0, 1))
+    ),
+)
+def count_facts_of_scope(
+    t: Tables, ids: list[str], user: str, agent: str | None, whole: int
+) -> list[Any]:
+    counted = [
+        fact
+        for fact in t.facts
+        if fact.user == user and agent in (None, fact.agent) and (whole or fact.fact_id in ids)
+    ]
+    return [[len(counted)]]
+
+
 @ERASURE.rows()
 def count_facts(t: Tables) -> list[Any]:
     return [[len(t.facts)]]
