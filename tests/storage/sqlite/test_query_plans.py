@@ -95,7 +95,7 @@ FLAT = {
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
     "generations held_batches last_counts last_firings last_generation last_of_firings number "
-    "owned_rows put_quarantine put_state quarantine_after quarantine_of_rule_after "
+    "owned_rows payload put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
     "correct_served referrers rules_of_firings served set_number set_served "

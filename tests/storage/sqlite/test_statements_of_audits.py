@@ -18,6 +18,7 @@ from tests.support.statement_tables import (
     Oracles,
     Tables,
     changed,
+    recorded_at,
     tables_of_facts,
     values_of,
 )
@@ -370,7 +371,7 @@ def sinks(t: Tables) -> list[Any]:
 
 @FEED.rows(*({"after": after} for after in (0, 1, 7, 30, 900)))
 def lag(t: Tables, after: int) -> list[Any]:
-    later = [t.firing(row).at for row in t.ledger if row.seq > after]
+    later = [recorded_at(t, t.firing(row)) for row in t.ledger if row.seq > after]
     return [[t.ledger[-1].seq - after, later[0] if later else None]]
 
 
