@@ -567,8 +567,8 @@ class InstantRangeError(StoreError):
     def __init__(self, microseconds: int) -> None:
         self.microseconds = microseconds
         super().__init__(
-            f"a stored instant is {microseconds} microseconds, which no clock shows: the store is damaged;"
-            " `slumberd doctor` says where"
+            f"a stored instant is {microseconds} microseconds, which no clock shows: the store is"
+            " damaged; `slumberd doctor` says where"
         )
 
 

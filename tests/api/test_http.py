@@ -301,3 +301,13 @@ def test_socket_is_gone_after_the_stop(tmp_path: Path) -> None:
 
     assert mode == 0o600
     assert not socket.exists()
+
+
+def test_instant_that_is_still_to_come_is_refused(ana: httpx.Client) -> None:
+    body = {"id": str(uuid4()), "text": "my flight leaves", "when": "2098-01-03T00:00:00Z"}
+
+    refused = problem(ana.post("/v1/episodes", json=body), 422)
+
+    assert "is still to come; give the time at which it was said" in refused["detail"]
+    found = ana.get("/v1/episodes", params={"limit": 1}).json()["episodes"]
+    assert body["id"] not in {one["id"] for one in found}

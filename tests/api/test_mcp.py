@@ -160,6 +160,12 @@ async def test_memory_is_forgotten_by_the_hash_of_a_plan_only(daemon: Daemon) ->
         pytest.param("recall", {"query": "x", "agent": "b"}, "no argument 'agent'", id="agent"),
         pytest.param("forget", {"dry_run": False}, "no argument 'dry_run'", id="no plan"),
         pytest.param("forget", {"operation": "fire"}, "no argument 'operation'", id="operation"),
+        pytest.param(
+            "remember",
+            {"text": "my flight leaves", "when": "2098-01-03T00:00:00Z"},
+            "is still to come; give the time at which it was said",
+            id="an instant of the future",
+        ),
     ],
 )
 async def test_failed_tool_is_a_result_with_message_and_class(
@@ -175,7 +181,7 @@ async def test_failed_tool_is_a_result_with_message_and_class(
     assert message in text_of(result)
     assert "Traceback" not in text_of(result)
     assert result.meta is not None
-    assert result.meta["slumberd/exit_code"] in (64, 66)
+    assert result.meta["slumberd/exit_code"] in (64, 65, 66)
 
 
 @pytest.mark.slow

@@ -153,3 +153,27 @@ def test_start_upgrades_files_of_0_2_0_and_keeps_every_fact(tmp_path: Path) -> N
     assert site.look("audit", "verify").returncode == 0
     replayed = site.call("audit", "replay", str(tmp_path / "replayed.db"))
     assert replayed.returncode == 0, replayed.stderr
+
+
+def test_backup_of_a_newer_release_is_not_restored(tmp_path: Path) -> None:
+    site = Installation(tmp_path)
+    put_kept("0.2.0", site.state)
+    backup = tmp_path / "copy"
+    assert site.call("backup", str(backup)).returncode == 0
+    with closing(sqlite3.connect(backup / "memory.db")) as connection, connection:
+        connection.execute("CREATE TABLE slumberd_schema (component TEXT, version INTEGER)")
+        connection.execute("INSERT INTO slumberd_schema VALUES ('episodes', 9)")
+    manifest = json.loads((backup / "backup.json").read_text())
+    content = (backup / "memory.db").read_bytes()
+    for saved in manifest["files"]:
+        if saved["name"] == "memory.db":
+            saved["sha256"] = hashlib.sha256(content).hexdigest()
+            saved["bytes"] = len(content)
+    (backup / "backup.json").write_text(json.dumps(manifest))
+    before = digests(site.state)
+
+    done = site.call("restore", str(backup))
+
+    assert done.returncode == 74
+    assert "was written by a newer slumberd (episodes 9, ours is 3)" in done.stderr
+    assert digests(site.state) == before

@@ -12,6 +12,7 @@ import pytest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
 from slumberd.model.episode import Episode, latest_at
 from slumberd.model.firing import Limits
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.ledger.undo import Undoer
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
@@ -315,3 +316,22 @@ async def test_correction_that_took_a_future_instant_gets_that_of_the_withdrawal
         await home.fire(when=at(2))
         assert await home.objects() == {"paris": "Paris"}
         assert await verifies(home)
+
+
+async def test_erasure_of_a_session_finds_what_waits_and_what_was_withdrawn(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        await home.put(city("taken", "Mars", START + HOUR))
+        await home.fire()
+    async with stores(provider) as home:
+        await home.put(city("waiting", "Rome", START + HOUR))
+        await home.fire()
+        await withdraw(home)
+        assert [eid for _, eid, _ in await quarantine(home)] == ["taken", "waiting"]
+
+        found, _ = await home.facts.erasures.episodes_in(ScopeFilter("alice", "s1", None))
+        others, _ = await home.facts.erasures.episodes_in(ScopeFilter("alice", "s2", None))
+
+        assert set(found) == {"taken", "waiting"}
+        assert set(others) == set()

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slumberd.consolidation.incoming import Erased, evaluate
+from slumberd.consolidation.withdrawals import withdraw_former
 from slumberd.model import fact_ids
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
@@ -15,7 +17,7 @@ from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, plain
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm, QuarantineForm
 from tests.support import oracle
-from tests.support.builders import at, rule, triple
+from tests.support.builders import at, rule, triple, version
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -182,3 +184,14 @@ async def test_facts_of_an_older_slumberd_are_erased_with_their_user(
 
         assert await facts_of(home, "bob") == {}
         assert (await home.facts.verify())[2] is None
+
+
+@pytest.mark.unit
+def test_only_an_evaluated_version_withdraws_what_has_a_former_id() -> None:
+    said = version("e1#2", metadata={"subject": "a", "predicate": "is", "object": 1})
+    (claimed,) = evaluate([said], rule("all"))["facts"]
+    (unmatched,) = evaluate([said._replace(matched=False)], rule("all"))["facts"]
+
+    assert [one.fact_id for one in withdraw_former(claimed, "e1#2")] == ["e1#2"]
+    assert [one.fact_id for one in withdraw_former(unmatched, "e1#2")] == ["e1#2"]
+    assert withdraw_former(Erased(), "e1#2") == []

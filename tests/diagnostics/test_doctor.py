@@ -722,6 +722,7 @@ def test_checks_without_enough_time_are_named(
         f"quick_check of {memory}",
         f"timestamps in {memory}",
         f"quick_check of {facts}",
+        f"values in {facts}",
         f"retractions without effect in {facts}",
         f"facts that disagree in {facts}",
     ]

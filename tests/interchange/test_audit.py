@@ -180,3 +180,10 @@ def test_memory_grows_by_hashes_and_not_by_texts() -> None:
     tracemalloc.stop()
 
     assert used / 4_000 < 1_600
+
+
+def test_episode_of_the_future_is_found() -> None:
+    told = [lives("e1", "Porto", 9), lives("e2", "Faro", 10), lives("e3", "Oslo", 11)]
+
+    assert kinds(*told) == []
+    assert kinds(*told, latest=at(10)) == [("future", 3, None)]

@@ -185,9 +185,9 @@ def values_of(row: SimpleNamespace, *columns: str) -> Row:
 
 def recorded_at(t: Tables, firing: SimpleNamespace) -> int:
     """Return the earliest instant of a firing and of all later rows `@clock`."""
-    later = [one.at for one in t.firings if one.rule == "@clock" and one.n > firing.n]
-    at: int = min([firing.at, *later])
-    return at
+    later = (one.at for one in t.firings if one.rule == "@clock" and one.n > firing.n)
+    earliest: int = min([firing.at, *later])
+    return earliest
 
 
 def changed(row: SimpleNamespace, **columns: Any) -> Row:

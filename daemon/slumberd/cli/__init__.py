@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import io
 import os
@@ -46,6 +47,11 @@ def _narrow_umask(mask: int) -> int:
 
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; report its failure on standard error."""
+    # What a command notes about itself ends with it.
+    return contextvars.copy_context().run(_call, arguments)
+
+
+def _call(arguments: Sequence[str]) -> int:
     _prepare_streams()
     try:
         code = _dispatch(arguments)

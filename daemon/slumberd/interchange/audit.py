@@ -23,6 +23,7 @@ FindingKind = Literal[
     "contradiction",
     "id_in_two_scopes",
     "text_of_two_users",
+    "future",
 ]
 """What is wrong. Duplicates and contradictions are within one user and agent."""
 
@@ -39,10 +40,10 @@ class Finding(NamedTuple):
     Attributes:
         kind: What is wrong.
         place: The record.
-        earlier: The earlier record that it does not agree with; None for an unreadable one.
+        earlier: The earlier record that it does not agree with; None when there is only one.
         user: The user of the record; empty for an unreadable one.
         agent: The agent of the record; empty for an unreadable one.
-        detail: The text, triple or id in question, or why the record is unreadable.
+        detail: The text, triple, id or instant in question, or why the record is unreadable.
     """
 
     kind: FindingKind
@@ -85,10 +86,18 @@ class Auditor:
             statement of its subject and predicate ends it: two contradict each other only if they
             are of the same instant.
         multi_valued: The predicates that may have several objects at once.
+        latest: The last instant that is not still to come; None for no such check.
     """
 
-    def __init__(self, *, lasting: bool = False, multi_valued: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        lasting: bool = False,
+        multi_valued: Collection[str] = (),
+        latest: datetime | None = None,
+    ) -> None:
         self._lasting = lasting
+        self._latest = latest
         self._multi_valued = frozenset(multi_valued)
         self._texts: dict[int, Place] = {}
         self._text_users: dict[int, tuple[int, Place]] = {}
@@ -105,6 +114,9 @@ class Auditor:
         if record.problem:
             yield Finding("unreadable", place, None, "", "", record.problem)
         for episode in record.episodes:
+            latest = self._latest
+            if latest is not None and _microseconds(episode.timestamp) > microseconds(latest):
+                yield _finding("future", episode, place, None, episode.timestamp.isoformat())
             if episode.metadata.get("intent") != "delete":
                 yield from self._check_episode(episode, place, record.until)
 
@@ -174,7 +186,7 @@ def _add(seen: dict[int, list[_Held]], key: int, held: _Held, *, same: bool) -> 
 
 
 def _finding(
-    kind: FindingKind, episode: Episode, place: Place, earlier: Place, detail: str
+    kind: FindingKind, episode: Episode, place: Place, earlier: Place | None, detail: str
 ) -> Finding:
     return Finding(kind, place, earlier, episode.user, episode.agent, detail)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -95,10 +94,7 @@ def _settings_of_copy(settings: Settings, folder: Path) -> Settings:
         update={
             "state_dir": folder,
             "store": None,
-            # A copy must not log warnings about future timestamps again.
-            "memory": settings.memory.model_copy(
-                update={"path": Path("memory.db"), "future_tolerance": math.inf}
-            ),
+            "memory": settings.memory.model_copy(update={"path": Path("memory.db")}),
             "facts": settings.facts.model_copy(update={"path": Path("facts.db")}),
         }
     )

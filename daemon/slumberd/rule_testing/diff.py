@@ -247,12 +247,18 @@ class _Trial:
         if rule is None or not change.fired:
             return change
         unrecorded = False
+        problems = []
         if change.backfilled:
             self._show_step(f"backfilling {rule.id}")
             report = await self._consolidator.backfill(rule, self._clock.now(), by="")
+            if report.held is not None:
+                problems.append(report.held.problem)
+                report = await self._consolidator.backfill(
+                    rule, self._clock.now(), by="", approved=report.held
+                )
             unrecorded = report.unrecorded
         held, waits = await self._fire_all(rule)
-        return replace(change, held=held, unrecorded=unrecorded or waits)
+        return replace(change, held=[*problems, *held], unrecorded=unrecorded or waits)
 
     async def _fire_all(self, rule: ConsolidationRule) -> tuple[list[str], bool]:
         """Fire a rule to the end of the log, or to an episode that waits for a language model.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from slumberd.config.settings import Settings
-from slumberd.errors import LedgerKeyError, SlumberdError
+from slumberd.errors import InstantRangeError, SchemaError, SlumberdError
 from slumberd.service.composition import inspections_of, open_facts_for_audit
 
 
@@ -27,10 +27,10 @@ async def _describe(settings: Settings) -> str:
             return found[0]
         async with open_facts_for_audit(settings) as store:
             _, _, broken = await store.verify()
-    except LedgerKeyError:
-        return ""
-    except SlumberdError as error:
+    except (SchemaError, InstantRangeError) as error:
         return str(error)
+    except SlumberdError:  # the store is out of reach, which is no damage
+        return ""
     except Exception as error:  # noqa: BLE001 # an intact store is read to its end
         return f"it cannot be read to its end: {type(error).__name__}: {error}"
     if broken is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from slumberd import FactPattern
@@ -11,8 +13,11 @@ from slumberd.errors import SchemaError, StoreError
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from tests.support.forked_commands import start_command
+from tests.support.installation import environment
 from tests.support.postgres_server import PostgresServer
 from tests.support.release_files import kept_facts, kept_statements
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +73,26 @@ def test_upgrade_that_fails_leaves_the_database_as_it_was(
     assert postgres.dump(kept) == before
     monkeypatch.undo()
     assert [step.number for step in installation.upgrade(postgres.address_of(kept))] == [2]
+
+
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM"
+
+
+def test_killed_upgrade_leaves_the_database_as_it_was(postgres: PostgresServer, kept: str) -> None:
+    before = postgres.dump(kept)
+    address = postgres.address_of(kept)
+
+    with psycopg.connect(address) as reader:
+        reader.execute("LOCK TABLE slumberd.ledger IN SHARE UPDATE EXCLUSIVE MODE")
+        command = [sys.executable, "-m", "slumberd", "postgres", "migrate", address]
+        process = start_command(command, environment({}))
+        waiting = f"{BLOCKED} pg_database WHERE datname = '{kept}')"
+        wait_until(lambda: postgres.rows(waiting, kept) == [(1,)])
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+        assert process.stderr is not None
+        process.stderr.close()
+
+    wait_until(lambda: postgres.rows(waiting, kept) == [(0,)])
+    assert postgres.dump(kept) == before
+    assert [step.number for step in installation.upgrade(address)] == [2]

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
 from slumberd.consolidation.precedence import newest_law
-from slumberd.errors import SchemaError
+from slumberd.errors import LedgerKeyError, SchemaError
 from tests.support.builders import START
 from tests.support.release_files import FOLDER, kept_facts, put_kept
 
@@ -273,3 +273,47 @@ async def test_ledger_with_two_claims_of_one_version_verifies_before_and_after_a
         assert (outcome is None) == (newest_law() == 1)
         assert await spoken(facts) == SPOKEN[newest_law()]
         assert await proved(facts, tmp_path)
+
+
+async def test_first_write_of_a_library_upgrades_the_file(tmp_path: Path) -> None:
+    path = put_kept("0.2.0", tmp_path)["facts"]
+
+    async with SQLiteFactStore(path) as facts:
+        await facts.retract("e2", by="test", reason="test")
+
+    assert number_of(path) == [("ledger", 3)]
+
+
+async def test_wrong_key_upgrades_nothing(tmp_path: Path) -> None:
+    path = put_kept("keyed/0.2.0", tmp_path)["facts"]
+
+    async with SQLiteFactStore(path, key=b"another") as facts:
+        with pytest.raises(LedgerKeyError):
+            await facts.bootstrap()
+
+    assert number_of(path) == [("ledger", 2)]
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return the rows of all tables but those of numbers, which every start changes."""
+    with closing(sqlite3.connect(path)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
+            for (name,) in names
+            if name not in ("slumberd_schema", "sqlite_sequence")
+        }
+
+
+@pytest.mark.parametrize("version", OPENED)
+async def test_upgrade_keeps_every_row_of_every_table(tmp_path: Path, version: str) -> None:
+    paths = put_kept(version, tmp_path)
+    with closing(sqlite3.connect(paths["memory"])) as connection, connection:
+        connection.execute("INSERT INTO slumberd_accesses VALUES ('e1', 'k', 3, 5, 0)")
+        connection.execute("INSERT INTO slumberd_model_usage VALUES ('2026-10-01', 1, 2, 3, 4)")
+    before = {store: rows_of(path) for store, path in paths.items()}
+
+    await open_both(tmp_path)
+
+    assert {store: rows_of(path) for store, path in paths.items()} == before
+    assert before["memory"]["slumberd_erased_scopes"]

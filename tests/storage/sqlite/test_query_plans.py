@@ -69,13 +69,14 @@ FLAT = {
     "extractions": "erase erase_summaries record record_summary recorded spend spent summaries",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "index_feed": "deleted_after record_unknown_deletions rows_of written_after",
-    "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists key "
+    "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists has_key key "
     "moment moments written_since",
     "recent": "agent_other agent_utc any_other any_owned key_other key_upto key_utc owned_session "
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
-    "erasure": "blank_held_batches blank_watermarks drop_facts_of_scope drop_keys erase_rows "
-    "manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys rows_without_key",
+    "erasure": "blank_held_batches blank_watermarks count_facts_of_scope drop_facts_of_scope "
+    "drop_keys erase_rows manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys "
+    "rows_to_erase rows_without_key",
     "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
     "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
@@ -94,7 +95,7 @@ FLAT = {
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
     "generations held_batches last_counts last_firings last_generation last_of_firings number "
-    "owned_rows put_quarantine put_state quarantine_after quarantine_of_rule_after "
+    "owned_rows payload put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
     "correct_served referrers rules_of_firings served set_number set_served "
@@ -115,12 +116,13 @@ FIRST = {
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
     "ledger": "counts_after end last_row last_seq_by",
-    "inspection": "last_recorded origin_of_slumberd_episode_log unlogged",
+    "inspection": "first_firing_since last_recorded origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
 """Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
+    "inspection": "changes_by_user erasures_since",
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys "
     "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
@@ -169,6 +171,7 @@ WHOLE = {
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
     "ledger.hash_links": "verification reads all",
     "ledger.rows_to_export": "verification reads all",
+    "inspection.facts_by_user": "the alarm about a reduction counts all facts",
     "inspection.quarantined": "people look through what is quarantined, so it is not much",
     "inspection.future": "the doctor reads all timestamps, while it has time",
     "inspection.disagreements": "the doctor reads all, while it has time",

@@ -18,6 +18,7 @@ from tests.support.statement_tables import (
     Oracles,
     Tables,
     changed,
+    recorded_at,
     tables_of_facts,
     values_of,
 )
@@ -305,6 +306,23 @@ def blank_held_batches(t: Tables, eids: list[str]) -> list[Any]:
     ]
 
 
+@ERASURE.rows(
+    *(
+        {**SOME_IDS, "user": user, "agent": agent, "whole": whole}
+        for user, agent, whole in product(("alice", "bob", "al"), (None, "rag", "web"), (0, 1))
+    ),
+)
+def count_facts_of_scope(
+    t: Tables, ids: list[str], user: str, agent: str | None, whole: int
+) -> list[Any]:
+    counted = [
+        fact
+        for fact in t.facts
+        if fact.user == user and agent in (None, fact.agent) and (whole or fact.fact_id in ids)
+    ]
+    return [[len(counted)]]
+
+
 @ERASURE.rows()
 def count_facts(t: Tables) -> list[Any]:
     return [[len(t.facts)]]
@@ -353,7 +371,7 @@ def sinks(t: Tables) -> list[Any]:
 
 @FEED.rows(*({"after": after} for after in (0, 1, 7, 30, 900)))
 def lag(t: Tables, after: int) -> list[Any]:
-    later = [t.firing(row).at for row in t.ledger if row.seq > after]
+    later = [recorded_at(t, t.firing(row)) for row in t.ledger if row.seq > after]
     return [[t.ledger[-1].seq - after, later[0] if later else None]]
 
 

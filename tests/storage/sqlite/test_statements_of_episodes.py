@@ -90,6 +90,11 @@ def exists(_: Tables) -> list[Any]:
     return [[1]]
 
 
+@ERASED.rows()
+def has_key(t: Tables) -> list[Any]:
+    return [[1]]
+
+
 @ERASED.table("erasure_key", (b"another",))
 def add_key(t: Tables, _: bytes) -> list[Any]:
     return [values_of(row) for row in t.erasure_key]

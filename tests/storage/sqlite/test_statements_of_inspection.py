@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, product
 from types import SimpleNamespace
@@ -108,6 +109,50 @@ def latest_claim(t: Tables) -> list[Any]:
 @INSPECTION.rows()
 def origin_of_slumberd_ledger(t: Tables) -> list[Any]:
     return [[t.ledger[0].chain]]
+
+
+@INSPECTION.rows(*({"since": since} for since in (0, 1, 10**15, 10**18)))
+def first_firing_since(t: Tables, since: int) -> list[Any]:
+    return [[row.n] for row in t.firings if row.at >= since][:1]
+
+
+@INSPECTION.rows(in_any_order=True)
+def facts_by_user(t: Tables) -> list[Any]:
+    return [[user, count] for user, count in Counter(fact.user for fact in t.facts).items()]
+
+
+@INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
+def changes_by_user(t: Tables, first: int) -> list[Any]:
+    owners = {fact.fact_id: fact.user for fact in t.facts}
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row in t.ledger:
+        if row.seq < first or row.kind not in (1, 2, 3):
+            continue
+        payload = _object(row.payload)
+        inner = payload.get("payload") if payload else None
+        user = inner.get("user") if isinstance(inner, dict) else None
+        owner = payload.get("owner") if payload else None
+        of_fact = owners.get(row.fact_id) if payload is None else None
+        counted = found.setdefault((row.firing, user, owner, of_fact), [0, 0])
+        counted[0] += row.kind != 3
+        counted[1] += len(orjson.loads(row.replaces or "[]"))
+    return [[*group, *counted] for group, counted in found.items()]
+
+
+def _object(payload: bytes | None) -> dict[str, Any] | None:
+    try:
+        return dict(orjson.loads(payload)) if payload is not None else None
+    except orjson.JSONDecodeError:
+        return None
+
+
+@INSPECTION.rows({"first": 0}, {"first": 40}, in_any_order=True)
+def erasures_since(t: Tables, first: int) -> list[Any]:
+    return [
+        [row.seq, row.payload]
+        for row in t.ledger
+        if row.seq >= first and row.what == 0 and b'"removed":' in (row.payload or b"")
+    ]
 
 
 @INSPECTION.rows(*({"after": after} for after in range(100)))

@@ -344,6 +344,11 @@ def future_instants(t: Tables) -> list[Any]:
     return [(rule, min(details)) for (rule, _), details in found.items()]
 
 
+@ORACLES.rows(*((seq,) for seq in range(1, 40)))
+def payload(t: Tables, seq: int) -> list[Any]:
+    return [[row.payload] for row in t.ledger if row.seq == seq]
+
+
 @ORACLES.rows(*({"latest": at} for at in range(0, 60, 5)))
 def future_facts(t: Tables, latest: int) -> list[Any]:
     found = [row for row in t.keys if row.winner_at is not None and row.winner_at > latest]

@@ -10,10 +10,12 @@ from typing import Any, get_args
 import typer
 
 from slumberd.cli.output import plural, print_json, print_table
+from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.interchange.audit import Auditor, Finding, FindingKind, document_of
 from slumberd.interchange.formats import FORMATS, FileFormat
 from slumberd.interchange.records import Record, place_of
+from slumberd.model.episode import instant, latest_at
 from slumberd.service.composition import rules_of
 
 COLUMNS = ("finding", "place", "earlier", "user", "agent", "detail")
@@ -31,6 +33,7 @@ _WORDS: dict[FindingKind, tuple[str, str]] = {
     "contradiction": ("contradiction", ""),
     "id_in_two_scopes": ("id in several scopes", "ids in several scopes"),
     "text_of_two_users": ("text of several users", "texts of several users"),
+    "future": ("episode of the future", "episodes of the future"),
 }
 
 
@@ -93,9 +96,11 @@ def audit_records(
 def _auditor(settings: Settings, format: str) -> Auditor:  # noqa: A002 # its name elsewhere
     found = FORMATS[format]
     declared = _declared(settings)
+    latest = instant(latest_at(SystemClock().now(), settings.memory.future_tolerance))
     if isinstance(found, FileFormat):
-        return Auditor(lasting=found.lasting, multi_valued=declared | found.multi_valued)
-    return Auditor(multi_valued=declared)
+        many = declared | found.multi_valued
+        return Auditor(lasting=found.lasting, multi_valued=many, latest=latest)
+    return Auditor(multi_valued=declared, latest=latest)
 
 
 def _declared(settings: Settings) -> frozenset[str]:

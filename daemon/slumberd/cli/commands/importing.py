@@ -187,7 +187,8 @@ def import_(
     the record. A record that is there already changes nothing. A daemon may run meanwhile.
 
     With --audit, the command opens no database. It reports duplicates, contradictions, ids and
-    texts of several scopes, and records that it cannot read. If it finds any, the exit code is 1.
+    texts of several scopes, episodes of the future, and records that it cannot read. If it finds
+    any, the exit code is 1.
     """
     defaults = _defaults(format, GivenScope(user, agent, session), user_at)
     settings = settings_of(config, state_dir)

@@ -47,7 +47,8 @@ class LedgerFigures(NamedTuple):
         marks: The watermark of each rule, and the last cron instant that it has served.
         succeeded: When the last successful firing of each rule began.
         quarantined: How many episodes of each rule are in quarantine.
-        held: The firing id of the batch that awaits approval, by rule.
+        held: The firing id of what awaits approval: of a batch by its rule, of a backfill or a
+            retry by its own firing id.
         future: The instants of quarantined episodes of the future, by rule; microseconds.
     """
 
@@ -91,16 +92,12 @@ class RuleProgressReader:
             StoreError: The store cannot be read.
         """
         facts = self._facts
-        held = (await facts.ledger.held()).values()
+        held = await facts.ledger.held()
         return LedgerFigures(
             await facts.watermarks.positions(),
             await facts.watermarks.successes(),
             Counter(await facts.reads.count_quarantined()),
-            {
-                batch.rule_id: batch.firing_id
-                for batch in held
-                if not (batch.approved or batch.scope.again)
-            },
+            {name: batch.firing_id for name, batch in held.items() if not batch.approved},
             await facts.ledger.future_instants(),
         )
 

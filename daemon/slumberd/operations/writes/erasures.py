@@ -182,11 +182,14 @@ class Erasures:
                 (self._memory.where, self._memory.learn_erased, recorded.finished()),
                 (self._facts.where, self._facts.erasures.learn, recorded),
             ]
+            restored_by_path: dict[str, int] = {}
             for (where, record_erased, expected), own in zip(stores, known, strict=True):
                 if any(RecordedErasures(some).missing_from(own) for some in moments):
                     await record_erased(key, moments)
                 if restored := expected.missing_from(own):
-                    _log.warning("erasure.list_restored", path=where, scopes=len(restored))
+                    restored_by_path[where] = len(restored)
+            for where, scopes in restored_by_path.items():  # both stores may be in one database
+                _log.warning("erasure.list_restored", path=where, scopes=scopes)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""

@@ -324,11 +324,15 @@ async def check_backup(settings: Settings, folder: Path, clock: Clock, on_step: 
     Raises:
         NoInputError: The directory does not exist.
         BackupError: The backup is not complete, or is damaged.
+        SchemaError: A database has an unknown schema.
     """
     manifest = _manifest_in(folder)
     on_step("verifying the backup")
     for saved in manifest.files:
         _check_file(folder, saved)
+    for copy in _copies_in(folder, settings):
+        if copy.on_disk is not None and not copy.on_disk.is_missing():
+            copy.on_disk.older_schema()
     if manifest.ledger is not None:
         name = _NAMES["facts"]
         head, problem = await _verify_ledger(settings, folder / name, clock)

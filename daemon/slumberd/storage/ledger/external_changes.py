@@ -20,6 +20,7 @@ from slumberd.consolidation.incoming import ID_TAKEN, Contested, Unmatched, desc
 from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.state import CurrentFact
+from slumberd.errors import InstantRangeError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
@@ -158,7 +159,7 @@ def _pinned_at(value: object) -> int:
         at = datetime.fromisoformat(_text(value, "pinned_at"))
         found = microseconds(at if at.tzinfo else at.replace(tzinfo=UTC))
         instant(found)
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, InstantRangeError) as error:
         raise _UnreadableError(
             f"pinned_at is {str(value)[:40]!r}, which is not ISO 8601"
         ) from error

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+import orjson
+
 from slumberd.consolidation.claim import MANUAL, Claim
 from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.incoming import FUTURE, Contested, future_detail
@@ -119,7 +121,7 @@ def _withdraw_once(
         numbers = evaluation.firing, batch.number
         withdraw(resolution, fact_id, histories[fact_id], numbers, at=batch.at)
         place = evaluation.rule_id, claim.owner, claim.precedence.id
-        quarantined[place] = _quarantined(evaluation, claim)
+        quarantined[place] = _quarantined(evaluation, claim, _session_of(session, evaluation))
     for candidate in quarantined.values():
         resolution.apply(candidate)
     return batch.write(Decision.of(resolution, {}))
@@ -135,7 +137,14 @@ def _evaluations_of_future(history: History, future: FutureOf) -> list[tuple[Eva
     ]
 
 
-def _quarantined(evaluation: Evaluation, claim: Claim) -> Contested:
+def _session_of(session: Session, evaluation: Evaluation) -> str:
+    """Return the session of an evaluated episode, by which an erasure may look for it."""
+    payload = session.value("ledger.payload", (evaluation.seq,))
+    found: str = orjson.loads(payload).get("session", "") if payload else ""
+    return found
+
+
+def _quarantined(evaluation: Evaluation, claim: Claim, said_in: str) -> Contested:
     at = claim.precedence.at
     return Contested(
         fact_id=claim.fact_id,
@@ -146,6 +155,7 @@ def _quarantined(evaluation: Evaluation, claim: Claim) -> Contested:
         reason=FUTURE,
         detail=future_detail(at),
         version=evaluation.version,
+        session=said_in,
     )
 
 

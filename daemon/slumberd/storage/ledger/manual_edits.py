@@ -185,7 +185,7 @@ class ManualEdits:
     def declaration_claim(self, asserted: ManualAssertion) -> Claim:
         """Return the claim that declares a fact."""
         self._claims += 1
-        return declaration(asserted, self.batch.at)
+        return declaration(asserted, self.moment)
 
     def remove_fact(self, fact_id: str) -> None:
         """Remove a fact as the program that pinned it does; do nothing when it is not current."""

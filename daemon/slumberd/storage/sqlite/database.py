@@ -28,6 +28,10 @@ Place = tuple[int, int]
 """The identity of a file: the numbers of its file system and its inode."""
 
 
+def _prepare_nothing(_: sqlite3.Connection) -> None:
+    """Leave a connection as it is."""
+
+
 class Database:
     """One SQLite file: a connection that writes, and one that reads beside it.
 
@@ -41,6 +45,7 @@ class Database:
         check: Called before a file is opened, and with each new connection; raises `SchemaError`
             for a file that slumberd must not use.
         prepare_reader: Called once with each new connection that reads.
+        prepare_writer: Called once with each new connection that writes.
     """
 
     def __init__(
@@ -49,12 +54,16 @@ class Database:
         pragmas: Pragmas,
         *,
         key: bytes | None = None,
-        check: Callable[[sqlite3.Connection], None] = lambda _: None,
-        prepare_reader: Callable[[sqlite3.Connection], None] | None = None,
+        check: Callable[[sqlite3.Connection], None] = _prepare_nothing,
+        prepare_reader: Callable[[sqlite3.Connection], None] = _prepare_nothing,
+        prepare_writer: Callable[[sqlite3.Connection], None] = _prepare_nothing,
     ) -> None:
         self.path = path
         self._check_schema = check
-        self._prepare_reader = prepare_reader
+        self._prepare: dict[Access, Callable[[sqlite3.Connection], None]] = {
+            "read": prepare_reader,
+            "write": prepare_writer,
+        }
         self.pragmas = pragmas
         self.key = key
         self._open: dict[Access, ConnectionThread[sqlite3.Connection]] = {}
@@ -138,8 +147,7 @@ class Database:
         try:
             with translate_errors(self.path, self.pragmas):
                 self._check_schema(opened)
-                if access == "read" and self._prepare_reader is not None:
-                    self._prepare_reader(opened)
+                self._prepare[access](opened)
         except BaseException:
             opened.close()
             raise

@@ -259,6 +259,9 @@ class SQLiteFactEngine(SQLiteEngine):
             key=key,
             check=ledger_schema.check_version,
             prepare_reader=partial(prepare_reader, schema=ledger_schema.SCHEMA),
+            prepare_writer=lambda opened: ledger_schema.upgrade_older(
+                opened, SQLiteSession(opened, str(path))
+            ),
         )
         super().__init__(database, table="facts", store="sqlite_fact", checkpoints=checkpoints)
         self._epoch: int | None = None

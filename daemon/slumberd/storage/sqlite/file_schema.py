@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import SchemaError
 from slumberd.sql_statements import statements
+from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.migrations import file_of
 
 _SQL = statements("migrations")
@@ -62,6 +63,14 @@ def find_number(connection: sqlite3.Connection, schema: FileSchema) -> int:
     Raises:
         SchemaError: The number is unknown, or the tables do not fit it.
     """
+    if connection.in_transaction:
+        return _find_number(connection, schema)
+    # Another process may upgrade the file between two statements.
+    with snapshot(connection):
+        return _find_number(connection, schema)
+
+
+def _find_number(connection: sqlite3.Connection, schema: FileSchema) -> int:
     where, newest = file_of(connection), schema.newest
     found = _forms_in(connection)
     recorded = _recorded_number(connection, schema.component, found)

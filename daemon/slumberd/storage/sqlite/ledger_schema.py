@@ -50,8 +50,23 @@ def create(connection: sqlite3.Connection, session: Session) -> int:
     with transaction(connection):
         former = upgrade(connection, SCHEMA)
         connection.execute(_FACTS["create_facts"])
-    require_key(session)
+        require_key(session)
     return former
+
+
+def upgrade_older(connection: sqlite3.Connection, session: Session) -> None:
+    """Upgrade the tables of a file that an older release made; create none in a file without them.
+
+    Args:
+        connection: Outside of any transaction.
+        session: Runs statements on the same connection.
+
+    Raises:
+        SchemaError: The file has an unknown schema, or tables that do not fit its number.
+        LedgerKeyError: The connection does not have the key of the ledger; nothing is changed.
+    """
+    if find_number(connection, SCHEMA) not in (0, SCHEMA.newest):
+        create(connection, session)
 
 
 def find_missing(connection: sqlite3.Connection) -> list[str]:

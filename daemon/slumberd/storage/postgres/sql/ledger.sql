@@ -602,6 +602,12 @@ WHERE shard = :shard
 GROUP BY rule, eid
 ORDER BY rule, min(detail)
 
+-- name: payload
+SELECT payload
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = ?
+
 -- name: future_upto
 SELECT eid
 FROM slumberd.quarantine

@@ -66,7 +66,13 @@ ORDER BY name
 
 -- name: lag
 SELECT coalesce((SELECT max(seq) FROM slumberd.ledger WHERE shard = :shard), 0) - :after, (
-    SELECT firings.at
+    SELECT least(firings.at, (
+      SELECT min(clock.at)
+      FROM slumberd.firings AS clock
+      WHERE clock.shard = :shard
+        AND clock.rule = '@clock'
+        AND clock.n > firings.n
+    ))
     FROM slumberd.ledger AS ledger
     INNER JOIN slumberd.firings AS firings
       ON ledger.shard = :shard

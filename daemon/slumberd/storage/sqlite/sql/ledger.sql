@@ -456,6 +456,11 @@ WHERE reason = 'future'
 GROUP BY rule, eid
 ORDER BY rule, min(detail)
 
+-- name: payload
+SELECT payload
+FROM slumberd_ledger
+WHERE seq = ?
+
 -- name: future_upto
 SELECT eid
 FROM slumberd_quarantine

@@ -56,7 +56,12 @@ ORDER BY name
 
 -- name: lag
 SELECT ifnull((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
-    SELECT firings.at
+    SELECT min(firings.at, ifnull((
+      SELECT min(clock.at)
+      FROM slumberd_firings AS clock
+      WHERE clock.rule = '@clock'
+        AND clock.n > firings.n
+    ), firings.at))
     FROM slumberd_ledger AS ledger
     CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
     WHERE ledger.seq > :after
