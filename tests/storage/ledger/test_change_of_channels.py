@@ -14,6 +14,8 @@ from slumberd.consolidation.precedence import MultiValued, order_in_change
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import CHANNELS, Limits
 from slumberd.model.predicates import ManyBut, describe, union_of
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import BackfillForm, DecideForm
 from slumberd.service.reload import apply_channels
 from slumberd.storage.facts import settings_changes
 from tests.support.builders import START, at, rule, triple
@@ -152,5 +154,43 @@ async def test_change_above_a_limit_awaits_approval(provider: Provider) -> None:
         assert approved.held_firing_id is None
         assert len(await home.objects()) == 6
         assert await home.facts.ledger.held() == {}
+        _, _, broken = await home.facts.verify()
+        assert broken is None
+
+
+async def test_approval_of_a_change_plans_again_and_leaves_a_held_backfill(
+    provider: Provider,
+) -> None:
+    none_left, me = rule("all", when_filter="object < 0"), Caller.of_user(7, 7)
+    async with open_stores(provider, limits=Limits(max_deletes=2)) as home:
+        await put_values(home, people=3)
+        await home.facts.ledger.set_channels(MANY, at=START)
+        await home.fire()
+        operations = home.operations(none_left, clock=FakeClock())
+        backfill = await operations.backfill(BackfillForm(rule="all"), me)
+        held_backfill = backfill["reports"][0]["held_batch"]["firing_id"]
+        rules = RuleSet((none_left,), {}, {})
+        change = await apply_channels(operations._runner, rules, START)
+        assert change.held_firing_id is not None
+        assert set(await home.facts.ledger.held()) == {CHANNELS, held_backfill}
+
+        await home.put(*(triple(f"more{what}", "p9", "likes", what) for what in "ab"))
+        await home.fire()
+        first = DecideForm(firing=change.held_firing_id, approve=True)
+        (report,) = (await operations.decide(first, me))["reports"]
+        again = report["held_batch"]
+
+        assert "this change would delete 4 facts" in again["problem"]
+        assert again["firing_id"] != change.held_firing_id
+        assert len(await home.objects()) == 11
+        second = DecideForm(firing=again["firing_id"], approve=True)
+        assert (await operations.decide(second, me))["reports"] == []
+        assert len(await home.objects()) == 7
+        assert set(await home.facts.ledger.held()) == {held_backfill}
+
+        await operations.decide(DecideForm(firing=held_backfill, approve=True), me)
+
+        assert await home.facts.ledger.held() == {}
+        assert set(await home.objects()) == {"moreb"}
         _, _, broken = await home.facts.verify()
         assert broken is None
