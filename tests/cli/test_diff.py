@@ -159,7 +159,7 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
     assert changes == [("appears", None, "e1")]
     assert summary["multi_valued"] == {"facts": {"in_force": [], "candidate": ["likes"]}}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "channel facts: multi_valued none -> likes" in shown
+    assert "channel facts: multi_valued: [] -> multi_valued: [likes]" in shown
 
 
 @pytest.mark.slow

@@ -756,6 +756,14 @@ def test_edit_of_a_program_that_hides_a_claim_equals_the_oracle(
     play(steps)
 
 
+def test_what_one_of_two_siblings_names_may_arrive_later(new_stores: NewStores) -> None:
+    named = {"subject": "s", "predicate": "is", "object": "a", "intent": "update"}
+    triples = [named | {"replaces": "e2"}, {"subject": "s", "predicate": "is"}]
+    late = put("e2", tag=1, later=1, subject="s", predicate="likes", object="a")
+
+    play([put("e3", triples=triples), ("fire", "all", 3), late], new_stores)
+
+
 def test_row_of_another_program_for_a_triple_equals_the_oracle() -> None:
     write = ("write_row", "e1#1", "a", 0)
 

@@ -110,7 +110,7 @@ async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) 
             ("resume", {"rules": [rule]}),
             ("backfill", {"rule": rule}),
             ("undo", {"rule": rule, "since": 0}),
-            ("deltas", {"firing": f"{rule}@1"}),
+            ("deltas", {"firing": f"{rule}@2"}),
         ]
 
         for name, request in [*REQUESTS[:-2], *by_rule, *REQUESTS[-2:]]:

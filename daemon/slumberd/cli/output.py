@@ -260,4 +260,4 @@ def _short(name: str) -> str:
 
 def describe_channels(appear: int, go: int) -> str:
     """Return what a change of the settings under ``channels`` does to the facts, in words."""
-    return f"channels: {plural(appear, 'fact')} appear, and {plural(go, 'fact')} go"
+    return f"the change of channels adds {plural(appear, 'fact')}, and removes {plural(go, 'fact')}"
