@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 import pytest
 
-from slumberd.clock import Clock, SystemClock
+from slumberd.clock import Clock, SystemClock, synchronised_time
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
 from tests.support.frozen_time import freeze_time
@@ -56,3 +56,9 @@ def test_fake_wall_clock_steps_back_without_the_monotonic_clock() -> None:
 
     assert clock.now() < START
     assert clock.monotonic() == first
+
+
+def test_kernel_gives_its_time_only_when_it_is_synchronised() -> None:
+    found = synchronised_time()
+
+    assert found is None or abs((found - SystemClock().now()).total_seconds()) < 3600

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slumberd.clock import SystemClock
 from slumberd.service.state_lock import StateLock
 from tests.support.builders import at, triple
 from tests.support.trial_installation import TrialInstallation, rule, rules
@@ -227,7 +229,8 @@ def test_diff_compares_unreadable_values(trial: TrialInstallation) -> None:
 def test_fact_with_another_object_under_the_same_id_changes(trial: TrialInstallation) -> None:
     triple_of_fact = {"subject": "ada", "predicate": "plays", "object": "go"}
     trial.do("pin", user="alice", agent="rag", reason="she moved", id="e7", **triple_of_fact)
-    trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
+    later = SystemClock().now() + timedelta(minutes=2)
+    trial.put(triple("e7", "ada", "plays", "chess", timestamp=later))
     trial.candidate.write_text(rules(LIKES, rule("plays", "predicate = 'plays'")))
 
     assert trial.diff()[0] == [("changes", "e7", "e7")]

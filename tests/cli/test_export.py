@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 TEA = triple("e1", "alice", "likes", "tea", timestamp=at(1))
 MILK = triple("e2", "alice", "likes", "milk", timestamp=at(2), metadata={"n": 2**63})
-OTHER = triple("e3", "bob", "likes", "rum", timestamp=at(10**9), user="bob")
+OTHER = triple("e3", "bob", "likes", "rum", timestamp=at(10**7), user="bob")
 
 
 @pytest.fixture

@@ -188,7 +188,13 @@ def test_database_without_a_schema_is_a_finding(tmp_path: Path, postgres: Postgr
             id="newer",
         ),
         pytest.param(
-            "DELETE FROM slumberd.migrations", "older schema", "postgres migrate", id="older"
+            "DELETE FROM slumberd.migrations WHERE number = 2",
+            "older schema",
+            "postgres migrate",
+            id="older",
+        ),
+        pytest.param(
+            "DELETE FROM slumberd.migrations", "unknown steps", "restore a backup", id="unknown"
         ),
     ],
 )

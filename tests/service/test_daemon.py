@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
@@ -209,20 +210,20 @@ async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:
         answer = await asyncio.to_thread(ask, tmp_path, "next")
 
     assert answer["timezone"] == "UTC"
+    served = [one.pop("served") for one in answer["rules"]]
+    assert served in ([None, None], ["2026-01-01T12:00:00.000000Z", None]), "begun yet or not"
     assert answer["rules"] == [
         {
             "id": "nightly",
             "enabled": True,
             "cadence": {"cron": "0 3 * * *"},
             "paused_by": str(Caller.here()),
-            "served": "2026-01-01T12:00:00.000000Z",
         },
         {
             "id": "hourly",
             "enabled": False,
             "cadence": {"cron": "@hourly"},
             "paused_by": None,
-            "served": None,
         },
     ]
 
@@ -275,3 +276,44 @@ def test_status_and_doctor_report_a_degraded_rule(tmp_path: Path) -> None:
     assert ("rule.degraded", "rule endless") in {
         (finding["id"], finding["subject"]) for finding in doctor["findings"]
     }
+
+
+async def test_daemon_names_current_facts_of_the_future_at_its_start(tmp_path: Path) -> None:
+    life = Life(tmp_path, NIGHTLY)
+    async with life.stores() as (stores, runner):
+        await stores.memory.put_many([triple("e1", "ada", "is", "here", timestamp=at(3600))])
+        await runner.fire(FireRequest(NIGHTLY, "manual", at(3600)))
+        await stores.facts.ledger.accept_clock(at=at(0), by="me")
+
+    with structlog.testing.capture_logs() as logs:
+        async with life.running():
+            pass
+
+    [found] = [line for line in logs if line["event"] == "facts.future"]
+    assert (found["count"], found["fact_ids"]) == (1, ["e1"])
+
+
+async def test_daemon_accepts_a_clock_that_the_kernel_keeps_synchronised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, NIGHTLY)
+    async with life.stores() as (stores, runner):
+        await stores.memory.put_many([triple("e1", "ada", "is", "here")])
+        await runner.fire(FireRequest(NIGHTLY, "manual", at(10**9)))
+    accepted = asyncio.Event()
+
+    def kernel() -> datetime:
+        loop.call_soon_threadsafe(loop.call_soon, accepted.set)
+        return at(0)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(service_daemon, "synchronised_time", kernel)
+    life.intervals = Intervals(heartbeat_seconds=0)
+    with structlog.testing.capture_logs() as logs:
+        async with life.running():
+            while not any(line["event"] == "clock.accepted" for line in logs):
+                await asyncio.wait_for(accepted.wait(), PATIENCE_SECONDS)
+                accepted.clear()
+
+    async with life.stores() as (stores, _):
+        assert await stores.facts.ledger.last_recorded_at() == at(0)

@@ -6,12 +6,14 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.builders import at, triple
+from slumberd.clock import SystemClock
+from tests.support.builders import triple
 from tests.support.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -123,7 +125,8 @@ def test_daemon_warns_of_an_older_copy_at_its_start(site: Installation, name: st
 @pytest.mark.slow
 def test_episode_newer_than_the_erasure_is_no_older_copy(site: Installation) -> None:
     erase(site)
-    site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=at(10**8)))
+    soon = SystemClock().now() + timedelta(minutes=2)  # later than the erasure, and not too late
+    site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=soon))
 
     assert site.call("fire", "profile").returncode == 0
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from slumberd.sql_statements import statements
+from slumberd.storage.sqlite.carrying_over import _rename_tables
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.file_schema import upgrade
+from slumberd.storage.sqlite.ledger_schema import SCHEMA
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.lists import of_each
+from tests.support.release_files import put_kept
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +36,18 @@ async def databases(tmp_path: Path) -> list[Path]:
         await facts.bootstrap()
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await memory.bootstrap()
-    return [tmp_path / "facts.db", tmp_path / "memory.db"]
+    return [tmp_path / "facts.db", tmp_path / "memory.db", half_carried(tmp_path / "old")]
+
+
+def half_carried(folder: Path) -> Path:
+    """Return a file with the tables of slumberd 0.1.0, under other names, beside the newest."""
+    path = put_kept("0.1.0", folder)["facts"]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM slumberd_schema")
+        _rename_tables(connection, of_facts=True)
+        upgrade(connection, SCHEMA)
+        create_all(connection, "erased_scopes")
+    return path
 
 
 def create_all(connection: sqlite3.Connection, file: str) -> None:

@@ -243,7 +243,7 @@ def _warnings_about(rules: RuleSet) -> list[str]:
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
     if json:
         mistakes = [asdict(mistake) for mistake in error.mistakes]
-        print_json({"ok": False, "mistakes": mistakes, "warnings": [], "rules": []})
+        print_json({"ok": False, "mistakes": mistakes, "rules": []})
         return
     for mistake in error.mistakes:
         print(mistake)
@@ -251,13 +251,13 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
 
 def _print_valid(rules: RuleSet, found: PreviewResult | None, *, json: bool) -> None:
     """Print that the rules have no mistakes, and their preview when there is one."""
-    ids = [rule.id for rule in rules.rules]
+    ids, warnings = [rule.id for rule in rules.rules], _warnings_about(rules)
     if json:
         previews = {} if found is None else _previews_document(found)
-        warnings = _warnings_about(rules)
-        print_json({"ok": True, "mistakes": [], "warnings": warnings, "rules": ids, **previews})
+        warned = {"warnings": warnings} if warnings else {}
+        print_json({"ok": True, "mistakes": [], "rules": ids, **warned, **previews})
         return
-    for warning in _warnings_about(rules):
+    for warning in warnings:
         say(f"warning: {warning}")
     files = len(set(rules.sources.values()))
     count = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"

@@ -275,9 +275,10 @@ def look_first(path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection
 
     An opened file may change: its kind of journal, and the files that SQLite makes beside it.
     Here only a log that a crash left behind may get an index. A file with a journal is not read.
+    The caller opens the file afterwards, which reports a file that cannot be read.
 
     Raises:
-        SchemaError: The check failed, or the file is no database.
+        SchemaError: The check failed.
     """
     with translate_errors(path, pragmas):
         if not path.exists() or not path.stat().st_size or _sibling(path, "-journal").exists():
@@ -285,22 +286,22 @@ def look_first(path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection
         how = LOCKED if _has_log(path) else UNCHANGING
         before = _identity(path)
     try:
-        _look_with(path, pragmas, check, how)
-    except StoreError:
+        _look_with(path, check, how)
+    except SchemaError:
         # Another program may have written the file while it was read without locks.
         with translate_errors(path, pragmas):
             if how == LOCKED or (not _has_log(path) and _identity(path) == before):
                 raise
-        _look_with(path, pragmas, check, LOCKED)
+        _look_with(path, check, LOCKED)
 
 
-def _look_with(
-    path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection], None], how: str
-) -> None:
+def _look_with(path: Path, check: Callable[[sqlite3.Connection], None], how: str) -> None:
+    uri = f"{path.absolute().as_uri()}?{how}"
     with (
-        translate_errors(path, pragmas),
-        closing(connect(path, pragmas, access="read", how=how)) as connection,
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
     ):
+        connection.execute("PRAGMA query_only = ON")
         check(connection)
 
 
