@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from slumberd.consolidation.precedence import LAWS, Assertion, Law, SlotState, newest_law
 
-from slumberd.consolidation.claim import Precedence
-from slumberd.consolidation.precedence import Law, newest_law
-
-NEXT = newest_law() + 1
+NEWEST = newest_law()
+NEXT = NEWEST + 1
 """The number of the law of `lowest_law`."""
 
 
 def lowest_law() -> Law:
     """Return a law by which the lower of two ids of one instant stays."""
-    return Law(_lowest_place, holds_together=True)
+    return Law(_fold_lowest, LAWS[NEWEST].holds_together)
 
 
-def _lowest_place(precedence: Precedence) -> tuple[Any, ...]:
-    return precedence.at, precedence.rank, tuple(-ord(character) for character in precedence.id)
+def _fold_lowest(head: SlotState, assertion: Assertion, depth: int) -> None:
+    winner = head.winner
+    if winner is None or winner.precedence.at != assertion.precedence.at:
+        LAWS[NEWEST].fold_assertion(head, assertion, depth)
+    elif assertion.precedence < winner.precedence:
+        head.winner = assertion

@@ -15,6 +15,7 @@ precedence of its own, so of the objects of one key only that with the highest n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -176,8 +177,8 @@ class Assertion(NamedTuple):
 
 
 def place_of(precedence: Precedence, law: int) -> tuple[Any, ...]:
-    """Return what orders claims that compete, by a law."""
-    return LAWS[law].place_of(precedence)
+    """Return what orders claims that compete; the claims of one version may share one place."""
+    return precedence[:3] if LAWS[law].holds_together else precedence
 
 
 def reach_of(claim: Claim, law: int) -> Precedence:
@@ -386,29 +387,21 @@ class Law(NamedTuple):
     """What a law decides; the ledger keeps the number of the law that its rows were resolved under.
 
     Attributes:
-        place_of: Returns what orders claims that compete; the claims with the highest place win.
-        holds_together: Whether the claims of one version do not retract each other but by name.
+        fold_assertion: Folds an assertion into the state of its slot, with so many lineage links.
+        holds_together: Whether the claims of one version share one place in the order of claims,
+            and retract each other only by name.
     """
 
-    place_of: Callable[[Precedence], tuple[Any, ...]]
+    fold_assertion: Callable[[SlotState, Assertion, int], None]
     holds_together: bool
-
-
-def _place_of_claim(precedence: Precedence) -> tuple[Any, ...]:
-    return precedence
-
-
-def place_of_version(precedence: Precedence) -> tuple[Any, ...]:
-    """Return the place that the claims of one version about one key share."""
-    return precedence[:3]
 
 
 FIRST_LAW = 1
 """The law of slumberd 0.2.0; firings that name no law were resolved under it."""
 
 LAWS: dict[int, Law] = {
-    FIRST_LAW: Law(_place_of_claim, holds_together=False),
-    2: Law(place_of_version, holds_together=True),
+    FIRST_LAW: Law(partial(SlotState.fold_assertion, law=FIRST_LAW), holds_together=False),
+    2: Law(partial(SlotState.fold_assertion, law=2), holds_together=True),
 }
 """Every law by its number. A law stays as it is: a change of what it decides is a new law."""
 

@@ -339,7 +339,7 @@ class Resolution:
         if self._state.complete_keys or claim.precedence.part:
             self._state.index(claim)
         assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
-        head.fold_assertion(assertion, self._state.depth, self._state.law)
+        self._state.fold_assertion(head, assertion)
         self.dirty[key_slot] = None
         current = head.current
         if assertion not in current:

@@ -10,6 +10,7 @@ from slumberd.consolidation.claim import ALL, WORDS, Claim, Precedence, covers, 
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
+    LAWS,
     SECOND,
     Assertion,
     EffectiveClaim,
@@ -197,10 +198,14 @@ class KnownState:
     def _assert(self, claim: Claim) -> None:
         head = self.head(claim.key, self.multi_valued.slot_of(claim))
         assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
-        head.fold_assertion(assertion, self.depth, self.law)
+        self.fold_assertion(head, assertion)
         if claim.declared:
             self._retract_by(self.head(claim.key, DELETIONS), head, claim.object)
         self._retract_by_referrers(claim, head)
+
+    def fold_assertion(self, head: SlotState, assertion: Assertion) -> None:
+        """Fold an assertion into the state of its slot, by the law."""
+        LAWS[self.law].fold_assertion(head, assertion, self.depth)
 
     def retract(self, target: Claim, *, by: Claim) -> None:
         """Fold the retraction of an asserting claim, which another claim names, into its head."""
