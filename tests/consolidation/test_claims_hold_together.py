@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
-from slumberd.model.episode import Episode
+from slumberd.consolidation.decision import decide
+from slumberd.consolidation.incoming import HeldBack, evaluate
+from slumberd.consolidation.precedence import MultiValued
+from slumberd.consolidation.state import KnownState
+from slumberd.model.episode import Episode, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern
 from tests.support.builders import START, at, episode, rule, version
 from tests.support.open_stores import OpenStores, open_stores
@@ -208,3 +213,38 @@ async def test_an_evaluation_withdraws_what_older_versions_claim_whichever_rule_
         assert await home.objects() == {}
         _, _, broken = await home.facts.verify()
         assert broken is None
+
+
+@pytest.mark.parametrize(("law", "passes"), [(1, False), (2, True)])
+def test_gate_lets_an_edit_pass_when_the_rule_promoted_another_claim_of_the_episode(
+    law: int, passes: bool
+) -> None:
+    first = evaluate([version("e1", metadata={"intent": "?", "triples": [SWEDISH]})], rule("all"))
+    known = KnownState(MultiValued(), 8, law=law)
+    decide(first, known, number=1, at=0)
+    shortfall = SalienceShortfall(0.1, 0.5)
+    held = version("e1", metadata=SWEDISH)._replace(seq=2, gated=shortfall)
+
+    [candidate] = evaluate([held], rule("all"))["facts"]
+
+    assert isinstance(candidate, HeldBack)
+    assert known.passes_gate(candidate) is passes
+
+
+@pytest.mark.parametrize(("what", "left"), [("English", ["Latin"]), ("Latin", ["English"])])
+async def test_a_delete_of_one_object_leaves_the_declared_facts_of_others(
+    tmp_path: Path, what: str, left: list[str]
+) -> None:
+    payload = {"subject": "ada", "predicate": "speaks", "object": "Latin"}
+    lineage = [{"kind": "manual", "source_id": "host"}]
+    async with open_stores(tmp_path) as home:
+        await home.facts.pin(
+            Fact(id="declared", user="alice", agent="rag", payload=payload, lineage=lineage,
+                 confidence=1.0, pinned_at=START)
+        )  # fmt: skip
+        await home.put(saying(ENGLISH))
+        await home.fire()
+
+        await effects(home, saying(FORGETS | {"object": what}, id="e2", minute=1))
+
+        assert [*(await home.objects()).values()] == left

@@ -148,10 +148,10 @@ async def test_change_above_a_limit_awaits_approval(provider: Provider) -> None:
         assert await home.facts.ledger.held() == {}
         await apply_channels(runner, rules, START)
         waiting = (await home.facts.ledger.held())[CHANNELS]
-        await home.facts.ledger.decide(waiting, approve=True, at=START, by="me")
-        approved = await apply_channels(runner, rules, START)
+        decision = DecideForm(firing=waiting.firing_id, approve=True)
+        await operations.decide(decision, Caller.of_user(7, 7))
 
-        assert approved.held_firing_id is None
+        assert await home.facts.ledger.plan_channels({}) is None
         assert len(await home.objects()) == 6
         assert await home.facts.ledger.held() == {}
         _, _, broken = await home.facts.verify()
