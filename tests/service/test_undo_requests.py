@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from slumberd.consolidation.precedence import newest_law
 from slumberd.errors import UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter
@@ -107,6 +108,7 @@ async def test_ledger_row_of_an_undo_names_its_author_instant_and_target(home: O
         "last_seq": 4,
         "by": "uid 7",
         "counts": {},
+        "law": newest_law(),
         "undoes": "all@1",
     }
 
