@@ -140,14 +140,27 @@ class Operations:
         return report_firings(reports, run=run)
 
     async def _preview(
-        self, rules: Sequence[ConsolidationRule], request: forms.ReasonedForm
+        self,
+        rules: Sequence[ConsolidationRule],
+        request: forms.ReasonedForm,
+        approved: HeldBatch | None = None,
     ) -> Answer:
         """Report what firings of rules would do now."""
-        reports = [await self.turn.run_dry(partial(self._preview_one, rule)) for rule in rules]
+        reports = [
+            await self.turn.run_dry(partial(self._preview_one, rule, approved)) for rule in rules
+        ]
         return report_firings(reports, limit=_limit(request))
 
-    async def _preview_one(self, rule: ConsolidationRule, bounds: DryRunBounds) -> Report:
-        return await self._runner.preview(rule, self._clock.now(), bounds)
+    async def _preview_one(
+        self, rule: ConsolidationRule, approved: HeldBatch | None, bounds: DryRunBounds
+    ) -> Report:
+        report = await self._runner.preview(rule, self._clock.now(), bounds)
+        waiting = report.held
+        if approved and waiting and waiting.impact:
+            # The approval permits what the firing would do, so nothing awaits another one.
+            permitted = approved.permits(rule.content_hash, waiting.impact)
+            report.held = None if permitted else waiting
+        return report
 
     async def _run(
         self, work: Callable[[DryRunBounds], Awaitable[T]], request: forms.ChangeForm
@@ -368,7 +381,7 @@ class Operations:
             rules = self._approved_rules(held, approve=approve)
             if held.scope.again and rules:
                 return await self._preview_again(held, rules[0], request)
-            return await self._preview(rules, request)
+            return await self._preview(rules, request, held)
         run = caller.run or new_run_id()
         async with self.turn:
             held = await self._held_batch(request.firing)
