@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/project/guarantees.md"
+FIGURES = ROOT / "docs/project/testing.md"
 OUTPUT = "SLUMBERD_TEST_TIERS"
 """The variable with the file for the plugin."""
 
@@ -78,6 +79,16 @@ def tiers_of_guarantees(page: str, tiers: dict[str, set[str]]) -> dict[str, set[
     }
 
 
+def caught_faults() -> list[str]:
+    """Return which share of the planted faults the default tests catch, and ``--all``."""
+    figures = FIGURES.read_text("utf-8")
+    rows = re.findall(
+        r"^\| planted faults that .* catche?s?\b.* \| (\d+ of \d+) .*\|$", figures, re.MULTILINE
+    )
+    assert len(rows) == 2, f"{FIGURES.name} has not two rows with planted faults"
+    return rows
+
+
 def current(page: str, tiers: dict[str, set[str]]) -> str:
     """Return the page with the table as it should be."""
     found = tiers_of_guarantees(page, tiers)
@@ -86,7 +97,10 @@ def current(page: str, tiers: dict[str, set[str]]) -> str:
         for guarantee, its in found.items()
     ]
     head = ["| guarantee | by default | `--all` adds tests | `--nightly` adds tests |"]
-    table = "\n".join([*head, "|---|---|---|---|", *lines])
+    last = (
+        f"| Planted faults that the tests catch. | {' | '.join(caught_faults())} | not measured |"
+    )
+    table = "\n".join([*head, "|---|---|---|---|", *lines, last])
     return _TABLE.sub(lambda part: f"{part[1]}\n{table}\n\n{part[2]}", page)
 
 
