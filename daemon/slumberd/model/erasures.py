@@ -39,7 +39,8 @@ class RecordedErasures(NamedTuple):
     def finished(self) -> RecordedErasures:
         """Return those that the store of episodes has, too."""
         moments = {one: at for one, at in self.moments.items() if one not in self.begun}
-        return self._replace(moments=moments)
+        keys = {one: key for one, key in self.keys.items() if one not in self.begun}
+        return self._replace(moments=moments, keys=keys)
 
     def missing_from(self, kept: ErasedList) -> dict[bytes, int]:
         """Return the moments that a list lacks, or has earlier."""
