@@ -6,19 +6,20 @@ from typing import Any, cast
 
 import pytest
 
-from slumberd.api.mcp_server import server_of
-from slumberd.api.mcp_tools import TOOLS_BY_NAME
-
 pytestmark = pytest.mark.unit
 
 
 def test_tools_of_administrators_are_these() -> None:
+    from slumberd.api.mcp_tools import TOOLS_BY_NAME  # a large library, not for the collection
+
     admin = {name for name, tool in TOOLS_BY_NAME.items() if tool.admin}
 
     assert admin == {"status", "held", "fire", "approve", "reject", "undo"}
 
 
 def test_server_has_the_name_of_the_product() -> None:
+    from slumberd.api.mcp_server import server_of  # as above
+
     server = server_of(cast("Any", None))
 
     assert (server.name, server.title) == ("slumberd", "slumberd")

@@ -171,7 +171,7 @@ async def test_row_of_an_undo_without_a_reason_has_the_same_bytes_as_before(
     assert (
         b'"payload":{"rule":"@undo","rule_hash":"","trigger":"manual",'
         b'"at":"2026-01-01T12:01:39+00:00","after":0,"upto":0,"generation":0,"last_seq":4,'
-        b'"by":"uid 7","counts":{},"undoes":"all@1"},'
+        b'"by":"uid 7","counts":{},"law":2,"undoes":"all@1"},'
     ) in line
 
 

@@ -62,6 +62,14 @@ def kept_facts(version: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def check_kept_facts(found: list[dict[str, Any]], version: str) -> None:
+    """Check the facts of upgraded files: those of the release, and what the second law adds."""
+    kept = kept_facts(version)
+    added = [fact for fact in found if fact["id"] not in {fact["id"] for fact in kept}]
+    assert [fact["payload"]["object"] for fact in added] == ["Swedish"]
+    assert [fact for fact in found if fact not in added] == kept
+
+
 def key_setting(directory: Path) -> str:
     """Write the file of the key into a directory; return the setting that names it."""
     file = directory / "ledger.key"

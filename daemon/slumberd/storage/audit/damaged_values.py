@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from slumberd.consolidation.precedence import FORMER
 from slumberd.model.episode import EARLIEST, LATEST
 from slumberd.storage.engine import Session
 
@@ -49,11 +50,24 @@ def _is_counts(value: object) -> bool:
 
 
 def _is_multi_valued(value: object) -> bool:
-    document = _parse(value)
-    return isinstance(document, dict) and all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-        for names in document.values()
-    )
+    return _is_setting(_parse(value))
+
+
+def _is_setting(document: object) -> bool:
+    """Return whether `MultiValued.document` could have written a value."""
+    if not isinstance(document, dict):
+        return False
+    former = document.pop(FORMER, None)
+    if former is not None:
+        is_share = isinstance(former, dict) and isinstance(former.get("share"), int)
+        if not (is_share and _is_setting(former.get("channels"))):
+            return False
+    return all(map(_is_several, document.values()))
+
+
+def _is_several(value: object) -> bool:
+    names = value.get("single_valued") if isinstance(value, dict) else value
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def _parse(value: object) -> object:
