@@ -19,6 +19,7 @@ from slumberd.service.control_socket import RefusedError
 from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import Connection, connect
 from slumberd.storage.postgres.hosts.requests import send_request
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
@@ -188,6 +189,30 @@ def test_requests_of_many_hosts_are_all_answered(postgres_address: str) -> None:
 
     assert [answer["echo"] for answer in answers] == [str(number) for number in range(100)]
     assert len(operations.seen) == 100
+
+
+def test_request_is_answered_when_the_connection_is_cut_before_its_notification(
+    postgres: PostgresServer,
+    postgres_address: str,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect_to_lose(address: str, **options: Any) -> Connection:
+        connection = connect(address, **options)
+        execute = connection.execute
+
+        def cut_and_execute(query: Any) -> object:
+            if b"NOTIFY" in query:
+                postgres.end_connections(database)
+            return execute(query)
+
+        monkeypatch.setattr(connection, "execute", cut_and_execute)
+        return connection
+
+    with daemon_on(postgres_address, Operations()):
+        monkeypatch.setattr("slumberd.storage.postgres.hosts.requests.connect", connect_to_lose)
+
+        assert asking(postgres_address, "echo", text="hello").result() == {"echo": "hello"}
 
 
 def test_request_is_done_once_when_all_connections_are_cut(

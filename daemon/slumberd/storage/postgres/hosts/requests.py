@@ -198,11 +198,13 @@ class _Sent:
             with psycopg.RawCursor(connection) as cursor:
                 row = cursor.execute(_ADD, (self._shard, operation, line, host)).fetchone()
             self._number = row[0] if row else 0
-            connection.execute(f"NOTIFY {REQUESTS}".encode())
         except psycopg.Error as error:
             if not connection.broken:
                 raise
             raise self._unknown("the connection to the server was lost") from error
+        # The request is there, and daemons also look without a notification.
+        with suppress(psycopg.Error):
+            connection.execute(f"NOTIFY {REQUESTS}".encode())
 
     def wait(self, connection: Connection) -> bytes | None:
         """Return the answer; None when the connection is lost.
