@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
@@ -123,7 +123,7 @@ class Consolidator:
         rule = request.rule
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
-        call = FiringCall(request, rule.limits.over(self.limits), ends_at)
+        call = await self._begin_call(request, rule.limits.over(self.limits), ends_at)
         report = self._new_report(rule, run=request.run)
         try:
             await self._fire(call, report)
@@ -140,6 +140,20 @@ class Consolidator:
             self._log.finished(report)
         self._ask_for_summaries(rule, report)
         return report
+
+    async def _begin_call(
+        self, request: FireRequest, limits: Limits = NO_LIMITS, ends_at: float = math.inf
+    ) -> FiringCall:
+        """Return a firing under way.
+
+        When the last recorded instant lies far ahead of the clock, one of both is wrong. Then
+        nobody knows which versions are of the future. The facts are asked once: a read of each
+        window would wait for the batch that is being committed.
+        """
+        recorded = await self._facts.ledger.last_recorded_at()
+        ahead = 0.0 if recorded is None else (recorded - request.at).total_seconds()
+        is_trusted = ahead <= self.future_tolerance_seconds
+        return FiringCall(request, limits, ends_at, "quarantine" if is_trusted else "evaluate")
 
     def _ask_for_summaries(self, rule: ConsolidationRule, report: Report) -> None:
         """Pass on the summaries that a firing or a backfill lacks; a dry run asks for none."""
@@ -392,7 +406,7 @@ class Consolidator:
         mark = await self._facts.watermarks.position(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        call = FiringCall(FireRequest(rule, "manual", at, stop=bounds.stop))
+        call = await self._begin_call(FireRequest(rule, "manual", at, stop=bounds.stop))
         window = Window(mark, limit=self._most_rows(bounds), dry_run=True)
         try:
             batch = await self._consolidate(call, window, whole=True)
@@ -470,7 +484,7 @@ class Consolidator:
             StoppedError: The stop of the bounds was set.
         """
         request = FireRequest(rule, "backfill", at, by, bounds.stop, run=run, reason=reason)
-        call = FiringCall(request)
+        call = await self._begin_call(request)
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         if approved is not None:
@@ -548,7 +562,7 @@ class Consolidator:
             StoppedError: The stop of the bounds was set.
         """
         request = FireRequest(rule, "retry", at, by, bounds.stop, run=run, reason=reason)
-        call = FiringCall(request)
+        call = await self._begin_call(request)
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         quarantined = await self._facts.ledger.quarantined_of(rule.id)
@@ -618,7 +632,7 @@ class Consolidator:
             held: The firing.
             at: The moment.
         """
-        call = FiringCall(FireRequest(rule, "manual", at))
+        call = await self._begin_call(FireRequest(rule, "manual", at))
         report = self._new_report(rule)
         mark = await self._facts.watermarks.position(rule.id) or START
         window = Window(mark, held.upto[0], self._sizes.previewed, dry_run=True)
@@ -710,26 +724,12 @@ class Consolidator:
         """Return the batch of a window; it is smaller when the gate takes long, unless `whole`."""
         cancelled = self._cancellation(call) or never
         enough = never if whole else self._gate_time_limit(call)
-        at = call.request.at
-        trusted: Literal["quarantine", "evaluate"] = (
-            "quarantine" if await self._trusts_clock(at) else "evaluate"
-        )
         batch = await self._episodes.consolidate(
             call.request.rule,
-            window=window._replace(at=at, future=trusted),
+            window=window._replace(at=call.request.at, future=call.future),
             bounds=Bounds(cancelled, enough),
         )
         return replace(batch, firing=call.complete(batch.firing))
-
-    async def _trusts_clock(self, at: datetime) -> bool:
-        """Return whether an instant of the clock agrees with the last one that was recorded.
-
-        If it does not, one of both is wrong, and nobody knows which versions are of the future.
-        """
-        recorded = await self._facts.ledger.last_recorded_at()
-        if recorded is None:
-            return True
-        return (recorded - at).total_seconds() <= self.future_tolerance_seconds
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""

@@ -6,7 +6,7 @@ import asyncio
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.model.firing import (
@@ -78,11 +78,13 @@ class FiringCall:
         request: The rule, and why, when and for whom it fires.
         limits: The deletion limits of one batch.
         ends_at: When the firing must end, on the monotonic clock.
+        future: What becomes of versions whose instant is still to come.
     """
 
     request: FireRequest
     limits: Limits = NO_LIMITS
     ends_at: float = math.inf
+    future: Literal["quarantine", "evaluate"] = "quarantine"
 
     def complete(self, firing: Firing) -> Firing:
         """Return the firing of a batch with what the request says of it."""
