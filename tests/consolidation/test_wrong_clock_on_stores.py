@@ -14,7 +14,7 @@ from slumberd.operations.caller import Caller
 from slumberd.storage.ledger.undo import BySince, Undoer
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.open_stores import OpenStores, open_stores
+from tests.support.open_stores import OpenStores, open_stores, stream
 from tests.support.providers import ON_FILES, Provider
 
 pytestmark = pytest.mark.integration
@@ -172,3 +172,22 @@ async def test_synchronised_clock_is_accepted_without_a_person(
 
         expected = START if accepted else WRONG
         assert await home.facts.ledger.last_recorded_at() == expected
+
+
+async def test_firing_reads_the_last_recorded_instant_once_for_all_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_stores(tmp_path, batch=2) as home:
+        read, reads = home.facts.ledger.last_recorded_at, []
+
+        async def read_and_count() -> datetime | None:
+            reads.append(await read())
+            return reads[-1]
+
+        monkeypatch.setattr(home.facts.ledger, "last_recorded_at", read_and_count)
+        await home.put(*stream(7))
+
+        report = await home.fire()
+
+    assert len(report.firing_ids) == 4
+    assert len(reads) == 1
