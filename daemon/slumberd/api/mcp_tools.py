@@ -166,7 +166,7 @@ def _quoted_json(result: Answer) -> str:
 
 
 def _say_who_spoke(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments that name a speaker: an agent tells in its own words, unless it says whose.
+    """Return arguments with a speaker: `agent`, unless the call names another one.
 
     A person's words only count as the person's when the call says so.
     """

@@ -230,10 +230,10 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
 
 
 def _warnings_about(rules: RuleSet) -> list[str]:
-    """Return warnings about rules that are valid, and probably say something else than is meant."""
+    """Return warnings about rules that are valid, but probably do not do what their author meant."""
     return [
         f"{rules.sources.get(rule.id, '')}: rule {rule.id}: speakers: {name!r} names an interface,"
-        " and nobody who spoke; write 'user', or leave it out: the person is {user} by itself"
+        " not a speaker; write 'user', or leave the entry out: the person is {user} without it"
         for rule in rules.rules
         if rule.extract is not None
         for name in sorted(rule.extract.speakers.keys() & INTERFACES)
