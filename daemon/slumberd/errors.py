@@ -558,7 +558,7 @@ class StoreError(SlumberdError):
 
 
 class InstantRangeError(StoreError):
-    """A stored instant is before the year 1, or after the year 9999; slumberd stores none such.
+    """A stored instant is before the year 1, or after the year 9999; slumberd never stores one.
 
     Attributes:
         microseconds: The instant, since 1970 UTC.

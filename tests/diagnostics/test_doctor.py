@@ -808,7 +808,7 @@ def test_doctor_reports_a_rule_for_the_person_while_nobody_is_the_person(
     [found] = [one for one in document["findings"] if one["id"] == "rule.no_person"]
     assert code == 1
     assert found["subject"] == "rule home"
-    assert "nobody is the person: speakers are 'chat'" in found["problem"]
+    assert "no recent speaker is the person: speakers are 'chat'" in found["problem"]
     assert "`memory.person`" in found["remedy"]
     assert "rule.no_person" not in find_ids(site, "status", "--check")
 

@@ -48,7 +48,7 @@ def print_to_people(text: str, *, end: str = "\n") -> None:
 
 
 def is_unexpected(error: BaseException) -> bool:
-    """Return whether an error is none that a command reports in its own words."""
+    """Return whether an error is not of a kind that commands report."""
     return isinstance(error, Exception) and _explain(error)[0] == BUG
 
 

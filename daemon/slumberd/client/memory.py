@@ -154,7 +154,7 @@ class Memory:
             metadata: Any other keys; any JSON.
 
         Raises:
-            UsageError: A triple is none.
+            UsageError: One of `triples` has none of these forms.
             SlumberdError: The episode is refused; nothing is written.
         """
         answer = await self._call(

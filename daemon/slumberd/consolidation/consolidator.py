@@ -265,7 +265,7 @@ class Consolidator:
         *,
         probes: bool,
     ) -> Outcome:
-        """Apply one of several batches, whose deletions count together."""
+        """Apply a batch of a command; the deletions of its batches are added."""
         firing = replace(batch.firing, losses=losses, probes=probes)
         return await self._apply(replace(batch, firing=firing), follow, self._cancellation(call))
 

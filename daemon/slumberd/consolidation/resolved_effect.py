@@ -68,6 +68,6 @@ def losses_after(
                 lost[fact_id] = weight
         if asserts:
             weights[entry.fact_id] = carried + lost.pop(entry.fact_id, 0)
-    # A fact that is not older than the command stands for none without an entry.
+    # Without an entry, a fact that is not older than the command has the weight 0.
     kept = {fact_id: weight for fact_id, weight in weights.items() if weight or is_older(fact_id)}
     return replace(losses, weights=kept, lost=lost, fewer=fewer)

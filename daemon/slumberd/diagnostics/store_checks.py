@@ -173,7 +173,7 @@ _NAMED_SPEAKERS = 3
 
 
 def check_person(context: DoctorContext) -> Iterator[Finding]:
-    """Find rules that take only the words of the person, while nobody is the person."""
+    """Find rules that take only the words of the person, while no recent speaker is one."""
     asking = [
         rule
         for rule in (context.rules.of_episodes().rules if context.rules else ())
@@ -186,7 +186,7 @@ def check_person(context: DoctorContext) -> Iterator[Finding]:
     if not speakers or not speakers.keys().isdisjoint(context.settings.memory.person):
         return
     named = [name for name, _ in speakers.most_common() if name is not None][:_NAMED_SPEAKERS]
-    problem = "takes only what the person says, and nobody is the person: "
+    problem = "takes only what the person says, but no recent speaker is the person: "
     problem += f"speakers are {', '.join(map(repr, named))}" if named else "no speaker is known"
     remedy = "list the speakers with the person's words in `memory.person` of the configuration"
     for rule in asking:

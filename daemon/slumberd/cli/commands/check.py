@@ -230,7 +230,7 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
 
 
 def _warnings_about(rules: RuleSet) -> list[str]:
-    """Return warnings about rules that are valid, but probably do not do what their author meant."""
+    """Return warnings about rules that are valid, but probably not what their author meant."""
     return [
         f"{rules.sources.get(rule.id, '')}: rule {rule.id}: speakers: {name!r} names an interface,"
         " not a speaker; write 'user', or leave the entry out: the person is {user} without it"

@@ -37,7 +37,7 @@ BATCH = 1_000
 """Records that share a transaction."""
 
 MOST_PREDICATES = 10
-"""At most so many predicates are named in a remark."""
+"""The most predicates that a remark names."""
 
 MOST_PRINTED = 1_000
 """Bad records that are printed; the others are only counted."""
