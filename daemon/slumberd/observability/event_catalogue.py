@@ -147,6 +147,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "channels.rejected",
+        "A person rejected this change of the multi-valued predicates; the old ones stay in force.",
+        firing_id=TEXT,
+        reason=TEXT,
+    ),
+    _kind(
+        "warning",
         "clock.accepted",
         "The kernel reports a synchronised clock. Later recorded instants come from a wrong one.",
         recorded=INSTANT,

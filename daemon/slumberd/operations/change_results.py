@@ -375,7 +375,9 @@ class Reloaded(Result):
         restart_needed: The changed keys of the configuration that only a restart applies.
         facts_appear: How many facts a change under ``channels`` makes current.
         facts_go: How many facts are not current any more after that change.
-        held_firing_id: The id by which that change awaits approval; null when it is in force.
+        held_firing_id: The id by which that change awaits approval.
+        rejected_firing_id: The id by which a person rejected that change. It is in force when both
+            ids are null.
     """
 
     generation: int
@@ -388,6 +390,7 @@ class Reloaded(Result):
     facts_appear: int = 0
     facts_go: int = 0
     held_firing_id: str | None = None
+    rejected_firing_id: str | None = None
 
 
 class Outdated(Result):

@@ -404,6 +404,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "facts_appear": 2,
             "facts_go": 0,
             "held_firing_id": None,
+            "rejected_firing_id": None,
         },
     ),
     "outdated": ({}, {"reload": ["timezone"], "restart": []}),

@@ -15,6 +15,7 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
+from slumberd.model.firing import CHANNELS
 from slumberd.model.predicates import ChannelPlan
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
@@ -327,19 +328,22 @@ class ChannelChange(NamedTuple):
     Attributes:
         facts_appear: How many facts become current.
         facts_go: How many facts are not current any more.
-        held_firing_id: The id by which the change awaits approval; None when it is in force.
+        held_firing_id: The id by which the change awaits approval.
+        rejected_firing_id: The id by which a person rejected the change. It is in force when both
+            ids are None.
     """
 
     facts_appear: int = 0
     facts_go: int = 0
     held_firing_id: str | None = None
+    rejected_firing_id: str | None = None
 
 
 async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> ChannelChange:
     """Resolve again what a change of multi-valued predicates or of the lineage depth affects.
 
     A change that removes more facts than the deletion limits allow awaits approval; until then the
-    old setting goes on.
+    old setting goes on. A rejection of the same change holds while the limits do not allow it.
 
     Raises:
         StoreError: The facts cannot be written.
@@ -347,23 +351,26 @@ async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> Ch
     if keys := await runner.facts.ledger.rewrite_facts(at=at):
         _log.info("lineage.redrawn", keys=keys)
     plan = await runner.facts.ledger.plan_channels(rules.multi_valued)
-    change = ChannelChange()
-    if plan is not None:
-        change = ChannelChange(plan.appear, plan.go, await _hold(runner, plan, at))
-    if plan is not None and change.held_firing_id is None:
+    change = ChannelChange() if plan is None else await _decide_change(runner, plan, at)
+    if plan is not None and not (change.held_firing_id or change.rejected_firing_id):
         for outcome in await runner.facts.ledger.set_channels(rules.multi_valued, at=at):
             _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
     await runner.consolidator.log_pending_records()
     return change
 
 
-async def _hold(runner: RuleRunner, plan: ChannelPlan, at: datetime) -> str | None:
-    """Return the id by which a change of channels awaits approval; None when it needs none."""
+async def _decide_change(runner: RuleRunner, plan: ChannelPlan, at: datetime) -> ChannelChange:
+    """Return a change of channels, with the id by which it awaits approval or was rejected."""
+    change = ChannelChange(plan.appear, plan.go)
+    ledger = runner.facts.ledger
     problem = plan.describe_excess(runner.consolidator.limits)
     if not problem:
-        return None
-    held = await runner.facts.ledger.hold_channels(plan, problem, at=at)
+        return change
+    for firing_id in await ledger.rejections(CHANNELS, plan.content_hash):
+        _log.warning("channels.rejected", firing_id=firing_id, reason=problem)
+        return change._replace(rejected_firing_id=firing_id)
+    held = await ledger.hold_channels(plan, problem, at=at)
     if held.approved:
-        return None
+        return change
     _log.warning("channels.held", firing_id=held.firing_id, reason=problem)
-    return held.firing_id
+    return change._replace(held_firing_id=held.firing_id)

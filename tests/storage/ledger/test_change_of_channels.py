@@ -16,7 +16,7 @@ from slumberd.model.firing import CHANNELS, Limits
 from slumberd.model.predicates import ManyBut, describe, union_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import BackfillForm, DecideForm
-from slumberd.service.reload import apply_channels
+from slumberd.service.reload import ChannelChange, apply_channels
 from slumberd.storage.facts import settings_changes
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
@@ -144,16 +144,38 @@ async def test_change_above_a_limit_awaits_approval(provider: Provider) -> None:
         waiting = (await home.facts.ledger.held())[CHANNELS]
         assert "would delete 3 facts" in waiting.problem
 
-        await home.facts.ledger.decide(waiting, approve=False, at=START, by="me")
-        assert await home.facts.ledger.held() == {}
-        await apply_channels(runner, rules, START)
-        waiting = (await home.facts.ledger.held())[CHANNELS]
         decision = DecideForm(firing=waiting.firing_id, approve=True)
         await operations.decide(decision, Caller.of_user(7, 7))
 
         assert await home.facts.ledger.plan_channels({}) is None
         assert len(await home.objects()) == 6
         assert await home.facts.ledger.held() == {}
+        _, _, broken = await home.facts.verify()
+        assert broken is None
+
+
+async def test_rejected_change_is_not_asked_again_and_another_one_is(provider: Provider) -> None:
+    async with open_stores(provider) as home:
+        await put_values(home, people=3)
+        await home.facts.ledger.set_channels(MANY, at=START)
+        await home.fire()
+        runner = home.operations(clock=FakeClock())._runner
+        runner.consolidator.limits = Limits(max_deletes=2)
+        rules = RuleSet((), {}, {})
+        held = await apply_channels(runner, rules, START)
+        waiting = (await home.facts.ledger.held())[CHANNELS]
+        await home.facts.ledger.decide(waiting, approve=False, at=START, by="me")
+
+        again = await apply_channels(runner, rules, START)
+
+        assert again == ChannelChange(0, 3, None, held.held_firing_id)
+        assert await home.facts.ledger.held() == {}
+        assert len(await home.objects()) == 9
+        other = RuleSet((), {"facts": frozenset({"lives_in"})}, {})
+        assert (await apply_channels(runner, other, START)).held_firing_id is not None
+        runner.consolidator.limits = Limits()
+        assert await apply_channels(runner, rules, START) == ChannelChange(0, 3)
+        assert len(await home.objects()) == 6
         _, _, broken = await home.facts.verify()
         assert broken is None
 

@@ -177,5 +177,7 @@ def _print_reload(answer: Answer) -> None:
         print(describe_channels(answer["facts_appear"], answer["facts_go"]))
     if held := answer["held_firing_id"]:
         print(f"the old channels stay in force until `slumberd approve {held}`")
+    if rejected := answer["rejected_firing_id"]:
+        print(f"the old channels stay in force: a person rejected the change ({rejected})")
     rules = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
     print(f"reloaded: {rules}, hash {answer['rules_hash']}")

@@ -458,11 +458,14 @@ def _merge_reloads(answers: Answers, _: Request) -> Answer:
         "generation": max(answer["generation"] for answer in answers),
         **{field: _unite(answers, field) for field in lists},
         **{field: sum(answer[field] for answer in answers) for field in _CHANGED_FACTS},
-        "held_firing_id": next(filter(None, (one["held_firing_id"] for one in answers)), None),
+        **{
+            field: next(filter(None, (one[field] for one in answers)), None) for field in _DECISIONS
+        },
     }
 
 
 _CHANGED_FACTS = ("facts_appear", "facts_go")
+_DECISIONS = ("held_firing_id", "rejected_firing_id")
 
 
 def _merge_outdated(answers: Answers, _: Request) -> Answer:
