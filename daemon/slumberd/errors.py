@@ -208,6 +208,22 @@ class FutureInstantError(InputError):
         )
 
 
+class SecretRefusedError(InputError, ValueError):
+    """A text holds secrets, and ``capture.secrets`` is ``refuse``.
+
+    Attributes:
+        kinds: How many secrets of each kind it holds.
+    """
+
+    def __init__(self, kinds: Mapping[str, int]) -> None:
+        self.kinds = dict(kinds)
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        super().__init__(
+            f"the text holds secrets ({found}), so nothing was stored; remove them, or set "
+            "'capture.secrets: mask' in the configuration"
+        )
+
+
 class RecordRefusedError(InputError, ValueError):
     """A record cannot be stored, so none of its batch was.
 

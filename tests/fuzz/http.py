@@ -174,6 +174,7 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
         clock=home.clock,
         future_tolerance_seconds=300.0,
         commits=commits,
+        capture=settings.capture_rules,
     )
     reads = LedgerReads(home.stores.facts, commits)
     handlers = {**home.operations.by_name(), **memory.by_name(), **reads.by_name()}

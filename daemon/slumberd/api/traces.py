@@ -21,9 +21,15 @@ from starlette.routing import BaseRoute, Route
 
 from slumberd.api.endpoints import caller_in
 from slumberd.api.problems import status_of
-from slumberd.errors import ExtraMissingError, SlumberdError, UnreadableTracesError
+from slumberd.capture.episodes import Capture
+from slumberd.errors import (
+    ExtraMissingError,
+    SecretRefusedError,
+    SlumberdError,
+    UnreadableTracesError,
+)
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
-from slumberd.interchange.spans import Span, spans_of_document
+from slumberd.interchange.spans import Span, spans_of_document, without_secrets
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
 from slumberd.service.control_socket import valid_text
@@ -55,7 +61,7 @@ def traces_route(served: Served) -> Route:
         served: The daemon.
     """
     most_bytes = served.settings.serve.max_body_bytes
-    receiver = TraceReceiver(served.putter, most_bytes)
+    receiver = TraceReceiver(served.putter, most_bytes, served.settings.capture_rules)
     return Route(PATH, receiver.receive, methods=["POST"])
 
 
@@ -87,10 +93,12 @@ class TraceReceiver:
     Args:
         episodes: Puts the episodes.
         most_bytes: The longest request, decompressed.
+        capture: What is left out of new episodes.
     """
 
-    def __init__(self, episodes: PutsOnce, most_bytes: int) -> None:
+    def __init__(self, episodes: PutsOnce, most_bytes: int, capture: Capture) -> None:
         self._episodes = episodes
+        self._capture = capture
         self._most_bytes = most_bytes
         # Objects take many times the bytes of their request, so only one request has them.
         self._turn = asyncio.Lock()
@@ -128,9 +136,33 @@ class TraceReceiver:
         """
         plain = _decompressed(body, encoding, self._most_bytes)
         try:
-            return read_spans(_spans_in(plain, form), owner)
+            return self._without_left_out(_spans_in(plain, form), owner)
         except ValueError as error:
             raise UnreadableTracesError("form", str(error)) from error
+
+    def _without_left_out(self, spans: Sequence[Span], owner: Owner) -> list[Reading]:
+        """Return what spans say, without secrets, and without what a person asks to forget."""
+        secrets, refused = self._capture.secret_filter(), dict[int, str]()
+        filtered = []
+        for number, span in enumerate(spans):
+            try:
+                filtered.append(without_secrets(span, secrets))
+            except SecretRefusedError as error:
+                refused[number] = str(error)
+                filtered.append(span)
+        if secrets.kinds:
+            _log.info("secrets.masked", interface="traces", masked=dict(secrets.kinds))
+        return [
+            Reading(reading.span, problem=refused[number])
+            if number in refused
+            else self._without_forgotten(reading)
+            for number, reading in enumerate(read_spans(filtered, owner))
+        ]
+
+    def _without_forgotten(self, reading: Reading) -> Reading:
+        kept = tuple(self._capture.without_forgotten(reading.episodes))
+        left_out = len(reading.episodes) - len(kept)
+        return reading._replace(episodes=kept, left_out=reading.left_out + left_out)
 
     async def _take(self, readings: Sequence[Reading], caller: Caller) -> Result:
         """Put the episodes, and log what became of the spans."""

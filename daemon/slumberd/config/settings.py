@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr
 
+from slumberd.capture.episodes import Capture, SecretMode
+from slumberd.capture.forget_words import FORGET_THAT, FORGET_THIS, ForgetWords
 from slumberd.config.language_model_settings import LanguageModelSettings
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.validation import (
@@ -145,6 +147,28 @@ class GraphSettings(Form):
     path: FilePath | None = None
 
 
+Words = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\w")]
+
+
+class CaptureSettings(Form):
+    """What slumberd leaves out of texts before they become episodes.
+
+    Attributes:
+        secrets: What becomes of tokens, keys and passwords in known forms: ``mask`` (default)
+            stores ``[masked KIND]`` in their place, ``keep`` stores them, and ``refuse`` stores
+            nothing of a text that holds one. It holds for hooks, traces, imports, and every
+            interface that remembers; not for rows that other programs write.
+        forget_this: The words by which a person asks to leave out the turn in which they stand.
+            A hook also leaves out the reply. An empty list means no words.
+        forget_that: The words by which a person asks to leave out that turn and the one before.
+            A hook also leaves out the replies to both. An empty list means no words.
+    """
+
+    secrets: SecretMode = "mask"
+    forget_this: Annotated[list[Words], Field(max_length=100)] = Field(default=[*FORGET_THIS])
+    forget_that: Annotated[list[Words], Field(max_length=100)] = Field(default=[*FORGET_THAT])
+
+
 class LimitsSettings(Form):
     """The deletion limits: a command that exceeds one awaits approval.
 
@@ -264,6 +288,7 @@ class Settings(Form):
         memory: Where slumberd reads episodes, and how it reads them.
         facts: Where slumberd writes facts, and how it writes them.
         graph: The graph that rules of kind ``graph`` promote.
+        capture: What slumberd leaves out of texts before they become episodes.
         limits: The deletion limits: a batch that exceeds one awaits approval.
         retention: What slumberd deletes that its stages have archived; by default nothing.
         search: How ``slumberd search`` and ``slumberd context`` find episodes and facts.
@@ -288,6 +313,7 @@ class Settings(Form):
     memory: MemorySettings = MemorySettings()
     facts: FactsSettings = FactsSettings()
     graph: GraphSettings = GraphSettings()
+    capture: CaptureSettings = CaptureSettings()
     limits: LimitsSettings = LimitsSettings()
     retention: RetentionSettings = RetentionSettings()
     search: SearchSettings = SearchSettings()
@@ -321,6 +347,12 @@ class Settings(Form):
     def are_rules_published(self) -> bool:
         """Whether the rules come from the database, in place of ``rules_dir``."""
         return self.store is not None and self.postgres.rules == "published"
+
+    @property
+    def capture_rules(self) -> Capture:
+        """What the section ``capture`` says of new episodes."""
+        words = ForgetWords(self.capture.forget_this, self.capture.forget_that)
+        return Capture(self.capture.secrets, words, self.memory.person)
 
     def of_shard(self, shard: int) -> Self:
         """Return these settings for one shard of the database."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,10 +36,12 @@ class Cursor(NamedTuple):
     Attributes:
         offset: In bytes from its beginning.
         tail: A hash of the bytes before it, which shows whether the file was replaced.
+        last_turn: What was said last before it, as `forgetting` keeps it.
     """
 
     offset: int
     tail: str
+    last_turn: Mapping[str, Any] = {}
 
 
 class Cursors:
@@ -75,7 +78,9 @@ class Cursors:
         """Return the cursor of a transcript; its beginning when there is none."""
         document = _read(self._file(transcript, "json"))
         try:
-            return Cursor(max(0, int(document["offset"])), str(document["tail"]))
+            last = document.get("last_turn")
+            last_turn = last if isinstance(last, dict) else {}
+            return Cursor(max(0, int(document["offset"])), str(document["tail"]), last_turn)
         except (KeyError, TypeError, ValueError):
             return Cursor(0, "")
 

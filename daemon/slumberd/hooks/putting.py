@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from slumberd.hooks.cursors import Cursors, Transcript, cursor_at, start_of
 from slumberd.hooks.daemon_client import Answer, call_daemon
+from slumberd.hooks.forgetting import ForgottenTurns
 from slumberd.hooks.transcripts import episodes_of, read_turn
 
 Report = Callable[[str], None]
@@ -82,21 +83,25 @@ class TurnPutter:
 
     def _put_from(self, transcript: Transcript, file: BinaryIO) -> bool:
         """Put the lines after the cursor, and move the cursor; return whether all were taken."""
-        offset = start_of(file, self._cursors.read(transcript))
+        cursor = self._cursors.read(transcript)
+        offset = start_of(file, cursor)
+        forgotten = ForgottenTurns(cursor.last_turn if offset else {})
         file.seek(offset)
         try:
             for line in file:
                 # A last line without an end is still being written.
                 if not line.endswith(b"\n"):
                     break
-                if not self._put_line(transcript, line):
+                if not self._put_line(transcript, line, forgotten):
                     return False
                 offset += len(line)
+                forgotten.finish_line()
         finally:
-            self._cursors.write(transcript, cursor_at(file, offset))
+            reached = cursor_at(file, offset)._replace(last_turn=forgotten.finished())
+            self._cursors.write(transcript, reached)
         return True
 
-    def _put_line(self, transcript: Transcript, line: bytes) -> bool:
+    def _put_line(self, transcript: Transcript, line: bytes, forgotten: ForgottenTurns) -> bool:
         """Put the turn of a line, if it has one; return whether it needs no further try."""
         try:
             turn = read_turn(self._target.coding_agent, line, transcript.session)
@@ -106,9 +111,23 @@ class TurnPutter:
         if turn is None:
             return True
         for request in episodes_of(turn, self._target.user, self._target.agent):
-            answer = call_daemon(self._target.state_dir, "remember", request)
-            if answer.problem:
-                self._report(answer.problem)
-            if answer.problem and not answer.final:
+            if forgotten.leaves_out(request):
+                continue
+            answer = self._remember(request)
+            if not answer.problem:
+                withdrawals = [*forgotten.take_back(request, answer)]
+                answer = next(filter(_failed, map(self._remember, withdrawals)), answer)
+            if _failed(answer):
                 return False
         return True
+
+    def _remember(self, request: dict[str, Any]) -> Answer:
+        answer = call_daemon(self._target.state_dir, "remember", request)
+        if answer.problem:
+            self._report(answer.problem)
+        return answer
+
+
+def _failed(answer: Answer) -> bool:
+    """Return whether a call failed, and may succeed later."""
+    return bool(answer.problem) and not answer.final

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slumberd.capture.secrets import masked_line, pieces
 from slumberd.hooks.agents import CLAUDE_CODE, CODEX
 from slumberd.model.recalled import strip_recalled
 
@@ -119,7 +120,7 @@ def _read_codex(record: dict[str, Any], line: bytes, session: str) -> Turn | Non
     if not isinstance(text, str):
         raise ValueError("its message is no text")  # noqa: TRY004
     # Only some versions of Codex give a line an id.
-    key = hashlib.sha256(line).hexdigest()[:_CHARACTERS_OF_ID]
+    key = hashlib.sha256(masked_line(line)).hexdigest()[:_CHARACTERS_OF_ID]
     return Turn(key, session, speaker, text, _instant_of(record))
 
 
@@ -185,13 +186,13 @@ def episodes_of(turn: Turn, user: str, agent: str) -> Iterator[dict[str, Any]]:
     """
     name = "\0".join((user, agent, turn.session, turn.key)).encode(errors="replace")
     id = f"turn-{hashlib.sha256(name).hexdigest()[:_CHARACTERS_OF_ID]}"
-    for number, start in enumerate(range(0, len(turn.text), MOST_CHARACTERS), 1):
+    for number, (start, end) in enumerate(pieces(turn.text, MOST_CHARACTERS), 1):
         yield {
             "user": user,
             "agent": agent,
             "session": turn.session,
             "speaker": turn.speaker,
             "id": id if number == 1 else f"{id}.{number}",
-            "text": turn.text[start : start + MOST_CHARACTERS],
+            "text": turn.text[start:end],
             "when": turn.when,
         }

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from slumberd.capture.episodes import SecretFilter
 from slumberd.config.validation import format_value, suggestion
 from slumberd.interchange.lines import MOST_BYTES, NumberedLine, numbered_lines
 from slumberd.interchange.records import GivenScope, Record
@@ -16,7 +17,11 @@ from slumberd.storage.strict_json import read_object
 
 
 def read_episode_lines(
-    stream: BinaryIO, scope: GivenScope | None = None, *, most_bytes: int = MOST_BYTES
+    stream: BinaryIO,
+    scope: GivenScope | None = None,
+    *,
+    most_bytes: int = MOST_BYTES,
+    secrets: SecretFilter | None = None,
 ) -> Iterator[Record]:
     """Yield a record for each line that is not empty.
 
@@ -26,11 +31,12 @@ def read_episode_lines(
         stream: The input, uncompressed.
         scope: The parts of the scope that replace those of the lines; None replaces none.
         most_bytes: A longer line is a bad line.
+        secrets: Masks, keeps or refuses the secrets of an episode; None keeps them.
     """
     parts = scope._asdict() if scope else {}
     given = {part: value for part, value in parts.items() if value is not None}
     for line in numbered_lines(stream, most_bytes):
-        record = _read_line(line)
+        record = _read_line(line, secrets or SecretFilter("keep"))
         yield _in_scope(record, given) if given else record
 
 
@@ -39,13 +45,14 @@ def _in_scope(record: Record, given: dict[str, str]) -> Record:
     return record._replace(episodes=episodes)
 
 
-def _read_line(line: NumberedLine) -> Record:
+def _read_line(line: NumberedLine, secrets: SecretFilter) -> Record:
     number, text, problem = line
     if problem:
         return Record(number, problem=problem)
     try:
         episode = Episode.model_validate_json(text)
         read_object(text)
+        episode = secrets.episode(episode)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         return Record(number, problem="; ".join(map(_message_of, details)))

@@ -43,7 +43,7 @@ class FolderFormat:
 
 
 def _read_episodes(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
-    return read_episode_lines(stream, defaults.scope)
+    return read_episode_lines(stream, defaults.scope, secrets=defaults.secrets)
 
 
 FORMATS: dict[str, FileFormat | FolderFormat] = {

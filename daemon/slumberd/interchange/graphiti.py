@@ -31,7 +31,7 @@ def read_graphiti(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     Raises:
         WrongFormatError: It begins with neither an array nor an object with facts or edges.
     """
-    return read_records(stream, NAME, KEYS, _Facts(defaults).convert)
+    return read_records(stream, NAME, KEYS, _Facts(defaults).convert, defaults.secrets)
 
 
 class _Facts:

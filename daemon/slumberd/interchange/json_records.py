@@ -23,6 +23,7 @@ def read_records(
     format: str,  # noqa: A002 # what it is
     keys: Collection[str],
     convert: Convert,
+    secrets: Callable[[Any], Any],
 ) -> Iterator[Record]:
     """Yield the records of a file.
 
@@ -31,21 +32,22 @@ def read_records(
         format: The name of its format.
         keys: The keys under which an object holds arrays of records.
         convert: Makes a record of each of them.
+        secrets: Masks, keeps or refuses the secrets of each.
 
     Raises:
         WrongFormatError: The file begins with something else.
     """
     for item in read_items(stream, format, keys):
-        found = _record_of(item, convert)
+        found = _record_of(item, convert, secrets)
         if found is not None:
             yield found._replace(line=item.line, path=item.path)
 
 
-def _record_of(item: Item, convert: Convert) -> Record | None:
+def _record_of(item: Item, convert: Convert, secrets: Callable[[Any], Any]) -> Record | None:
     if item.problem:
         return Record(0, problem=item.problem)
     try:
-        return convert(item.key, read_object(item.text))
+        return convert(item.key, secrets(read_object(item.text)))
     except orjson.JSONDecodeError as error:
         line = item.line + error.lineno - 1
         return Record(0, problem=f"{error.msg}, in line {line} at column {error.colno}")

@@ -35,7 +35,7 @@ def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     Raises:
         WrongFormatError: It begins with neither an item, an array, nor an object with ``items``.
     """
-    return read_records(stream, NAME, KEYS, partial(_convert, defaults))
+    return read_records(stream, NAME, KEYS, partial(_convert, defaults), defaults.secrets)
 
 
 def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> Record:

@@ -26,7 +26,8 @@ def read_mcp_memory(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     Raises:
         WrongFormatError: It begins with something that is no JSON object.
     """
-    return read_records(stream, NAME, ("entities", "relations"), partial(_convert, defaults))
+    convert = partial(_convert, defaults)
+    return read_records(stream, NAME, ("entities", "relations"), convert, defaults.secrets)
 
 
 def _convert(defaults: Defaults, key: str, record: dict[str, Any]) -> Record:

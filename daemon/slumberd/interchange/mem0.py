@@ -32,7 +32,7 @@ def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     Raises:
         WrongFormatError: It begins with neither an array nor an object with ``results``.
     """
-    return read_records(stream, NAME, KEYS, partial(_convert, defaults=defaults))
+    return read_records(stream, NAME, KEYS, partial(_convert, defaults=defaults), defaults.secrets)
 
 
 def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> Record:

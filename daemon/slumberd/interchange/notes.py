@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slumberd.errors import WrongFormatError
+from slumberd.errors import SecretRefusedError, WrongFormatError
 from slumberd.interchange.markdown import Note, Section, read_header, read_note, sections
 from slumberd.interchange.records import Defaults, Record, instant_in, made_id
 from slumberd.model.episode import Episode
@@ -132,7 +132,11 @@ class _Reader:
                 yield from self._records_of(file)
 
     def _records_of(self, file: NoteFile) -> Iterator[Record]:
-        note = read_note(file.text)
+        try:
+            note = read_note(self.defaults.secrets(file.text))
+        except SecretRefusedError as error:
+            yield Record(1, problem=str(error), path=file.path)
+            return
         headings: Counter[str] = Counter()
         for section in sections(note, self.style.deepest(file.path, note)):
             headings[section.heading] += 1

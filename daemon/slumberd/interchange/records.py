@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from slumberd.capture.episodes import SecretFilter
 from slumberd.model.episode import Episode
 
 DEFAULT = "default"
@@ -72,11 +73,13 @@ class Defaults(NamedTuple):
             that is not known.
         user_at: The place of the user in the namespace of a record, from 1; None when the
             namespace names no user.
+        secrets: Masks, keeps or refuses the secrets of a record, before its id is made.
     """
 
     scope: GivenScope = GivenScope()
     modified: datetime | None = None
     user_at: int | None = None
+    secrets: SecretFilter = SecretFilter("keep")
 
     def instant(self) -> datetime:
         """Return the instant of a record that has none.

@@ -5,7 +5,7 @@ Of a span only its place, its time and the wanted attributes are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -30,6 +30,9 @@ DEEPEST = 32
 """No value of an attribute may be nested deeper."""
 
 _MOST_NANOSECONDS = 2**64
+
+_NAMES = (".id", ".model", ".name")
+"""How the keys of attributes end that name something, and hold no text of a message."""
 
 
 class SpanEvent(NamedTuple):
@@ -66,6 +69,25 @@ class Span(NamedTuple):
     attributes: Mapping[str, Any] = {}
     resource: Mapping[str, Any] = {}
     events: tuple[SpanEvent, ...] = ()
+
+
+def without_secrets(span: Span, secrets: Callable[[Any], Any]) -> Span:
+    """Return a span as a filter of secrets leaves it; its names stay.
+
+    Args:
+        span: The span.
+        secrets: Returns a value without its secrets.
+    """
+    events = tuple(
+        event._replace(attributes=_filtered(event.attributes, secrets)) for event in span.events
+    )
+    return span._replace(attributes=_filtered(span.attributes, secrets), events=events)
+
+
+def _filtered(attributes: Mapping[str, Any], secrets: Callable[[Any], Any]) -> Mapping[str, Any]:
+    return {
+        key: value if key.endswith(_NAMES) else secrets(value) for key, value in attributes.items()
+    }
 
 
 def spans_of_document(document: object) -> list[Span]:

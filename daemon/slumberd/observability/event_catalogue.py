@@ -639,6 +639,13 @@ _ALL = (
         schema=COUNT,
     ),
     _kind(
+        "info",
+        "secrets.masked",
+        "Tokens, keys or passwords in new texts were masked: how many of each kind.",
+        interface=TEXT,
+        masked={"type": "object", "additionalProperties": COUNT},
+    ),
+    _kind(
         "error",
         "shard.failed",
         "The work on one shard of the database ended because of an error. It begins again after "
@@ -708,6 +715,13 @@ _ALL = (
         known=COUNT,
         left_out=COUNT,
         rejected=COUNT,
+    ),
+    _kind(
+        "info",
+        "turn.left_out",
+        "A person asked not to remember a turn, so nothing of it was stored.",
+        interface=TEXT,
+        forget={"enum": ["this", "that"]},
     ),
     _kind(
         "warning",

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 import orjson
+import structlog
 
+from slumberd.capture.episodes import Capture, SecretFilter
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.explanation import Explanation
@@ -49,6 +51,11 @@ _SOURCE = "remember"
 _PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
+_MOST_AT_ONCE = 20_000
+"""A longer episode is searched for secrets in a thread, so that it delays nobody."""
+
+_log = structlog.get_logger("slumberd")
+
 
 class MemoryOperations:
     """Runs requests on the memory of one user.
@@ -61,6 +68,7 @@ class MemoryOperations:
         clock: The time.
         future_tolerance_seconds: How far ahead of the clock a timestamp may be.
         commits: Tells when something was committed.
+        capture: What is left out of new episodes.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -73,6 +81,7 @@ class MemoryOperations:
         clock: Clock,
         future_tolerance_seconds: float,
         commits: CommitSignal,
+        capture: Capture,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._searcher = searcher
@@ -81,6 +90,7 @@ class MemoryOperations:
         self._clock = clock
         self._tolerance = timedelta(seconds=future_tolerance_seconds)
         self._commits = commits
+        self._capture = capture
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
@@ -104,15 +114,24 @@ class MemoryOperations:
             ForgottenError: The scope was erased, and the episode is older.
             FutureInstantError: The request gives an instant that is still to come.
             MemoryScopeError: The id belongs to another scope.
+            SecretRefusedError: It holds secrets, and the configuration refuses them.
             UnreadableEpisodeError: Every rule would quarantine the episode.
         """
         scope, now = caller.scope(request.user, request.agent), self._clock.now()
         if request.when is not None and request.when > now + self._tolerance:
             raise FutureInstantError("when", request.when)
-        episode = await self._keep_instant(_episode_of(request, scope, now), request)
+        secrets = self._capture.secret_filter()
+        episode = await _without_secrets(_episode_of(request, scope, now), secrets)
+        asked = self._capture.request_in(episode)
+        if asked is not None:
+            _log.info("turn.left_out", interface=_SOURCE, forget=asked)
+            return forms.Remembered(id=episode.id, state="left_out", forget=asked).document()
+        episode = await self._keep_instant(episode, request)
         counts = await self._memory.put_many([episode], strict=True)
+        if secrets.kinds:
+            _log.info("secrets.masked", interface=_SOURCE, masked=dict(secrets.kinds))
         state = next(name for name, count in counts._asdict().items() if count)
-        return forms.Remembered(id=episode.id, state=state).document()
+        return forms.Remembered(id=episode.id, state=state, masked=secrets.kinds).document()
 
     async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
         """Return an episode with the instant of the stored one that it repeats.
@@ -394,6 +413,13 @@ def _correction(ids: list[str], answer: Answer) -> Answer:
     return forms.Correction(
         fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"]
     ).document()
+
+
+async def _without_secrets(episode: Episode, secrets: SecretFilter) -> Episode:
+    """Return an episode as a filter of secrets leaves it."""
+    if len(episode.model_dump_json()) > _MOST_AT_ONCE:
+        return await asyncio.to_thread(secrets.episode, episode)
+    return secrets.episode(episode)
 
 
 def _episode_of(request: forms.RememberForm, scope: ScopeFilter, now: datetime) -> Episode:

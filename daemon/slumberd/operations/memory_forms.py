@@ -251,11 +251,17 @@ class Remembered(Result):
 
     Attributes:
         id: The episode.
-        state: Whether it is new, a new version, or was there already.
+        state: Whether it is new, a new version, or was there already; ``left_out`` when nothing was
+            stored, because the person asks not to remember it.
+        masked: How many secrets of each kind were masked in it.
+        forget: What the person asks to forget: this turn, or ``that``, the turn before too; null
+            for nothing.
     """
 
     id: str
-    state: Literal["new", "changed", "unchanged"]
+    state: Literal["new", "changed", "unchanged", "left_out"]
+    masked: dict[str, int] = {}
+    forget: Literal["this", "that"] | None = None
 
 
 class Hits(Result):

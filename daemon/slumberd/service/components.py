@@ -76,6 +76,7 @@ class Components:
             clock=clock,
             future_tolerance_seconds=settings.memory.future_tolerance,
             commits=self.commits,
+            capture=settings.capture_rules,
         )
         changing = self.operations.by_name()
         rules = RuleReads(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import structlog
 import typer
 
+from slumberd.capture.episodes import describe_kinds
 from slumberd.cli.commands.import_audit import audit_records
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
@@ -35,6 +37,8 @@ from slumberd.storage.episodes.writes import PutCounts
 
 BATCH = 1_000
 """Records that share a transaction."""
+
+_log = structlog.get_logger("slumberd")
 
 MOST_PREDICATES = 10
 """The most predicates that a remark names."""
@@ -89,6 +93,7 @@ class ImportTally:
         warned: How many warnings there are.
         warnings: The warnings, if they are kept.
         replacing: Counts the statements that would replace each other; None where none can.
+        masked: How many secrets of each kind were masked.
     """
 
     keep: bool
@@ -98,6 +103,7 @@ class ImportTally:
     warned: int = 0
     warnings: list[RecordWarning] = field(default_factory=list)
     replacing: ReplacingStatements | None = None
+    masked: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: PutCounts) -> None:
         """Count episodes that were put."""
@@ -192,6 +198,8 @@ def import_(
     """
     defaults = _defaults(format, GivenScope(user, agent, session), user_at)
     settings = settings_of(config, state_dir)
+    secrets = settings.capture_rules.secret_filter()
+    defaults = defaults._replace(secrets=secrets)
     if audit:
         with _open(file, format, defaults) as found:
             audit_records(settings, format, found.records, json=json)
@@ -204,6 +212,9 @@ def import_(
             records = tally.replacing.watch(join_statements(found.records))
             found = found._replace(records=records)
         asyncio.run(_import(settings, found, tally))
+        tally.masked = dict(secrets.kinds)
+        if secrets.kinds:
+            _log.info("secrets.masked", interface="import", masked=tally.masked)
     _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
@@ -253,7 +264,8 @@ def _print_tally(tally: ImportTally) -> None:
         rejected, warnings = _documents(tally.rejections), _documents(tally.warnings)
         replacing = tally.replacing.count if tally.replacing else 0
         counts = tally.counts._asdict()
-        print_json({**counts, "rejected": rejected, "warnings": warnings, "replacing": replacing})
+        remarks = {"warnings": warnings, "replacing": replacing, "masked": tally.masked}
+        print_json({**counts, "rejected": rejected, **remarks})
         return
     if tally.rejected > MOST_PRINTED:
         say(f"and {tally.rejected - MOST_PRINTED} more bad lines; --json lists all")
@@ -261,6 +273,10 @@ def _print_tally(tally: ImportTally) -> None:
         say(f"and {tally.warned - MOST_PRINTED} more warnings; --json lists all")
     if tally.replacing and tally.replacing.count:
         say(_describe_replacing(tally.replacing))
+    if tally.masked:
+        say(
+            f"masked {plural(sum(tally.masked.values()), 'secret')}: {describe_kinds(tally.masked)}"
+        )
     if tally.rejected and not tally.put:
         say("no record could be read; if the file is in another format, name it with --format")
     print(tally)

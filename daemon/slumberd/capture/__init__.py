@@ -1,0 +1,1 @@
+"""What slumberd leaves out of texts before they become episodes."""

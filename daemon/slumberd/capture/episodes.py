@@ -1,0 +1,113 @@
+"""Apply the section ``capture`` of the configuration to what becomes an episode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from slumberd.capture.forget_words import ForgetWords, Request
+from slumberd.capture.secrets import mask_json
+from slumberd.errors import SecretRefusedError
+from slumberd.model.episode import Episode
+from slumberd.model.speaker import PERSON, speaker_of
+
+SecretMode = Literal["mask", "keep", "refuse"]
+"""What becomes of secrets: they are masked, or kept, or what holds them is refused."""
+
+
+class SecretFilter:
+    """Masks, keeps or refuses the secrets of values, and counts those that it masked.
+
+    Args:
+        mode: What becomes of secrets.
+    """
+
+    def __init__(self, mode: SecretMode) -> None:
+        self._mode = mode
+        self.kinds: Counter[str] = Counter()
+
+    def __call__(self, value: Any) -> Any:  # noqa: ANN401 # any JSON
+        """Return a value of JSON with the secrets of all its texts masked.
+
+        Raises:
+            SecretRefusedError: It holds secrets, and they are refused.
+        """
+        if self._mode == "keep":
+            return value
+        masked = mask_json(value)
+        if masked.kinds and self._mode == "refuse":
+            raise SecretRefusedError(masked.kinds)
+        self.kinds.update(masked.kinds)
+        return masked.value
+
+    def episode(self, episode: Episode) -> Episode:
+        """Return an episode with the secrets of its text and its metadata masked.
+
+        Raises:
+            SecretRefusedError: It holds secrets, and they are refused.
+        """
+        content, metadata = self(episode.content), self(episode.metadata)
+        if (content, metadata) == (episode.content, episode.metadata):
+            return episode
+        return episode.model_copy(update={"content": content, "metadata": metadata})
+
+
+def describe_kinds(kinds: Mapping[str, int]) -> str:
+    """Return how many secrets of each kind there are, for people."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+class Capture:
+    """What the configuration says of new episodes.
+
+    Args:
+        secrets: What becomes of secrets.
+        words: The words by which a person asks to forget a turn.
+        person: The speakers whose words are those of the user.
+    """
+
+    def __init__(
+        self,
+        secrets: SecretMode = "mask",
+        words: ForgetWords | None = None,
+        person: Collection[str] = PERSON,
+    ) -> None:
+        self._secrets: SecretMode = secrets
+        self._words = words or ForgetWords()
+        self._person = frozenset(person)
+
+    def secret_filter(self) -> SecretFilter:
+        """Return a filter that has counted nothing yet."""
+        return SecretFilter(self._secrets)
+
+    def request_in(self, episode: Episode) -> Request | None:
+        """Return what a person asks to forget by an episode; None for all that others say."""
+        if speaker_of(episode.source_node, episode.metadata) not in self._person:
+            return None
+        return self._words.request_in(episode.content)
+
+    def without_forgotten(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Return episodes, in the order of a conversation, without the turns to be forgotten.
+
+        With a turn that asks for it go the answers to it, and what it names of the turns before.
+        """
+        kept: list[Episode] = []
+        turn: list[Episode] = []
+        asked: Request | None = None
+        for episode in episodes:
+            if speaker_of(episode.source_node, episode.metadata) in self._person:
+                kept += turn
+                turn, asked = [], self.request_in(episode)
+                if asked == "that":
+                    kept = _without_last_turn(kept, self._person)
+            if asked is None:
+                turn.append(episode)
+        return kept + turn
+
+
+def _without_last_turn(episodes: list[Episode], person: Collection[str]) -> list[Episode]:
+    for number in reversed(range(len(episodes))):
+        if speaker_of(episodes[number].source_node, episodes[number].metadata) in person:
+            return episodes[:number]
+    return []
