@@ -66,8 +66,10 @@ def test_secret_of_every_form_is_masked_and_the_words_around_it_stay(
         for line in secret.splitlines():
             assert line not in masked.value or line.startswith("-----")
     assert masked.kinds.total() >= 1
-    plain = [word for word in text.split() if word in ("Lisbon", "Ann", "spring")]
-    assert [word for word in masked.value.split() if word in plain] == plain
+    # Nobody knows where a key ends that was cut off.
+    if text.count("-----BEGIN") == text.count("-----END"):
+        plain = [word for word in text.split() if word in ("Lisbon", "Ann", "spring")]
+        assert [word for word in masked.value.split() if word in plain] == plain
 
 
 @settings(max_examples=amount(40, full=2_000))

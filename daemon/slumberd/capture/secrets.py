@@ -29,6 +29,20 @@ _SHORTEST_TOKEN = 12
 _MASK = re.compile(r"\[masked [a-z0-9_]+\]")
 
 _PRIVATE_KEY = re.compile(
+    r"""
+    -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?: \ BLOCK )?-----
+    (?: (?: (?!-----BEGIN). )*? -----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?: \ BLOCK )?-----
+        # A key that was cut off: its header, and its lines.
+      | (?: (?: \s|\\[nr] ){1,4} (?: [A-Z][A-Za-z-]{1,30}:[^\n]{0,200} | [A-Za-z0-9+/=_-]{16,} ) )*
+        (?: (?: \s|\\[nr] ){1,2} [A-Za-z0-9+/]{1,15}={1,2} )? )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_TOKEN = 12
+
+_MASK = re.compile(r"\[masked [a-z0-9_]+\]")
+
+_PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:.*?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)",
     re.DOTALL,
