@@ -383,6 +383,46 @@ async def test_store_that_is_busy_is_an_error_to_try_again(
     assert answer.headers["retry-after"] == "5"
 
 
+async def test_secrets_in_messages_are_masked_before_their_ids_are_made(
+    receiver: Receiver,
+) -> None:
+    secret = "hunter" + "22hunter"
+    tool = text("tool", f"DB_PASSWORD={secret}")
+    told = [tool, text("user", f"the password is {secret}")]
+    answer = text("assistant", f"export DB_PASSWORD={secret}")
+    call = span(attributes={"user.id": secret, **messages(told, [answer])})
+    masked = span(
+        attributes={
+            "user.id": secret,
+            **messages(
+                [text("user", "the password is [masked password]")],
+                [text("assistant", "export DB_PASSWORD=[masked contextual_secret]")],
+            ),
+        }
+    )
+    operator = Caller(name="token op", rights=frozenset({Right.READ, Right.WRITE}))
+
+    with structlog.testing.capture_logs() as lines:
+        assert await receiver.post_spans(call, caller=operator) == {}
+
+    found = await receiver.episodes(secret)
+    [reading] = read_spans([masked], Owner())
+    assert [one.id for one in reversed(found)] == [one.id for one in reading.episodes]
+    assert secret not in str([(one.content, one.metadata) for one in found])
+    [line] = [line for line in lines if line["event"] == "secrets.masked"]
+    assert line["masked"]["password"] == 1
+
+
+async def test_turn_that_a_person_asks_to_forget_is_left_out_with_its_answer(
+    receiver: Receiver,
+) -> None:
+    asked = [text("user", "Tea for me. Don't remember this.")]
+
+    assert await receiver.post_spans(span(attributes=messages(asked, [ANSWER]))) == {}
+
+    assert await receiver.episodes() == []
+
+
 async def test_log_line_counts_and_holds_no_content(receiver: Receiver) -> None:
     with structlog.testing.capture_logs() as lines:
         await receiver.post_spans(CALL)

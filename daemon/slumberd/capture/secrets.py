@@ -28,6 +28,15 @@ _SHORTEST_TOKEN = 12
 
 _MASK = re.compile(r"\[masked [a-z0-9_]+\]")
 
+_PREDICATES = {
+    "object": "predicate",
+    "target": "relationship",
+    "destination": "relationship",
+    "to": "relationType",
+    "target_node_name": "name",
+}
+"""The keys of objects of triples, each with the key of the predicate, as the known formats have."""
+
 _PRIVATE_KEY = re.compile(
     r"""
     -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?: \ BLOCK )?-----
@@ -56,6 +65,7 @@ _TOKEN = re.compile(
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,1000}\.eyJ[A-Za-z0-9_-]{4,1000}\.[A-Za-z0-9_-]{4,}"
     r")"
 )
+_IN_ADDRESS = re.compile(r"(?<=://)[^\s/:@]{0,100}:(?P<value>[^\s/@$<{\[][^\s/@]{2,200})@")
 _NAMED = re.compile(
     r"""
     (?: (?P<password> passwor[dt] | passphrase | passwd | pwd | kennwort
@@ -161,8 +171,8 @@ def _mask(value: Any, kinds: Counter[str], name: str = "") -> Any:  # noqa: ANN4
 
 def _name_of(key: object, around: Mapping[Any, Any]) -> str:
     """Return what a value is called: its key, or the predicate of the triple whose object it is."""
-    predicate = around.get("predicate")
-    return str(predicate if key == "object" and isinstance(predicate, str) else key)
+    predicate = around.get(_PREDICATES.get(str(key), ""))
+    return predicate if isinstance(predicate, str) else str(key)
 
 
 def _json_of(value: object) -> str:
@@ -223,6 +233,7 @@ def _findings(text: str) -> list[_Finding]:
         *_listed(text),
         *(_Finding(*each.span(), "private_key") for each in _PRIVATE_KEY.finditer(text)),
         *(_Finding(*each.span(), "token") for each in _TOKEN.finditer(text)),
+        *(_Finding(*each.span("value"), "password") for each in _IN_ADDRESS.finditer(text)),
         *_named(text),
     ]
 
