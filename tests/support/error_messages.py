@@ -50,6 +50,7 @@ VALUES: dict[str, Any] = {
     "further": (),
     "holder": "pid 412 on ada",
     "kind": "tokens",
+    "kinds": {"github_token": 2, "password": 1},
     "limit": 2.5,
     "match": "apoc.id(n)",
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
