@@ -47,15 +47,6 @@ _PRIVATE_KEY = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_TOKEN = 12
-
-_MASK = re.compile(r"\[masked [a-z0-9_]+\]")
-
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:.*?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)",
-    re.DOTALL,
-)
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:sk|rk|gh[oprsu]|github_pat|glpat|xox[abeoprs]|xapp|npm|hf|pypi|shp(?:at|ca|pa|ss)|dop_v1"
@@ -231,9 +222,9 @@ def _joined(findings: list[_Finding], masks: Sequence[tuple[int, int]]) -> list[
 def _findings(text: str) -> list[_Finding]:
     return [
         *_listed(text),
-        *(_Finding(*each.span(), "private_key") for each in _PRIVATE_KEY.finditer(text)),
-        *(_Finding(*each.span(), "token") for each in _TOKEN.finditer(text)),
-        *(_Finding(*each.span("value"), "password") for each in _IN_ADDRESS.finditer(text)),
+        *(_Finding(*at.span(), "private_key") for at in _PRIVATE_KEY.finditer(text)),
+        *(_Finding(*at.span(), "token") for at in _TOKEN.finditer(text)),
+        *(_Finding(*at.span("value"), "password") for at in _IN_ADDRESS.finditer(text)),
         *_named(text),
     ]
 

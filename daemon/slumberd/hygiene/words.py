@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
+
+from slumberd.model.normal_form import cut, limit_marks
 
 _ENGLISH = "not no never none nobody nothing nowhere neither nor without hardly"
 _GERMAN = (
@@ -62,9 +65,11 @@ class Wording(NamedTuple):
     """The words of a text, for comparisons.
 
     Attributes:
-        text: The text without differences of form, case and white space.
+        text: The text without differences of form, case and white space, up to the bound of
+            `normal_form`.
         words: Its words in order; of scripts without spaces, pairs of characters.
-        numbers: Its numbers, sorted.
+        numbers: Its numbers, sorted; and a hash of what is beyond the bound, so that a long text
+            equals no other by its begin alone.
         negations: Its negations, sorted.
     """
 
@@ -76,15 +81,29 @@ class Wording(NamedTuple):
 
 def wording_of(content: str) -> Wording:
     """Return the wording of a text."""
-    text = normal_text(content)
+    text, rest = _bounded_text(content)
     words = words_of(text)
-    return Wording(text, words, _numbers_of(text, words), _negations_of(text, words))
+    numbers = (*_numbers_of(text, words), *([_hash_of(rest)] if rest else []))
+    return Wording(text, words, numbers, _negations_of(text, words))
 
 
 def normal_text(content: str) -> str:
     """Return a text without differences of form (NFKC), case and white space."""
-    folded = unicodedata.normalize("NFKC", content).casefold()
-    return " ".join(unicodedata.normalize("NFKC", folded).split())
+    text, rest = _bounded_text(content)
+    return f"{text} {_hash_of(rest)}" if rest else text
+
+
+def _bounded_text(content: str) -> tuple[str, str]:
+    """Return the normal text up to the bound, and what is beyond it."""
+    limited = limit_marks(content)
+    folded, beyond = cut(unicodedata.normalize("NFKC", limited).casefold(), content)
+    text, more = cut(unicodedata.normalize("NFKC", folded), content)
+    marks = content if limited != content else ""
+    return " ".join(text.split()), f"{more}{beyond}{marks}"
+
+
+def _hash_of(rest: str) -> str:
+    return sha256(rest.encode(errors="surrogatepass")).hexdigest()
 
 
 def words_of(text: str) -> tuple[str, ...]:

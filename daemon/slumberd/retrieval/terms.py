@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from slumberd.errors import UsageError
+from slumberd.model.normal_form import cut, limit_marks
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
@@ -125,8 +126,10 @@ class Analyser:
 
 def _folded(text: str) -> str:
     """Return a text without case, accents and differences of form."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold()).translate(_ACCENTS)
-    return unicodedata.normalize("NFKC", decomposed)
+    limited = limit_marks(text.casefold())
+    decomposed = unicodedata.normalize("NFKD", limited).translate(_ACCENTS)
+    folded, _ = cut(unicodedata.normalize("NFKC", decomposed), text)
+    return folded
 
 
 def _parts(word: str) -> Iterator[str]:
