@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ScopeFilter
+from slumberd.observability.logs import configure
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple, version
+from tests.support.cli_runner import restored_logging
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
 
@@ -55,6 +58,38 @@ def given_episodes() -> list[Episode]:
         episode("n1", user="bob", metadata={"intent": "noop"}, timestamp=at(3)),
         episode("q1", user="bob", metadata={"intent": "?"}, timestamp=at(4)),
     ]
+
+
+def deletion(predicate: str, object_: str) -> dict[str, str]:
+    """Return the metadata of an episode that deletes by a key and its object."""
+    return {"intent": "delete", "subject": "alice", "predicate": predicate, "object": object_}
+
+
+async def test_fact_id_of_a_delete_is_the_deleted_fact_and_its_episode_is_a_source(
+    store: SQLiteFactStore,
+) -> None:
+    outcome = await fire(
+        store,
+        "one",
+        triple("e1", "alice", "drinks", "tea", timestamp=at(0)),
+        episode("d1", metadata=deletion("drinks", "tea"), timestamp=at(1)),
+        triple("e2", "alice", "lives_in", "Bonn", timestamp=at(2)),
+        episode("d2", metadata={"intent": "delete", "replaces": "e2"}, timestamp=at(3)),
+        triple("e3", "alice", "eats", "rice", timestamp=at(4)),
+        episode("d3", metadata=deletion("eats", "soup"), timestamp=at(5)),
+    )
+    stream = io.BytesIO()
+    with restored_logging():
+        logs = configure("json", "info", stream, terminal=False, now=lambda: LATER)
+        logs.applied(outcome.records)
+
+    lines = [orjson.loads(line) for line in stream.getvalue().splitlines()]
+    deletes = [line for line in lines if line["kind"] == "delete"]
+    assert [(one["fact_id"], one["replaces"], one["source_episode_ids"]) for one in deletes] == [
+        ("e1", ["e1"], ["d1"]),
+        ("e2", ["e2"], ["d2"]),
+    ]
+    assert {one["fact_id"] for one in lines if one["kind"] != "delete"} >= {"e1", "e2", "e3", "d3"}
 
 
 async def create_rows(store: SQLiteFactStore) -> list[Record]:

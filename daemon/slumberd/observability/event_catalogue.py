@@ -239,7 +239,9 @@ _ALL = (
     EventKind(
         "delta.applied",
         ("info", "warning"),
-        "A firing committed a row of the ledger. The level is warning for a quarantined episode.",
+        "A firing committed a row of the ledger. The level is warning for a quarantined episode. "
+        "The fact_id of a delete is the fact that went, the first of them if there are several: "
+        "replaces has all. The episode that deleted it is among source_episode_ids.",
         _DELTA,
     ),
     _kind(

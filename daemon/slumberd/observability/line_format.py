@@ -136,7 +136,7 @@ def _delta_words(event: Event) -> list[str]:
         _show(event["kind"]),
         _show(event["fact_id"] or ", ".join(event["source_episode_ids"])),
     ]
-    if event["replaces"]:
+    if event["replaces"] and event["replaces"] != [event["fact_id"]]:
         words.append(f"replaces {_show(', '.join(event['replaces']))}")
     if event["reason"]:
         words.append(f"({_show(event['reason'])})")

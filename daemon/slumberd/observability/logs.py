@@ -369,7 +369,8 @@ def _delta_event(record: Record, ts: str, named: Naming) -> Event:
         "firing_id": record.firing_id,
         "rule_id": record.rule_id,
         "kind": record.kind,
-        "fact_id": record.fact_id,
+        # The row has the id of what deletes; a monitor asks for what is gone.
+        "fact_id": record.replaces[0] if _deletes(record) else record.fact_id,
         "replaces": record.replaces,
         "source_episode_ids": record.source_episode_ids,
         "reason": record.reason,
@@ -378,6 +379,10 @@ def _delta_event(record: Record, ts: str, named: Naming) -> Event:
         "agent": named(record.agent),
         "promotion_ts": _promoted_at(record.at),
     }
+
+
+def _deletes(record: Record) -> bool:
+    return record.kind == "delete" and bool(record.replaces)
 
 
 def _firing_event(outcome: Outcome, ts: str) -> Event:
