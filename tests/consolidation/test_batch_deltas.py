@@ -161,7 +161,7 @@ def test_a_delete_by_another_user_leaves_a_repeat_an_update() -> None:
 
 @pytest.mark.parametrize(
     ("confidence", "expected"),
-    [(0.3, 0.3), (0, 0.0), (1, 1.0), (True, 1.0), ("0.3", 1.0), (7, 1.0), (-0.1, 1.0), (None, 1.0)],
+    [(0.3, 0.3), (0, 0.0), (1, 1.0), (None, 1.0)],
 )
 def test_confidence_is_the_episodes_when_it_is_valid(confidence: Any, expected: float) -> None:
     [delta] = deltas_of(version(metadata={"confidence": confidence}))
@@ -172,6 +172,12 @@ def test_confidence_is_the_episodes_when_it_is_valid(confidence: Any, expected: 
 @pytest.mark.parametrize(
     ("metadata", "reason", "detail"),
     [
+        *(
+            pytest.param(
+                {"confidence": value}, "confidence_malformed", "confidence is ", id=str(value)
+            )
+            for value in ("high", "0.3", True, 7, -0.1)
+        ),
         pytest.param({"intent": "DELETE"}, "intent_unknown", "intent is 'DELETE'", id="upper"),
         pytest.param({"intent": True}, "intent_unknown", "intent is True", id="no text"),
         pytest.param({"intent": "delete"}, "delete_of_nothing", "names no id", id="delete"),

@@ -14,7 +14,6 @@ from slumberd.consolidation.claim import (
     Fault,
     Precedence,
     claim_of,
-    confidence_of,
     has_subject,
 )
 from slumberd.model.episode import microseconds
@@ -218,22 +217,28 @@ def test_objects_are_equal_when_their_sorted_json_is() -> None:
     assert canonical({"b": 1, "a": [1, None]}) == '{"a":[1,null],"b":1}'
 
 
+@pytest.mark.parametrize(("value", "confidence"), [(0, 0.0), (1, 1.0), (0.25, 0.25), (None, 1.0)])
+def test_confidence_is_a_number_from_0_to_1_and_1_without_one(
+    value: Any, confidence: float
+) -> None:
+    claim = claim_from(confidence=value)
+
+    assert claim.confidence == confidence
+    assert isinstance(claim.confidence, float)
+
+
 @pytest.mark.parametrize(
-    ("value", "confidence"),
-    [
-        (0, 0.0),
-        (1, 1.0),
-        (0.25, 0.25),
-        (None, 1.0),
-        (True, 1.0),
-        (False, 1.0),
-        ("0.3", 1.0),
-        (-0.01, 1.0),
-        (1.01, 1.0),
-        (float("nan"), 1.0),
-        (float("inf"), 1.0),
-    ],
+    "value",
+    ["high", "0.3", "", True, False, -0.01, 1.01, 10**400, float("nan"), float("inf"), [], {}],
+    ids=lambda value: str(value)[:8],
 )
-def test_confidence_is_a_finite_number_from_0_to_1_or_else_1(value: Any, confidence: float) -> None:
-    assert confidence_of({"confidence": value}) == confidence
-    assert isinstance(confidence_of({"confidence": value}), float)
+def test_other_confidence_is_a_fault_whatever_the_intent(value: Any) -> None:
+    for intent in (None, "add", "noop", "delete", "set", "?"):
+        metadata = {"confidence": value, "intent": intent}
+
+        found = claim_of(version(metadata=metadata), "facts")
+
+        assert isinstance(found, Fault)
+        assert found.reason == "confidence_malformed"
+        assert found.detail.startswith("confidence is ")
+        assert len(found.detail) <= 200

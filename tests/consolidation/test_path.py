@@ -120,7 +120,8 @@ def random_steps(seed: int) -> list[list[Episode]]:
                 pick(["tea", "coffee", None]), timestamp=at(pick(range(4))), content=pick("xyz"),
                 metadata=pick(
                     [{}, {}, {"intent": "delete"}, {"intent": "update", "replaces": ["e1"]},
-                     {"intent": "?"}, {"intent": "noop"}, {"confidence": 0.5}]
+                     {"intent": "?"}, {"intent": "noop"}, {"confidence": 0.5},
+                     {"confidence": "high"}]
                 ),
             )
             for _ in range(pick(range(1, 5)))

@@ -299,7 +299,7 @@ def any_metadata(draw: st.DrawFn) -> dict[str, Any]:
             st.none() | st.sampled_from(IDS) | st.lists(st.sampled_from(NAMES), max_size=2)
         )
     if draw(st.booleans()):
-        metadata["confidence"] = 0.5
+        metadata["confidence"] = draw(st.sampled_from([0.5, 0.5, 0.5, 1, 0, "high", True, 1.5]))
     return metadata
 
 

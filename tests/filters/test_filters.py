@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from threading import Event
 
 import pytest
@@ -69,6 +70,21 @@ def test_filter_on_documented_columns_selects_the_expected_episodes(
     check_filter("r1", fragment)
 
     assert select_ids(fragment) == expected
+
+
+@pytest.mark.parametrize("mismatch", ["quarantine", "trust_episode"])
+def test_malformed_confidence_is_null_and_an_absent_one_is_1(mismatch: ScopeMismatch) -> None:
+    values: list[Any] = ["high", "0.9", True, -1, 2, [1], {}, None, 1, 0.75]
+    rows = [
+        episode(f"e{number}", metadata={"confidence": value}) for number, value in enumerate(values)
+    ]
+    rows.append(episode("e10"))
+
+    def selected(fragment: str) -> list[int]:
+        return [rid - 1 for rid in run_filter(fragment, *rows, mismatch=mismatch).matched]
+
+    assert selected("confidence >= 0.5") == [7, 8, 9, 10]
+    assert selected("confidence IS NULL") == [0, 1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow

@@ -134,6 +134,9 @@ def claim_of(
     intent, replaces = meta.get("intent"), meta.get("replaces")
     if intent not in (None, "add", "update", "delete", "noop", "set"):
         return None
+    confidence = meta.get("confidence", 1.0)
+    if type(confidence) not in (int, float) or not 0 <= confidence <= 1:
+        return None
     names: list[str] = []
     if intent in ("update", "delete", "set"):
         names = [replaces] if isinstance(replaces, str) else (replaces or [])
@@ -156,7 +159,7 @@ def claim_of(
         (episode["at"], 1 if names else 0, episode["id"], part),
         intent in (None, "add", "update", "set"),
         subject, predicate, meta.get("object"), tuple(named),
-        clears, meta.get("confidence", 1.0), rules,
+        clears, confidence, rules,
         episode=episode["id"], whole=whole if part else "",
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from slumberd.consolidation.claim import (
     REPLACES_BESIDE_SET,
     Fault,
     add_triple,
+    confidence_fault,
     confidence_of,
     covers,
     deleted_object,
@@ -144,8 +145,9 @@ class _Table:
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
         """Return the delta of the next statement in order; a fault if it has none."""
-        if episode.fault:
-            return fault_of(episode)
+        fault = fault_of(episode) if episode.fault else confidence_fault(episode.metadata)
+        if fault:
+            return fault
         metadata = episode.metadata
         intent = metadata.get("intent")
         if intent is None or intent == "add":

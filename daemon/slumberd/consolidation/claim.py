@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -31,6 +30,7 @@ UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
 INTENT_UNKNOWN = "intent_unknown"
+CONFIDENCE_MALFORMED = "confidence_malformed"
 REPLACES_MALFORMED = "replaces_malformed"
 OBJECT_WORDS_MALFORMED = "object_words_malformed"
 DELETE_OF_NOTHING = "delete_of_nothing"
@@ -225,13 +225,20 @@ def claims_hold_together(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def confidence_of(metadata: Mapping[str, Any]) -> float:
-    """Return ``metadata.confidence`` when it is a finite number in 0..1, else 1.0."""
+    """Return the confidence of readable metadata: 1.0 when they have none."""
+    value = metadata.get("confidence")
+    return 1.0 if value is None else float(value)
+
+
+def confidence_fault(metadata: Mapping[str, Any]) -> Fault | None:
+    """Return the fault of a ``metadata.confidence`` that is no number in 0..1; None without one."""
     value = metadata.get("confidence")
     if value is None:
-        return 1.0
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 1.0
-    return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value <= 1:
+        return None
+    return Fault(CONFIDENCE_MALFORMED, f"confidence is {value!r}; write a number from 0 to 1"[:200])
 
 
 def fault_of(version: EpisodeVersion) -> Fault:
@@ -252,6 +259,8 @@ def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
 
 def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
     metadata = version.metadata
+    if fault := confidence_fault(metadata):
+        return fault
     intent = metadata.get("intent")
     if intent is None or intent == "add":
         return assertion_of(version, channel, ())

@@ -66,10 +66,11 @@ SELECT
     ELSE substr(json_extract(meta, '$.object'), 1, 65536)
   END AS object,
   CASE
+    WHEN json_type(meta, '$.confidence') IS NULL OR json_type(meta, '$.confidence') = 'null'
+    THEN 1.0
     WHEN json_type(meta, '$.confidence') IN ('integer', 'real')
       AND json_extract(meta, '$.confidence') BETWEEN 0 AND 1
     THEN CAST(json_extract(meta, '$.confidence') AS REAL)
-    ELSE 1.0
   END AS confidence
 FROM (
   SELECT *, substr(session_on, instr(session_on, '/') + 7) AS agent_on,
