@@ -1108,3 +1108,54 @@ def test_comparison_without_its_extra_is_a_mistake(
         f"rules[0].stages[1].dedup.method: '{method}' needs the extra: "
         f"`pip install 'slumberd[{method}]'`"
     )
+
+
+def extracting(id: str, condition: str, channels: str = "[facts]", more: str = "") -> str:
+    return (
+        f'{{id: {id}, cadence: {{every: 1}}, when_filter: "{condition}", then_emits: {channels},'
+        f" stages: [{{extract: {{with: heuristic, speakers: {{chat: ada}}}}}}]{more}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(extracting("a", "1"), extracting("b", "1"), id="all"),
+        pytest.param(
+            extracting("a", "is_person"), extracting("b", "speaker = 'x'"), id="two columns"
+        ),
+        pytest.param(
+            extracting("a", "1", "[notes, facts]"), extracting("b", "1", "[more, notes]"),
+            id="one shared channel",
+        ),
+    ],
+)  # fmt: skip
+def test_two_extractions_of_one_episode_into_one_channel_are_a_mistake(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    [mistake] = _mistakes(tmp_path, a=f"rules: [{one}]", b=f"rules:\n  - {other}")
+
+    assert mistake.startswith("b.yaml:2:")
+    assert "rules[0].stages: rule 'a' at " in mistake and "a.yaml:1 extracts into" in mistake
+    assert "exclude each other" in mistake
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(extracting("a", "is_person"), extracting("b", "NOT is_person"), id="disjoint"),
+        pytest.param(extracting("a", "1"), extracting("b", "1", "[notes]"), id="channels"),
+        pytest.param(
+            extracting("a", "1"), extracting("b", "1", more=", enabled: false"), id="disabled"
+        ),
+        pytest.param(
+            extracting("a", "1"),
+            '{id: b, cadence: {every: 1}, when_filter: "1", then_emits: [facts]}',
+            id="one extraction",
+        ),
+    ],
+)
+def test_extractions_that_never_meet_are_no_mistake(tmp_path: Path, one: str, other: str) -> None:
+    loaded = _load(tmp_path, a=f"rules: [{one}, {other}]")
+
+    assert [rule.id for rule in loaded.rules] == ["a", "b"]

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 from threading import Event
+from typing import Any
 
 import pytest
 from hypothesis import given

@@ -40,6 +40,7 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
+from slumberd.filters.disjoint import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction
@@ -291,6 +292,7 @@ def _load_sheets(
         *extractions.functions.check(_trusted(places, sheets)),
         *_check_cyphers(places, checks.cypher),
         *_check_models(places, checks.model),
+        *_find_shared_extractions(places),
         *_find_misspelled_channels(sheets, whole=whole),
         *_find_mixed_channels(sheets),
     ]
@@ -401,6 +403,36 @@ def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         mixed = isinstance(keys, dict) and len(keys.keys() & {*CADENCE_KEYS}) > 1
         if mixed and mistake.path not in place.wrong:
             yield mistake
+
+
+def _find_shared_extractions(places: Sequence[_RulePlace]) -> Iterator[Mistake]:
+    """Report rules that may extract triples of one episode into one channel, with equal ids."""
+    extracting = [(place, channels) for place in places if (channels := _extracts_into(place))]
+    for number, (place, channels) in enumerate(extracting):
+        for other, emitted in extracting[:number]:
+            shared = sorted(channels & emitted)
+            if shared and not are_disjoint(place.text("when_filter"), other.text("when_filter")):
+                first = other.mistake("id", problem="")
+                problem = (
+                    f"rule {other.text('id')!r} at {first.file}:{first.line} extracts into the"
+                    f" channel {shared[0]!r}, too, and an episode may pass both filters: its"
+                    " triples would share their ids; write filters that exclude each other, such"
+                    " as is_person and NOT is_person, or name another channel"
+                )
+                yield place.mistake("stages", problem=problem)
+                break
+
+
+def _extracts_into(place: _RulePlace) -> set[str]:
+    """Return the channels into which an enabled rule extracts triples."""
+    rule = place.document.at(place.trail)
+    stages = rule.get("stages") if isinstance(rule, dict) else None
+    extracts = isinstance(stages, list) and any(
+        isinstance(stage, dict) and "extract" in stage for stage in stages
+    )
+    if not extracts or not isinstance(rule, dict) or rule.get("enabled") is False:
+        return set()
+    return {*_emitted_channels(rule)} if place.text("when_filter") else set()
 
 
 def _check_filters(places: Iterable[_RulePlace], check: CheckFilter) -> Iterator[Mistake]:
