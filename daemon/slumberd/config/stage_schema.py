@@ -286,6 +286,8 @@ class StageForm(Form):
 
     Attributes:
         extract: Finds triples in the text of episodes that state none themselves. It comes first.
+            Two enabled rules may extract into one channel only if their filters exclude each other,
+            such as ``is_person`` and ``NOT is_person``.
         dedup: Marks the episodes that say the same as another one.
         decay: Marks old episodes as archived, or gives them a weight.
         importance: Marks unimportant episodes as archived.
