@@ -174,6 +174,7 @@ def test_bad_record_is_listed_in_json(site: Installation, tmp_path: Path) -> Non
         "rejected": [{"line": 3, "reason": "key 'id' holds no text", "path": "results[0]"}],
         "warnings": [],
         "replacing": 0,
+        "masked": {},
     }
 
 

@@ -253,8 +253,8 @@ class Remembered(Result):
         id: The episode.
         state: Whether it is new, a new version, or was there already; ``left_out`` when nothing was
             stored, because the person asks not to remember it.
-        masked: How many secrets of each kind were masked in it.
-        forget: What the person asks to forget: this turn, or ``that``, the turn before too; null
+        masked: How many secrets of each kind were masked in it; absent when there was none.
+        forget: What the person asks to forget: this turn, or ``that``, the turn before too; absent
             for nothing.
     """
 
@@ -262,6 +262,10 @@ class Remembered(Result):
     state: Literal["new", "changed", "unchanged", "left_out"]
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form; what has nothing to say is left out."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Hits(Result):
