@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -202,6 +203,26 @@ async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> No
 )
 def test_text_of_an_item_is_what_it_says(item: Any, text: str) -> None:
     assert openai_agents.text_of(item) == text
+
+
+async def test_secrets_of_items_are_masked_and_items_to_forget_are_left_out(memory: Memory) -> None:
+    secret = "hunter" + "22hunter"
+    session = openai_agents.SlumberdSession("s1", memory)
+    item: Any = {"role": "user", "content": f"the password is {secret}"}
+    output: Any = {
+        "type": "function_call_output", "call_id": "c",
+        "output": json.dumps({"DB_PASSWORD": secret}),
+    }  # fmt: skip
+    long: Any = {"role": "user", "content": "w " * 49_990 + f"the password is {secret}"}
+    forget: Any = {"role": "user", "content": "Don't remember this: I am ill."}
+
+    await session.add_items([item, output, long, forget])
+
+    items = await session.get_items()
+    assert len(items) == 3
+    assert items[0] == {"role": "user", "content": "the password is [masked password]"}
+    found = await memory.episodes(limit=9)
+    assert secret[:4] not in str([(one.content, one.metadata) for one in found])
 
 
 def message(text: str) -> responses.ResponseOutputMessage:

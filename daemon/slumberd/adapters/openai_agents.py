@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
+from slumberd.capture.secrets import pieces
 from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ExtraMissingError
@@ -186,7 +187,9 @@ def text_of(item: Any) -> str:  # noqa: ANN401 # any JSON
         case _:
             text = ""
     # JSON may hold half a character, and the store takes none.
-    return text.encode(errors="replace").decode()[:MOST_CHARACTERS]
+    valid = text.encode(errors="replace").decode()
+    _, end = next(pieces(valid, MOST_CHARACTERS))
+    return valid[:end]
 
 
 def _joined(content: str | list[Any]) -> str:
