@@ -24,7 +24,10 @@ from tests.fuzz.targets import Finding
 from tests.support.builders import rule, triple
 
 MISMATCHES: tuple[ScopeMismatch, ...] = ("quarantine", "trust_scope", "trust_episode")
-REASONS = frozenset({"", "intent_unknown", "replaces_malformed", "delete_of_nothing", *FAULTS})
+REASONS = frozenset({
+    "", "confidence_malformed", "delete_of_nothing", "intent_unknown", "object_words_malformed",
+    "replaces_malformed", *FAULTS,
+})  # fmt: skip
 RULE = rule("fuzz", then_emits=["facts", "notes"])
 COLUMNS = ("id", "scope_key", "content", "timestamp", "metadata")
 
