@@ -183,6 +183,16 @@ QUARANTINED = {
         "intent_unknown",
         "write one of",
     ),
+    "confidence is out of bounds": (
+        {"metadata": metadata('"object":"x","confidence":7')},
+        "confidence_malformed",
+        "write a number",
+    ),
+    "confidence is a text": (
+        {"metadata": metadata('"object":"x","confidence":"high"')},
+        "confidence_malformed",
+        "write a number",
+    ),
     "replaces is an object": (
         {"metadata": metadata('"intent":"update","replaces":{"id":"first"}')},
         "replaces_malformed",
@@ -260,7 +270,6 @@ PROMOTED = {
     "timestamp lies in the future": ({"timestamp": "2500-01-01T00:00:00Z"}, "x"),
     "timestamp has another offset": ({"timestamp": "2026-01-02T02:00:05+14:00"}, "x"),
     "timestamp equals another": ({"timestamp": "2026-01-01T12:00:00+00:00"}, "x"),
-    "confidence is out of bounds": ({"metadata": metadata('"object":"x","confidence":7')}, "x"),
     "an update of itself": (
         {"metadata": metadata('"object":"x","intent":"update","replaces":["bad"]')},
         "x",
