@@ -177,9 +177,9 @@ def test_filter_masks_keeps_or_refuses() -> None:
     ],
 )  # fmt: skip
 def test_no_text_takes_the_square_of_its_length(part: str) -> None:
-    text = part * (1_000_000 // len(part))
+    text = part * (300_000 // len(part))
     begin = time.process_time()
 
     mask_json({"text": text})
 
-    assert time.process_time() - begin < 12
+    assert time.process_time() - begin < 8
