@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from slumberd.cli.commands.import_audit import audit_records
+from slumberd.cli.commands.import_audit import audit_records, sentences
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
@@ -25,6 +25,7 @@ from slumberd.interchange import langgraph
 from slumberd.interchange.folders import open_folder
 from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat
 from slumberd.interchange.records import Defaults, GivenScope, Record, place_of
+from slumberd.interchange.remarks import Remarks
 from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
@@ -89,6 +90,8 @@ class ImportTally:
         warned: How many warnings there are.
         warnings: The warnings, if they are kept.
         replacing: Counts the statements that would replace each other; None where none can.
+        incomplete: What was not read.
+        remarks: What else should be known about the records.
     """
 
     keep: bool
@@ -98,6 +101,8 @@ class ImportTally:
     warned: int = 0
     warnings: list[RecordWarning] = field(default_factory=list)
     replacing: ReplacingStatements | None = None
+    incomplete: list[Rejection] = field(default_factory=list)
+    remarks: Remarks = field(default_factory=Remarks)
 
     def add(self, counts: PutCounts) -> None:
         """Count episodes that were put."""
@@ -120,6 +125,13 @@ class ImportTally:
             for line, warning, path in warnings[: max(0, MOST_PRINTED - self.warned)]:
                 say(f"{place_of(line, path)}: warning: {warning}")
         self.warned += len(warnings)
+
+    def miss(self, missing: Sequence[Rejection]) -> None:
+        """Keep what was not read, and print the first of it at once unless all is kept."""
+        if not self.keep:
+            for line, reason, path in missing[: max(0, MOST_PRINTED - len(self.incomplete))]:
+                say(f"{path or place_of(line)}: {reason}")
+        self.incomplete.extend(missing)
 
     @property
     def put(self) -> int:
@@ -203,9 +215,10 @@ def import_(
             tally.replacing = ReplacingStatements(_several_in(settings))
             records = tally.replacing.watch(join_statements(found.records))
             found = found._replace(records=records)
+        found = found._replace(records=tally.remarks.watch(found.records))
         asyncio.run(_import(settings, found, tally))
     _print_tally(tally)
-    if tally.rejected:
+    if tally.rejected or tally.incomplete:
         raise typer.Exit(InputError.exit_code)
 
 
@@ -230,7 +243,7 @@ def _defaults(
         raise UsageError(f"records of the format {format} name no user; give one with --user")
     if scope.user is None and user_at is None and format == langgraph.NAME:
         raise UsageError("give --user, or the place of the user in the namespaces with --user-at")
-    return Defaults(scope, user_at=user_at)
+    return Defaults(scope, user_at=user_at, latest=SystemClock().now())
 
 
 @contextmanager
@@ -253,12 +266,23 @@ def _print_tally(tally: ImportTally) -> None:
         rejected, warnings = _documents(tally.rejections), _documents(tally.warnings)
         replacing = tally.replacing.count if tally.replacing else 0
         counts = tally.counts._asdict()
-        print_json({**counts, "rejected": rejected, "warnings": warnings, "replacing": replacing})
+        print_json({
+            **counts,
+            "rejected": rejected,
+            "warnings": warnings,
+            "replacing": replacing,
+            "incomplete": _documents(tally.incomplete),
+            "remarks": tally.remarks.by_name(),
+        })  # fmt: skip
         return
     if tally.rejected > MOST_PRINTED:
         say(f"and {tally.rejected - MOST_PRINTED} more bad lines; --json lists all")
     if tally.warned > MOST_PRINTED:
         say(f"and {tally.warned - MOST_PRINTED} more warnings; --json lists all")
+    if len(tally.incomplete) > MOST_PRINTED:
+        say(f"and {len(tally.incomplete) - MOST_PRINTED} more that is not read; --json lists all")
+    for sentence in sentences(tally.remarks):
+        say(sentence)
     if tally.replacing and tally.replacing.count:
         say(_describe_replacing(tally.replacing))
     if tally.rejected and not tally.put:
@@ -320,6 +344,7 @@ async def put_records(put_many: PutMany, records: Sequence[Record], tally: Impor
     order = {(one.path, one.line): number for number, one in enumerate(records)}
     bad = {(path, line) for line, _, path in refused}
     tally.add(counts)
+    tally.miss([Rejection(one.line, one.incomplete, one.path) for one in records if one.incomplete])
     tally.reject(sorted([*unread, *refused], key=lambda one: order[one.path, one.line]))
     tally.warn(
         [
