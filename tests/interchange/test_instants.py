@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,10 +67,8 @@ def test_what_is_no_instant_is_an_error(value: object) -> None:
     max_leaves=4,
 ))  # fmt: skip
 def test_no_value_raises_anything_else(value: Any) -> None:
-    try:
+    with suppress(ValueError):
         assert isinstance(read_instant(value), datetime)
-    except ValueError as error:
-        assert str(error)
 
 
 def test_date_on_which_something_ends_is_its_last_day() -> None:

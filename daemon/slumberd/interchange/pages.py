@@ -78,7 +78,11 @@ class Pages:
         """Yield what the last answer lacks."""
         if self._page is not None:
             problems = [self._problem_before(), self._lacks()]
-            yield from (f"the document says that it is one page of several: {each}" for each in problems if each)
+            yield from (
+                f"the document says that it is one page of several: {each}"
+                for each in problems
+                if each
+            )
         self._counts.clear()
         self._page = self._first = None
 
