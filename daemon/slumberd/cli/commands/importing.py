@@ -195,12 +195,13 @@ def import_(
     source_node, agent, user, session, and metadata, a JSON object. Empty lines are skipped.
 
     The command reports the line of each record that it cannot read. It puts all other records, and
-    the exit code is 65. If a key of metadata is probably misspelled, the command warns, and puts
+    the exit code is 65. So it is if a document says that it is one page of several, or if a file of
+    a folder is not read. If a key of metadata is probably misspelled, the command warns, and puts
     the record. A record that is there already changes nothing. A daemon may run meanwhile.
 
     With --audit, the command opens no database. It reports duplicates, contradictions, ids and
-    texts of several scopes, episodes of the future, and records that it cannot read. If it finds
-    any, the exit code is 1.
+    texts of several scopes, episodes of the future, records that it cannot read or that rules would
+    quarantine, and what is not there. If it finds any, the exit code is 1.
     """
     defaults = _defaults(format, GivenScope(user, agent, session), user_at)
     settings = settings_of(config, state_dir)
