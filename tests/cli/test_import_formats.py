@@ -175,7 +175,13 @@ def test_bad_record_is_listed_in_json(site: Installation, tmp_path: Path) -> Non
         "warnings": [],
         "replacing": 0,
         "incomplete": [],
-        "remarks": {"instant_of_file": 0, "instant_of_update": 0, "ended": 0, "ended_only": 0},
+        "remarks": {
+            "instant_of_file": 0,
+            "instant_of_update": 0,
+            "ended": 0,
+            "ended_only": 0,
+            "at_limit": 0,
+        },
     }
 
 
@@ -216,6 +222,19 @@ def test_first_page_of_several_is_put_and_reported(site: Installation, tmp_path:
     assert done.returncode == 65
     assert done.stdout == "imported 1 (new 1, changed 0, unchanged 0), rejected 0\n"
     assert "says that it is one page of several: it holds 1 of 9 records" in done.stderr
+
+
+@pytest.mark.parametrize(("count", "told"), [(9, False), (10, True), (11, False)])
+def test_input_as_long_as_a_search_returns_may_be_a_part(
+    site: Installation, tmp_path: Path, count: int, told: bool
+) -> None:
+    items = [ITEM | {"key": f"k{n}", "created_at": ITEM["updated_at"]} for n in range(count)]
+    (tmp_path / "a").write_text(json.dumps(items))
+
+    done = site.call("import", str(tmp_path / "a"), "--format", "langgraph", "--user-at", "2")
+
+    assert done.returncode == 0
+    assert ("1 input has as many records as its program returns" in done.stderr) is told
 
 
 def test_instants_of_files_and_ends_are_counted(site: Installation, tmp_path: Path) -> None:

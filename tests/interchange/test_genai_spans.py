@@ -214,6 +214,19 @@ FORMS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """The same two messages, in the forms of programs."""
 
+FORMS["roles in capitals"] = both([SAID | {"role": "User"}], [REPLY | {"role": "ASSISTANT"}])
+FORMS["roles of an enumeration"] = both([SAID | {"role": "MessageRole.USER"}], [REPLY])
+FORMS["answer in a value"] = {
+    "openinference.span.kind": "LLM",
+    "llm.input_messages": json.dumps([SAID]),
+    "input.value": '[{"cut',
+    "output.value": json.dumps({"choices": [{"message": REPLY}]}),
+}
+FORMS["answer of the AI SDK"] = {
+    "gen_ai.input.messages": json.dumps([SAID]),
+    "ai.response.text": "Noted.",
+}
+
 
 @pytest.mark.parametrize("form", FORMS)
 def test_messages_of_every_convention_are_read(form: str) -> None:
@@ -313,6 +326,13 @@ def test_unknown_part_of_a_message_is_named() -> None:
 
     assert contents(reading) == [("user", "Tea for me.")]
     assert reading.unread == ("gen_ai.input.messages (a part of the type markdown)",)
+
+
+def test_unknown_role_is_named() -> None:
+    reading = read(both([{"role": "customer", "content": "Tea."}], [REPLY]))
+
+    assert contents(reading) == [("assistant", "Noted.")]
+    assert reading.unread == ("gen_ai.input.messages (a message of the role customer)",)
 
 
 def test_unknown_object_is_named() -> None:

@@ -256,6 +256,7 @@ MAY = datetime(2024, 5, 1, tzinfo=UTC)
     [
         pytest.param("2024-05-01.md", "Tea.", id="name"),
         pytest.param("20240501_notes.md", "Tea.", id="compact name"),
+        pytest.param("2024-05-01.MD", "Tea.", id="name in capitals"),
         pytest.param("journal/2024/05/01.md", "Tea.", id="names of folders"),
         pytest.param("2024-05-01/tea.md", "Tea.", id="name of a folder"),
         pytest.param("a.md", "# Log\n\n## 2024-05-01\n\nTea.", id="heading"),

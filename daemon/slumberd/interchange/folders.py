@@ -79,7 +79,7 @@ def _read_file(file: Path, path: str) -> NoteFile:
         return NoteFile(path, modified, problem="the folder cannot be read")
     if not file.is_file() or file.is_symlink():
         return NoteFile(path, modified, problem="is a link or no file; name its own folder")
-    if not path.endswith(SUFFIXES):
+    if not path.lower().endswith(SUFFIXES):
         reason = f"is not read: it ends in none of {', '.join(SUFFIXES)}"
         return NoteFile(path, modified, unread=reason)
     if problem := too_long(status.st_size, MOST_BYTES):

@@ -24,10 +24,12 @@ from slumberd.interchange.span_names import (
     AGENTS,
     CALL_OF_SDK,
     CALLS,
+    INPUTS,
     KIND,
     MODELS,
     OPERATIONS,
     OTHER_CALLS,
+    OUTPUTS,
     SESSIONS,
     USERS,
     is_of_models,
@@ -114,9 +116,9 @@ def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) 
     try:
         held = messages_of(span)
         unread = tuple(_unread(span, held))
-        if held.history is None and held.answers is None:
-            return Reading(span, silent=_is_call(span) and not unread, unread=unread)
-        history, answers = held.history or [], held.answers or []
+        history, answers = held.history, held.answers
+        if not history and not answers:
+            return Reading(span, silent=_is_silent(span) and not unread, unread=unread)
         fresh = [*_fresh(history), *_first(answers)]
         told = [each for each in fresh if each.text]
         place = _place_of(span, by_id, owner)
@@ -130,10 +132,14 @@ def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) 
 def _unread(span: Span, held: Messages) -> Iterator[str]:
     """Yield the names of attributes that may hold messages, if the known ones lack some."""
     yield from held.unread
-    is_complete = held.history is not None and held.answers is not None
-    if not is_complete and _label(span, *OPERATIONS) not in OTHER_CALLS:
+    if not (held.history and held.answers) and _label(span, *OPERATIONS) not in OTHER_CALLS:
         is_call = _is_call(span)
         yield from (name for name in span.others if is_call or is_of_models(name))
+
+
+def _is_silent(span: Span) -> bool:
+    """Return whether a call holds no messages at all, not even none of them."""
+    return _is_call(span) and not any(name in span.attributes for name in (*INPUTS, *OUTPUTS))
 
 
 def _is_call(span: Span) -> bool:

@@ -123,7 +123,7 @@ def _check_claude(folder: Folder) -> None:
     marks = [path for path in folder.paths if path.startswith(_OF_CODEX)]
     if marks:
         raise WrongFormatError(CLAUDE, f"folder {folder.name!r}", f"{marks[0]} is of Codex")
-    if not any(path.endswith(SUFFIXES) for path in folder.paths):
+    if not any(path.lower().endswith(SUFFIXES) for path in folder.paths):
         problem = f"it has no file that ends in {', '.join(SUFFIXES)}"
         raise WrongFormatError(CLAUDE, f"folder {folder.name!r}", problem)
 

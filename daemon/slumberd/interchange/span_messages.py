@@ -31,6 +31,7 @@ _ROLES = {
 }  # fmt: skip
 """The roles of some programs, with the names that the conventions have for them."""
 
+_KNOWN_ROLES = frozenset({USER, ASSISTANT, "system", "developer", "tool", "function"})
 _TYPES = frozenset({"human", "ai", "system", "tool", "function"})
 """The types of messages in LangChain, which has no roles."""
 
@@ -59,7 +60,7 @@ _TEXTS = ("prompt", "input", "inputs", "question", "query", "completion", "outpu
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "message"})
 _OTHER_TYPES = re.compile(
     r"((input|output|server)_?)?(reasoning|thinking|redacted|tool|function|image|file|blob|uri"
-    r"|audio|video|document|refusal|media|web_search|computer|mcp|custom|resource).*",
+    r"|audio|video|document|refusal|media|web_search|computer|mcp|custom_tool|resource).*",
     re.IGNORECASE,
 )
 """Parts that hold no words of the speaker: calls of tools, results, pictures, reasoning."""
@@ -97,13 +98,13 @@ class Messages(NamedTuple):
     """The messages of a span.
 
     Attributes:
-        history: Those before the answer; None when the span holds none in a known form.
-        answers: The answer and other choices; None when the span holds none in a known form.
+        history: Those before the answer; empty when the span holds none in a known form.
+        answers: The answer and other choices; empty when the span holds none in a known form.
         unread: The parts of them that have an unknown form, with their attributes.
     """
 
-    history: list[Message] | None
-    answers: list[Message] | None
+    history: list[Message]
+    answers: list[Message]
     unread: tuple[str, ...] = ()
 
 
@@ -115,39 +116,36 @@ def messages_of(span: Span) -> Messages:
     """
     reader = _Reader()
     places = [span.attributes, *(event.attributes for event in span.events)]
-    history = _first(places, INPUTS, USER, reader)
-    answers = _first(places, OUTPUTS, ASSISTANT, reader)
-    if history is None and answers is None:
-        history, answers = _of_events(span, reader)
-    if history is None and answers is None:
-        history, answers = _of_values(span, reader)
+    history, answers = (
+        _first(places, names, role, reader)
+        or _of_events(span, role, reader)
+        or _of_value(span, value, role, reader)
+        for names, role, value in ((INPUTS, USER, VALUES[0]), (OUTPUTS, ASSISTANT, VALUES[1]))
+    )
     return Messages(history, answers, tuple(reader.unread))
 
 
 def _first(
     places: Sequence[Mapping[str, Any]], names: Sequence[str], role: str, reader: _Reader
-) -> list[Message] | None:
-    is_there = False
+) -> list[Message]:
     for attributes in places:
         for name in names:
             value = attributes.get(name)
             value = _unflatten(attributes, name) if value is None else value
-            is_there = is_there or value is not None or name in attributes
             if value is not None and (found := reader.read(value, name, role)):
                 return found
-    return [] if is_there else None
+    return []
 
 
-def _of_events(span: Span, reader: _Reader) -> tuple[list[Message] | None, list[Message] | None]:
-    """Return the messages of events that hold one message each."""
-    history, answers = list[Message](), list[Message]()
+def _of_events(span: Span, side: str, reader: _Reader) -> list[Message]:
+    """Return the messages of the events that hold one message each: before the answer, or of it."""
+    held = list[Message]()
     for event in span.events:
         found = _EVENT.fullmatch(event.name)
-        body = _body(event.attributes, event.name)
-        if found and body:
-            held = reader.read(body, event.name, found[1] or ASSISTANT)
-            (answers if found[2] else history).extend(held)
-    return history or None, answers or None
+        if found and (found[2] is not None) is (side == ASSISTANT):
+            body = _body(event.attributes, event.name)
+            held += reader.read(body, event.name, found[1] or ASSISTANT) if body else []
+    return held
 
 
 def _body(attributes: Mapping[str, Any], event: str) -> dict[str, Any]:
@@ -162,22 +160,18 @@ def _body(attributes: Mapping[str, Any], event: str) -> dict[str, Any]:
     return body if {*body} - {"role", "name"} else {}
 
 
-def _of_values(span: Span, reader: _Reader) -> tuple[list[Message] | None, list[Message] | None]:
-    """Return the messages in the input and output of a span of OpenInference.
+def _of_value(span: Span, name: str, role: str, reader: _Reader) -> list[Message]:
+    """Return the messages in the input or output of a span of OpenInference.
 
     A step of a chain may hold any text there; only the input of the whole chain is the user's.
     """
-    kind = span.attributes.get(KIND)
-    if kind not in ("LLM", "AGENT", None) and (kind != "CHAIN" or span.parent_id):
-        if kind == "CHAIN":
-            reader.unread += [name for name in VALUES if span.attributes.get(name)]
-        return None, None
-    found: list[list[Message] | None] = []
-    for name, role in zip(VALUES, (USER, ASSISTANT), strict=True):
-        value = span.attributes.get(name)
-        found.append((reader.read(value, name, role) or None) if value is not None else None)
-    history, answers = found
-    return history, answers
+    value, kind = span.attributes.get(name), span.attributes.get(KIND)
+    if value in (None, "") or kind not in ("LLM", "AGENT", "CHAIN", None):
+        return []
+    if kind == "CHAIN" and span.parent_id:
+        reader.unread.append(name)
+        return []
+    return reader.read(value, name, role)
 
 
 class _Reader:
@@ -244,6 +238,8 @@ class _Reader:
             text = strip_recalled("\n".join(_texts(content, unread)))
         except ValueError as error:
             raise ValueError(f"a message in {name!r} {error}") from error
+        if text and stated not in _KNOWN_ROLES and not _OTHER_TYPES.fullmatch(stated):
+            self.unread.append(f"{name} (a message of the role {stated[:40]})")
         if stated in (USER, ASSISTANT):
             self.unread += [f"{name} (a part of the type {kind})" for kind in unread]
         speaker = _speaker_of(stated, optional_text(whole, "name"))
@@ -307,7 +303,8 @@ def _role_of(message: Mapping[str, Any]) -> str | None:
     if role is None and isinstance(kind, str):
         # The second is a call of a tool, its result, or reasoning, beside the messages.
         role = kind if kind in _TYPES or _OTHER_TYPES.fullmatch(kind) else None
-    return None if role is None else _ROLES.get(role.lower(), role)
+    plain = (role or "").rpartition(".")[2].lower()  # also ``MessageRole.USER``
+    return role if role is None else _ROLES.get(plain, plain)
 
 
 def _speaker_of(role: str, name: str | None) -> str | None:

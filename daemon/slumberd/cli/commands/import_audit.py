@@ -93,7 +93,8 @@ def audit_records(
     """
     auditor = _auditor(settings, format)
     report = _Report()
-    for record in report.remarks.watch(records):
+    limit = getattr(FORMATS[format], "limit", None)
+    for record in report.remarks.watch(records, limit):
         report.add(record, auditor.check(record))
     if json:
         print_json(_document(format, report))

@@ -216,7 +216,8 @@ def import_(
             tally.replacing = ReplacingStatements(_several_in(settings))
             records = tally.replacing.watch(join_statements(found.records))
             found = found._replace(records=records)
-        found = found._replace(records=tally.remarks.watch(found.records))
+        limit = getattr(FORMATS[format], "limit", None)
+        found = found._replace(records=tally.remarks.watch(found.records, limit))
         asyncio.run(_import(settings, found, tally))
     _print_tally(tally)
     if tally.rejected or tally.incomplete:
