@@ -100,6 +100,15 @@ def test_memory_that_expired_was_true_and_is_retracted_at_its_end(
     }  # fmt: skip
 
 
+def test_memory_whose_end_cannot_be_read_counts_as_not_ended() -> None:
+    (record,) = read([MEMORY | {"expiration_date": "soon"}])
+
+    assert len(record.episodes) == 1
+    assert record.doubts == (
+        "key 'expiration_date': 'soon' is not ISO 8601, so it counts as not ended",
+    )
+
+
 def test_relation_becomes_a_triple_of_the_time_of_the_file() -> None:
     relation = {"source": "mira", "relationship": "lives_in", "target": "lisbon"}
 

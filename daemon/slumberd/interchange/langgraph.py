@@ -14,7 +14,6 @@ from slumberd.interchange.records import (
     Defaults,
     Record,
     aware,
-    end_in,
     instant_in,
     made_id,
     text_in,
@@ -79,8 +78,8 @@ def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> Record:
         },
         **scope,
     )
-    found = with_end(episode, end_in(record, "expires_at"), NAME)
-    return found if text else found._replace(doubts=(_NO_TEXT,))
+    found = with_end(episode, record, ["expires_at"], NAME)
+    return found if text else found._replace(doubts=(*found.doubts, _NO_TEXT))
 
 
 def _instant(record: Mapping[str, Any], defaults: Defaults) -> tuple[datetime, dict[str, str]]:

@@ -11,7 +11,6 @@ from slumberd.interchange.json_records import read_records
 from slumberd.interchange.records import (
     Defaults,
     Record,
-    end_in,
     instant_in,
     made_id,
     objects_in,
@@ -47,7 +46,7 @@ def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
 def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> Record:
     if key == "relations":
         return Record(0, (_relation(record, defaults),))
-    return with_end(_memory(record, defaults), end_in(record, *_ENDS), NAME)
+    return with_end(_memory(record, defaults), record, _ENDS, NAME)
 
 
 def _memory(record: Mapping[str, Any], defaults: Defaults) -> Episode:

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _DEEPEST = 3
+_LARGEST_OFFSET = 10**9
+"""A larger number under ``start`` or ``from`` is an instant."""
+
 
 _PLACE = "(page|cursor|token|link|url|uri|href|offset|start|key|marker|id)*"
-_NEXT = re.compile(f".*next{_PLACE}|cursor|continuation{_PLACE}|scroll{_PLACE}")
+_NEXT = re.compile(f".*next{_PLACE}|cursor|continuation{_PLACE}")
 _BEFORE = re.compile(f"prev(ious)?{_PLACE}")
 _MORE = re.compile(r"(has|is|are)?(more|next(page)?|truncated|partial|incomplete|cut|cutoff)\w*")
 _LAST = re.compile(r"(is|has)?(last(page)?|complete|done|finished|exhausted|end(reached)?)")
@@ -22,7 +25,7 @@ _TOTAL = re.compile(
 _PAGE = re.compile(r"(current)?page(number|no|num|index)?")
 _PAGES = re.compile(r"(total|num(ber)?(of)?)?pages|lastpage|pages?(count|total)|totalpagecount")
 _OFFSET = re.compile(r"offset|skip(ped)?|start(index|at)?|from")
-_LIMIT = re.compile(r"(page)?(limit|size)|perpage|topk|max(results|items|records)")
+_LIMIT = re.compile(r"limit|(page|batch)(limit|size)|perpage|topk|max(results|items|records)")
 
 _Said = tuple[str, str, Any]
 """The plain name of a key, the key, and its value."""
@@ -117,8 +120,9 @@ def _page_of(said: Mapping[str, Any], held: int) -> _Page:
     )
     if not is_all:
         more = more or _first_key(_NEXT, found, is_said=_is_given)
+    # Of several numbers the largest: the others count this page.
     total, page, pages, offset, limit = (
-        next((value for name, _, value in numbers if pattern.fullmatch(name)), None)
+        max((value for name, _, value in numbers if pattern.fullmatch(name)), default=None)
         for pattern in (_TOTAL, _PAGE, _PAGES, _OFFSET, _LIMIT)
     )
     # Some count pages from 0: their only page is number 0 of 1.
@@ -127,7 +131,7 @@ def _page_of(said: Mapping[str, Any], held: int) -> _Page:
     before = _first_key(_BEFORE, found, is_said=_is_given)
     if not before and page is not None and page > 1:
         before = _first_key(_PAGE, numbers, is_said=_is_number)
-    if not before and offset is not None and offset > 0:
+    if not before and offset is not None and 0 < offset < _LARGEST_OFFSET:
         before = _first_key(_OFFSET, numbers, is_said=_is_number)
     is_first = not before and (
         page == 1 or offset == 0 or any(_BEFORE.fullmatch(name) for name, _, _ in found)

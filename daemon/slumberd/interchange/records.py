@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -218,8 +218,15 @@ def retraction(asserted: Episode, at: datetime, own: str) -> Episode:
     )
 
 
-def with_end(asserted: Episode, until: datetime | None, own: str) -> Record:
-    """Return the record of an episode, with its retraction if its claim ended."""
+def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str) -> Record:
+    """Return the record of an episode, with its retraction if one of some keys says that it ended.
+
+    An end that cannot be read is a doubt: the record counts as one that did not end.
+    """
+    try:
+        until = end_in(record, *keys)
+    except ValueError as error:
+        return Record(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
     if until is None:
         return Record(0, (asserted,))
     # It was true, so it ends no sooner than it begins.
