@@ -271,6 +271,7 @@ MAY = datetime(2024, 5, 1, tzinfo=UTC)
         ),
         pytest.param("a.md", "# Tea\nDate: 2024-05-01\n\nTea.", id="header"),
         pytest.param("2023-01-01.md", "# 2024-05-01\n\nTea.", id="heading before name"),
+        pytest.param("a.md", "# 2024-05-01\nmodified: often\n\nTea.", id="header without a date"),
         pytest.param("2023-01-01.md", "---\ndate: 2024-05-01\n---\nTea.", id="fields before name"),
     ],
 )

@@ -1,8 +1,5 @@
 """Turn the spans of calls of models and agents into episodes.
 
-The names are those of OpenTelemetry's conventions for generative AI, version 1.42.0
-(https://opentelemetry.io/schemas/gen-ai/1.42.0, repository semantic-conventions-genai).
-
 A span holds the whole history of its conversation. Only its end is new: the user's messages after
 the last answer, and the answer of this call. Nothing else becomes an episode. The history has no
 time of its own, and after an erasure it still holds what was erased.
@@ -36,9 +33,6 @@ from slumberd.interchange.span_names import (
 )
 from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode, instant
-
-CONVENTIONS = "https://opentelemetry.io/schemas/gen-ai/1.42.0"
-"""The version of the conventions whose names are read."""
 
 _NAME = "otlp"
 _OLDER_EVENTS = (

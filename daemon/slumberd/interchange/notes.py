@@ -191,11 +191,12 @@ class _Reader:
         the names of file and folders, then the latest heading within it.
         """
         latest = self.defaults.latest
-        header = read_header(section.text)
-        found = _instant_of_fields(header, self.style.instant)
+        first = self.style.instant
+        found = _instant_of_fields(read_header(section.text), first)
         for heading in (section.heading, *reversed(section.above)):
             found = found or next(dates_in(heading, latest), None)
-        found = found or _instant_of_fields(fields, self.style.instant)
+        # Only the field that the format itself writes must hold an instant.
+        found = found or _instant_of_fields(fields, first) or instant_in(fields, first)
         *folders, name = file.path.split("/")
         # Also a date whose year, month and day are names of folders.
         for text in (name, file.path, *reversed(folders)):
@@ -208,8 +209,7 @@ def _instant_of_fields(fields: Mapping[str, str], first: str) -> datetime | None
     """Return the instant that fields state; a date counts from its begin in UTC."""
     named = {key.lower().replace("-", "_"): value for key, value in fields.items()}
     found = (_instant_of_text(named[key]) for key in (first, *_INSTANTS) if key in named)
-    # Only the field that the format itself writes must hold an instant.
-    return next(filter(None, found), None) or instant_in(fields, first)
+    return next(filter(None, found), None)
 
 
 def _instant_of_text(text: str) -> datetime | None:

@@ -11,7 +11,6 @@ _DEEPEST = 3
 _LARGEST_OFFSET = 10**9
 """A larger number under ``start`` or ``from`` is an instant."""
 
-
 _PLACE = "(page|cursor|token|link|url|uri|href|offset|start|key|marker|id)*"
 _NEXT = re.compile(f".*next{_PLACE}|cursor|continuation{_PLACE}")
 _BEFORE = re.compile(f"prev(ious)?{_PLACE}")
@@ -70,7 +69,7 @@ class Pages:
             said: Its values that are no records, by key.
             counts: How many records each of its arrays holds, by key.
         """
-        page = _page_of(said, sum(counts.values()))
+        page = _page_of(said)
         if self._page is not None and (page.first or not self._lacks()):
             yield from self.end()
         self._first = self._first or page
@@ -109,35 +108,51 @@ class Pages:
         return total > max(self._counts.values(), default=0) and total != self._counts.total()
 
 
-def _page_of(said: Mapping[str, Any], held: int) -> _Page:
+def _page_of(said: Mapping[str, Any]) -> _Page:
     found = [*_flat(said)]
-    numbers = [(name, key, value) for name, key, value in found if _is_number(value)]
-    more = _first_key(_MORE, found, is_said=lambda value: value is True)
-    more = more or _first_key(_LAST, found, is_said=lambda value: value is False)
     is_all = any(
         (_MORE.fullmatch(name) and value is False) or (_LAST.fullmatch(name) and value is True)
         for name, _, value in found
     )
-    if not is_all:
-        more = more or _first_key(_NEXT, found, is_said=_is_given)
-    # Of several numbers the largest: the others count this page.
-    total, page, pages, offset, limit = (
-        max((value for name, _, value in numbers if pattern.fullmatch(name)), default=None)
-        for pattern in (_TOTAL, _PAGE, _PAGES, _OFFSET, _LIMIT)
-    )
-    # Some count pages from 0: their only page is number 0 of 1.
-    if not more and not is_all and page is not None and pages is not None and 0 < page < pages:
-        more = _first_key(_PAGE, numbers, is_said=_is_number)
-    before = _first_key(_BEFORE, found, is_said=_is_given)
-    if not before and page is not None and page > 1:
-        before = _first_key(_PAGE, numbers, is_said=_is_number)
-    if not before and offset is not None and 0 < offset < _LARGEST_OFFSET:
-        before = _first_key(_OFFSET, numbers, is_said=_is_number)
-    is_first = not before and (
-        page == 1 or offset == 0 or any(_BEFORE.fullmatch(name) for name, _, _ in found)
-    )
     ends = is_all or any(_NEXT.fullmatch(name) for name, _, _ in found)
-    return _Page(more, before, is_first, total, None if ends else limit)
+    before = _key_before(found)
+    return _Page(
+        more=_key_of_more(found, is_all=is_all),
+        before=before,
+        first=not before and _is_first(found),
+        total=_largest(_TOTAL, found),
+        limit=None if ends else _largest(_LIMIT, found),
+    )
+
+
+def _key_of_more(found: Sequence[_Said], *, is_all: bool) -> str:
+    """Return the key that says that more follow; empty when none does."""
+    more = _first_key(_MORE, found, lambda value: value is True)
+    more = more or _first_key(_LAST, found, lambda value: value is False)
+    if more or is_all:
+        return more
+    page, pages = _largest(_PAGE, found), _largest(_PAGES, found)
+    # Some count pages from 0: their only page is number 0 of 1.
+    is_short = page is not None and pages is not None and 0 < page < pages
+    return _first_key(_NEXT, found, _is_given) or (
+        _first_key(_PAGE, found, _is_number) if is_short else ""
+    )
+
+
+def _key_before(found: Sequence[_Said]) -> str:
+    """Return the key that says that others come before; empty when none does."""
+    return (
+        _first_key(_BEFORE, found, _is_given)
+        or _first_key(_PAGE, found, lambda value: _is_number(value) and value > 1)
+        or _first_key(
+            _OFFSET, found, lambda value: _is_number(value) and 0 < value < _LARGEST_OFFSET
+        )
+    )
+
+
+def _is_first(found: Sequence[_Said]) -> bool:
+    numbers = _largest(_PAGE, found), _largest(_OFFSET, found)
+    return numbers[0] == 1 or numbers[1] == 0 or any(_BEFORE.fullmatch(one[0]) for one in found)
 
 
 def _flat(said: Mapping[str, Any], above: str = "", depth: int = 0) -> Iterator[_Said]:
@@ -156,11 +171,17 @@ def _flat(said: Mapping[str, Any], above: str = "", depth: int = 0) -> Iterator[
 
 
 def _first_key(
-    pattern: re.Pattern[str], found: Sequence[_Said], *, is_said: Callable[[object], bool]
+    pattern: re.Pattern[str], found: Sequence[_Said], is_said: Callable[[Any], bool]
 ) -> str:
     return next(
         (key for name, key, value in found if pattern.fullmatch(name) and is_said(value)), ""
     )
+
+
+def _largest(pattern: re.Pattern[str], found: Sequence[_Said]) -> int | None:
+    """Return a number; of several the largest, since the others count this page."""
+    numbers = (value for name, _, value in found if pattern.fullmatch(name) and _is_number(value))
+    return max(numbers, default=None)
 
 
 def _is_number(value: object) -> bool:

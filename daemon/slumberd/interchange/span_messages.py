@@ -1,7 +1,8 @@
 """Read the messages that a span holds, in the forms of the conventions that programs follow.
 
-These are OpenTelemetry's (its messages in attributes, and those in events up to 1.36.0),
-OpenLLMetry's, OpenInference's, and those of the AI SDK of Vercel. Their messages have a role and
+These are OpenTelemetry's for generative AI, version 1.42.0 with its messages in attributes
+(https://opentelemetry.io/schemas/gen-ai/1.42.0), and up to 1.36.0 with messages in events;
+OpenLLMetry's; OpenInference's; and those of the AI SDK of Vercel. Their messages have a role and
 parts, a role and a content, or one attribute for each value of a message.
 """
 
