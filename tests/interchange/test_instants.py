@@ -51,7 +51,7 @@ def test_every_form_of_an_instant_is_read(value: object) -> None:
     "value",
     [
         "", "May", "2025-13-01", 0, 7, True, None, [], {}, 1e30, float("nan"), float("inf"),
-        "2025-01-01T10:00:00[Nowhere/Land]", "0001-01-01T00:00:00[Asia/Tokyo]",
+        "2025-01-01T10:00:00[Nowhere/Land]", "9" * 101, "0001-01-01T00:00:00[Asia/Tokyo]",
     ],
     ids=str,
 )  # fmt: skip
@@ -90,6 +90,8 @@ MAY = datetime(2024, 5, 1, tzinfo=UTC)
         ("1 May 2024", 0),
         ("Wednesday, May 1st, 2024", 0),
         ("01.05.2024: Besuch", 0),
+        ("202405011000", 10),
+        ("IMG_20240501100000", 10),
         ("2024-05-01T10-00-00-rollout", 10),
         ("2024-05-01 10:00", 10),
         ("2024-05-01T10:00:00+02:00", 8),
@@ -102,10 +104,14 @@ def test_date_in_a_name_or_heading_is_found(text: str, hours: int) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "Notes", "v1.2024.05.01", "2024-13-01", "12024-05-01", "a20240501f", "2024", "May 2024",
-     "99 May 2024", "10.99.2024"],
+     "99 May 2024", "10.99.2024", "05/01/2024", "12345678901234"],
 )  # fmt: skip
 def test_other_numbers_are_no_date(text: str) -> None:
     assert [*dates_in(text)] == []
+
+
+def test_date_with_slashes_is_read_where_its_day_cannot_be_a_month() -> None:
+    assert [*dates_in("12/25/2024")] == [*dates_in("25/12/2024")] == [*dates_in("2024-12-25")]
 
 
 def test_later_date_is_none_on_which_a_text_was_written() -> None:

@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"-?\d{9,}(?:\.\d+)?")
 _LARGEST = {1e11: 1.0, 1e14: 1e3, 1e17: 1e6, 1e20: 1e9}
 """What a number of seconds, of milliseconds and so on stays below, with its parts of a second."""
 
+_LONGEST = 100
 _SMALLEST = 1e8
 """A number below is no instant of a memory: it lies before 1973."""
 
@@ -64,6 +65,13 @@ _DATES = (
         re.IGNORECASE,
     ),
     re.compile(r"(?<![\d.])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>(?:19|20)\d\d)(?!\d)"),
+    # With slashes, only where the day cannot be the month.
+    re.compile(r"(?<![\d/])(?P<day>1[3-9]|2\d|3[01])/(?P<month>\d{1,2})/(?P<year>20\d\d)(?![\d/])"),
+    re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>1[3-9]|2\d|3[01])/(?P<year>20\d\d)(?![\d/])"),
+    re.compile(
+        r"(?<![\d.])(?P<year>20\d\d)(?P<mark>)(?P<month>\d\d)(?P<day>\d\d)"
+        r"(?P<hour>[01]\d|2[0-3])(?P<minute>[0-5]\d)(?P<second>[0-5]\d)?(?!\d)"
+    ),
 )  # fmt: skip
 
 
@@ -99,6 +107,8 @@ def _of_number(number: float) -> datetime:
 
 
 def _of_text(text: str) -> datetime:
+    if len(text) > _LONGEST:
+        raise ValueError(f"{text[:40]!r}... is longer than {_LONGEST} characters")
     if _NUMBER.fullmatch(text):
         return _of_number(float(text))
     try:

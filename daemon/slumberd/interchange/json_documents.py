@@ -24,6 +24,9 @@ _CHUNK = 64 * 1024
 _LONGEST_REMARK = 4 * 1024
 """No longer value of a document says something about the document itself."""
 
+_MOST_REMARKS = 100
+"""So many such values of a document are kept, at most."""
+
 _SPACE = re.compile(rb"\s*")
 # The first choice is a whole text; a quote that begins no whole text is the last one.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|"', re.DOTALL)
@@ -187,7 +190,7 @@ class _Document:
                     yield item
             elif (value := self._value()) != b"null" and key in keys:
                 raise _MalformedError(f"key {key!r} holds no array")
-            elif len(value) <= _LONGEST_REMARK:
+            elif len(value) <= _LONGEST_REMARK and len(said) < _MOST_REMARKS:
                 said[key] = _remark(value)
             if self._take(b",}") == b"}":
                 break
