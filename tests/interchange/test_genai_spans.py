@@ -311,10 +311,11 @@ def test_user_of_every_convention_is_read_and_checked(attributes: dict[str, Any]
     assert "another user" in read(held).problem
 
 
-def test_step_of_a_chain_is_named_unless_its_call_is_taken() -> None:
+@pytest.mark.parametrize("kind", ["CHAIN", "GUARDRAIL", "PROMPT", ["LLM"]], ids=str)
+def test_step_of_a_chain_is_named_unless_its_call_is_taken(kind: object) -> None:
     step = span(
         span_id="bb", parent_id="aa",
-        attributes={"openinference.span.kind": "CHAIN", "input.value": "Say it in French: tea."},
+        attributes={"openinference.span.kind": kind, "input.value": "Say it in French: tea."},
     )  # fmt: skip
 
     assert read_spans([step], ADA)[0].unread == ("input.value",)

@@ -96,11 +96,12 @@ def read_spans(spans: Sequence[Span], owner: Owner) -> list[Reading]:
     """
     by_id = {(span.trace_id, span.span_id): span for span in spans}
     readings = [_read_span(span, by_id, owner) for span in spans]
-    # The steps of a chain repeat what the calls of models within it hold.
+    # The steps of OpenInference's chains repeat what the calls of models within them hold.
     taken = {reading.span.trace_id for reading in readings if reading.episodes}
     return [
         reading._replace(unread=())
-        if reading.span.trace_id in taken and reading.span.attributes.get(KIND) == "CHAIN"
+        if reading.span.trace_id in taken
+        and reading.span.attributes.get(KIND) not in (None, "LLM", "AGENT")
         else reading
         for reading in readings
     ]

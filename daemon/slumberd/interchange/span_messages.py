@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.interchange.records import optional_text
-from slumberd.interchange.span_names import ANSWER_TEXTS, INPUTS, KIND, OUTPUTS, PROMPTS, VALUES
+from slumberd.interchange.span_names import (
+    ANSWER_TEXTS,
+    INPUTS,
+    KIND,
+    OTHER_CALLS,
+    OUTPUTS,
+    PROMPTS,
+    VALUES,
+)
 from slumberd.interchange.spans import Span
 from slumberd.model.recalled import strip_recalled
 from slumberd.model.speaker import PERSON
@@ -167,12 +175,12 @@ def _of_value(span: Span, name: str, role: str, reader: _Reader) -> list[Message
     A step of a chain may hold any text there; only the input of the whole chain is the user's.
     """
     value, kind = span.attributes.get(name), span.attributes.get(KIND)
-    if value in (None, "") or kind not in ("LLM", "AGENT", "CHAIN", None):
+    if value in (None, "") or (isinstance(kind, str) and kind in OTHER_CALLS):
         return []
-    if kind == "CHAIN" and span.parent_id:
-        reader.unread.append(name)
-        return []
-    return reader.read(value, name, role)
+    if kind in ("LLM", "AGENT", None) or (kind == "CHAIN" and not span.parent_id):
+        return reader.read(value, name, role)
+    reader.unread.append(name)
+    return []
 
 
 class _Reader:
