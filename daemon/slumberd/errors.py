@@ -1096,6 +1096,23 @@ class NotAllowedError(SlumberdError):
         super().__init__(f"{caller} {problem}")
 
 
+class UnknownHostError(SlumberdError):
+    """A request names a host that an interface does not serve.
+
+    Attributes:
+        host: The header ``Host`` of the request; empty without one.
+    """
+
+    exit_code = 77
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"the host {host!r} is not served; if it is a name of this daemon, or of a proxy"
+            " before it, list it in `serve.hosts`"
+        )
+
+
 class VersionConflictError(SlumberdError):
     """What a request wants to change is not what its author saw.
 

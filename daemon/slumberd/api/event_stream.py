@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from slumberd.api.endpoints import caller_in
 from slumberd.api.http_requests import fields_in_query
+from slumberd.api.limits import STREAM
 from slumberd.api.problems import problem_of
 from slumberd.clock import set_within
 from slumberd.errors import SlumberdError, UsageError
@@ -19,7 +20,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.table import CHANGES
 from slumberd.service.interfaces import Served
 
-PATH = "/v1/events"
+PATH = STREAM
 QUERY = ("after", "kinds", "user", "agent")
 """The fields of the operation ``changes`` that the query may have."""
 

@@ -40,7 +40,6 @@ from slumberd.api.mcp_connection import Connection
 from slumberd.api.mcp_prompts import PROMPTS, get_prompt
 from slumberd.api.mcp_resources import RESOURCES, TEMPLATES, read_resource
 from slumberd.api.mcp_tools import TOOLS, TOOLS_BY_NAME, failed_result
-from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
@@ -211,29 +210,13 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
         server,
         json_response=True,
         stateless=True,
-        security_settings=_browser_checks(served.settings.serve),
+        # The gate has checked the headers, as for every path.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         max_request_body_size=served.settings.serve.max_body_bytes,
     )
     async with sessions.run():
         # A GET would hold a stream open on which nothing is ever sent.
         yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions), methods=["POST"])
-
-
-_LOCAL = ("localhost", "slumberd", "127.0.0.1", "[::1]")
-"""Names for clients on this machine; `slumberd` stands in addresses by the unix socket."""
-
-
-def _browser_checks(serve: ServeSettings) -> TransportSecuritySettings:
-    """Return which values of the headers ``Host`` and ``Origin`` are answered.
-
-    A page in a browser may reach this server by a name of its own: another host gets 421, and
-    another origin 403.
-    """
-    own = [] if serve.address is None else [serve.address.rpartition(":")[0]]
-    hosts = [name for host in (*_LOCAL, *own) for name in (host, f"{host}:*")]
-    return TransportSecuritySettings(
-        allowed_hosts=[*hosts, *serve.allowed_hosts], allowed_origins=[*serve.allowed_origins]
-    )
 
 
 _QUERY = ("user", "agent", "session", "admin")
