@@ -27,6 +27,7 @@ of its file, or the address of its database without a password::
     ├── ExtraMissingError                 an extra that is not installed         (exit 78)
     ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
     ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
+    ├── UnknownHostError                  a host that is not served              (exit 77)
     ├── ShardsFailedError                 a request that some shards refused     (exit 74)
     └── StoreError                        a store that failed                    (exit 74)
         ├── MemoryScopeError              an episode or read outside its scope   (exit 65)

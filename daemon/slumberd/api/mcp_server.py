@@ -36,7 +36,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from slumberd import __version__
-from slumberd.api.mcp_connection import Connection
+from slumberd.api.mcp_connection import PATH, QUERY, Connection
 from slumberd.api.mcp_prompts import PROMPTS, get_prompt
 from slumberd.api.mcp_resources import RESOURCES, TEMPLATES, read_resource
 from slumberd.api.mcp_tools import TOOLS, TOOLS_BY_NAME, failed_result
@@ -44,9 +44,6 @@ from slumberd.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Served
-
-PATH = "/mcp"
-"""Where the daemon's HTTP server answers the Model Context Protocol."""
 
 _LISTS_FRESH_MILLISECONDS = 300_000
 """How long a client may keep a list of tools, resources or prompts: they never change."""
@@ -219,9 +216,6 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
         yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions), methods=["POST"])
 
 
-_QUERY = ("user", "agent", "session", "admin")
-
-
 def _connect_over_http(served: Served, context: Context) -> Connection:
     """Return who sends a request over HTTP.
 
@@ -235,8 +229,8 @@ def _connect_over_http(served: Served, context: Context) -> Connection:
     request: Request = context.request  # type: ignore[assignment] # what the transport attached
     caller: Caller = request.state.caller
     query = dict(request.query_params)
-    if unknown := [name for name in query if name not in _QUERY]:
-        raise UsageError(f"the address has {unknown[0]!r}; it may have {', '.join(_QUERY)}")
+    if unknown := [name for name in query if name not in QUERY]:
+        raise UsageError(f"the address has {unknown[0]!r}; it may have {', '.join(QUERY)}")
     admin = query.get("admin", "false")
     if admin not in ("true", "false"):
         raise UsageError(f"admin is {admin!r}; write admin=true, or leave it out")

@@ -37,6 +37,7 @@ _PORTS = ":*"
 _OWN_SITES = ("same-origin", "none")
 _WITH_BODY = ("POST", "PATCH")
 _HOST = re.compile(HOST)
+_NO_HOST = ("", "")
 
 
 def is_console(path: str) -> bool:
@@ -63,7 +64,9 @@ class PageChecks:
     def __init__(self, serve: ServeSettings) -> None:
         own = [] if serve.address is None else [serve.address.rpartition(":")[0]]
         self._any_address = serve.address is not None and listens_everywhere(serve.address)
-        self._hosts = {_split(host.lower()) for host in (*own, *serve.hosts)}
+        older = [host.removesuffix(_PORTS) for host in serve.allowed_hosts]
+        self._hosts = {_split(host.lower()) for host in (*own, *serve.hosts, *older)}
+        self._hosts.discard(_NO_HOST)
         self._hosts |= {(name, "") for name in (*_LOCAL, _BY_SOCKET)}
         self._origins = [origin.lower() for origin in serve.allowed_origins]
 
@@ -137,7 +140,7 @@ def _split(host: str) -> tuple[str, str]:
     """Return the name and the port of a host; both empty for what is no host."""
     found = _HOST.match(host)
     if found is None:
-        return "", ""
+        return _NO_HOST
     name = found["name"].strip("[]")
     return (str(ip_address(name)) if _is_address(name) else name), found["port"] or ""
 

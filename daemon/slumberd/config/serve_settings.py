@@ -73,6 +73,7 @@ class ServeSettings(Form):
         hosts: Names under which clients and proxies reach the daemon, such as
             ``memory.example.com``; with a port, only that one. ``localhost``, ``127.0.0.1``,
             ``[::1]``, ``slumberd`` and the host of ``address`` are always served. Default: none.
+        allowed_hosts: The older name of ``hosts``; its values count, too. Default: none.
         allowed_origins: Values of the header ``Origin`` that are answered beside the daemon's own
             hosts, such as ``https://agents.example.com``; never by the console. Default: none.
         max_body_bytes: The largest body of a request, 1024 to 67108864. Default: 4194304.
@@ -91,6 +92,7 @@ class ServeSettings(Form):
     tokens_file: FilePath | None = None
     console: bool = True
     hosts: list[Host] = Field(default_factory=list)
+    allowed_hosts: list[str] = Field(default_factory=list)
     allowed_origins: list[str] = Field(default_factory=list)
     max_body_bytes: int = Field(default=4 * _MEBIBYTE, ge=1024, le=64 * _MEBIBYTE)
     max_connections: int = Field(default=256, ge=1, le=10_000)
