@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.api.limits import MOST_REASONS, RefusalCounter, RequestSlots
+from slumberd.api.gate import RequestSlots
+from slumberd.api.limits import MOST_REASONS, RefusalCounter
 from slumberd.errors import TooManyRequestsError
 from tests.support.console_people import signed_in
 from tests.support.fakes import FakeClock
@@ -187,6 +188,7 @@ def test_streams_of_two_callers_stop_nobody(daemon: HttpDaemon) -> None:
     assert [answer.status_code for answer in answers] == [200] * 8
 
 
+INNER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SIGN_IN = (
     b"POST /console/sign-in HTTP/1.1\r\nHost: localhost\r\n" + FORM + b"Expect: 100-continue\r\n"
 )
@@ -238,6 +240,46 @@ def http_headers(daemon: HttpDaemon) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(REQUEST, id="half of the headers"),
+        pytest.param(SIGN_IN + b"Content-Length: 1000\r\n\r\n", id="half a form"),
+        pytest.param(INNER, id="a whole request"),
+    ],
+)
+def test_clients_that_hold_all_connections_make_room_for_others(
+    tmp_path_factory: pytest.TempPathFactory, sent: bytes
+) -> None:
+    with (
+        http_daemon(tmp_path_factory.mktemp("http"), max_connections=20) as daemon,
+        ExitStack() as held,
+    ):
+        for _ in range(40):
+            held.enter_context(connection(daemon)).sendall(sent)
+
+        answers = [httpx.get(f"{daemon.url}/healthz") for _ in range(5)]
+        with signed_in(daemon, "bob") as bob:
+            shown = bob.read("/today")
+
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert shown.status == 200
+
+
+def test_request_under_way_keeps_its_connection(daemon: HttpDaemon) -> None:
+    with daemon.with_token("ana") as ana, ana.stream("GET", "/v1/events") as stream:
+        with ExitStack() as held:
+            for _ in range(60):
+                held.enter_context(connection(daemon))
+            health = httpx.get(f"{daemon.url}/healthz")
+
+        first = next(stream.iter_bytes())
+
+    assert health.status_code == 200
+    assert first == b": nothing new\n\n"
+
+
 def test_full_network_leaves_the_unix_socket_free(daemon: HttpDaemon) -> None:
     with ExitStack() as stack:
         for _ in range(60):
@@ -246,9 +288,6 @@ def test_full_network_leaves_the_unix_socket_free(daemon: HttpDaemon) -> None:
             answer = operator.get("/v1/status")
 
     assert answer.status_code == 200
-
-
-INNER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize(

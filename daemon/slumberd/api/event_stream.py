@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slumberd.api.endpoints import caller_in
+from slumberd.api.gate import STREAM
 from slumberd.api.http_requests import fields_in_query
-from slumberd.api.limits import STREAM
 from slumberd.api.problems import problem_of
 from slumberd.clock import set_within
 from slumberd.errors import SlumberdError, UsageError

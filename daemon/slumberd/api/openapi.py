@@ -12,7 +12,7 @@ from slumberd import __version__
 from slumberd.api.endpoints import OPEN_METRICS
 from slumberd.api.event_stream import PATH as EVENTS_PATH
 from slumberd.api.event_stream import QUERY as EVENTS_QUERY
-from slumberd.api.limits import HEALTH
+from slumberd.api.gate import HEALTH
 from slumberd.api.mcp_connection import PATH as MCP
 from slumberd.api.mcp_connection import QUERY as MCP_QUERY
 from slumberd.api.page_checks import TRACES

@@ -27,14 +27,11 @@ from slumberd.api.access import Access
 from slumberd.api.endpoints import JSON, Endpoints, answer_health
 from slumberd.api.event_stream import PATH as EVENTS_PATH
 from slumberd.api.event_stream import EventStream
+from slumberd.api.gate import DESCRIPTION, HEALTH, Gate, PersonOf
 from slumberd.api.limits import (
-    DESCRIPTION,
-    HEALTH,
     MOST_HEADER_BYTES,
     ConnectionLimits,
-    Gate,
     LimitedProtocol,
-    PersonOf,
     RefusalCounter,
     log_refused_sign_ins,
 )

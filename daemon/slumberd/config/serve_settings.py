@@ -77,7 +77,8 @@ class ServeSettings(Form):
         allowed_origins: Values of the header ``Origin`` that are answered beside the daemon's own
             hosts, such as ``https://agents.example.com``; never by the console. Default: none.
         max_body_bytes: The largest body of a request, 1024 to 67108864. Default: 4194304.
-        max_connections: Connections at a time, 1 to 10000. Default: 256.
+        max_connections: Connections of the network at a time, and as many of the unix socket, 1 to
+            10000. Default: 256.
         max_requests: Requests at a time, 2 to 1000. One caller may have half of the places that
             others leave, and a quarter is kept for operators. Streams have as many places of their
             own, and callers without a token half as many. Default: 64.

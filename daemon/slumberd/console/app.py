@@ -16,7 +16,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Scope
 
 from slumberd.api.access import Access
-from slumberd.api.limits import PersonOf, RefusalCounter
+from slumberd.api.gate import PersonOf
+from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
 from slumberd.console.links import ROOT, Fields, is_own, link
 from slumberd.console.pages import PAGES, start_of
