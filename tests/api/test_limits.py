@@ -226,6 +226,25 @@ def test_clients_without_a_token_stop_nobody(
     assert (shown.status, also.status, health.status_code) == (200, 200, 200)
 
 
+def test_slow_bodies_of_two_callers_stop_nobody(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    line = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\n" + JSON
+    with (
+        http_daemon(tmp_path_factory.mktemp("http"), max_requests=8) as daemon,
+        ExitStack() as held,
+    ):
+        for name in ["ana", "reader"] * 10:
+            token = f"Authorization: Bearer {daemon.tokens[name]}\r\n".encode()
+            opened = held.enter_context(connection(daemon))
+            opened.sendall(line + token + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+            opened.recv(1)  # the daemon waits for the body, or refuses it
+        with daemon.with_token("bob") as bob, daemon.by_socket() as operator:
+            answers = [bob.get("/v1/facts"), operator.get("/v1/status"), bob.get("/healthz")]
+
+    assert [answer.status_code for answer in answers] == [200] * 3
+
+
 def test_form_of_somebody_unknown_is_short(daemon: HttpDaemon) -> None:
     with http_headers(daemon) as client:
         answer = client.post("/console/sign-in", data={"token": "x" * BODY})
