@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
+import select
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+_POLL_SECONDS = 0.05
 
 
 @contextmanager
 def forwarded_port(path: Path) -> Iterator[int]:
     """Forward a port of 127.0.0.1 to a unix socket while the block runs; yield the port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        loop = asyncio.new_event_loop()
-        stop = asyncio.Event()
-        work = _forward(server, path, stop)
-        thread = threading.Thread(target=lambda: loop.run_until_complete(work))
+    stop = threading.Event()
+
+    class Forwarder(BaseRequestHandler):
+        def handle(self) -> None:
+            here: socket.socket = self.request
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as there:
+                there.connect(str(path))
+                other = {here: there, there: here}
+                while not stop.is_set():
+                    for ready in select.select([*other], [], [], _POLL_SECONDS)[0]:
+                        part = ready.recv(65_536)
+                        if not part:
+                            return
+                        other[ready].sendall(part)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Forwarder) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,))
         thread.start()
         try:
-            yield port
+            yield server.server_address[1]
         finally:
-            loop.call_soon_threadsafe(stop.set)
+            stop.set()
+            server.shutdown()
             thread.join()
-            loop.close()
-
-
-async def _forward(server: socket.socket, path: Path, stop: asyncio.Event) -> None:
-    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_unix_connection(path)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_copy(reader, there[1]))
-            group.create_task(_copy(there[0], writer))
-
-    listening = await asyncio.start_server(connect, sock=server)
-    await stop.wait()
-    listening.close()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while part := await reader.read(65_536):
-            writer.write(part)
-            await writer.drain()
-    writer.close()
