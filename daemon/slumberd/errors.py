@@ -27,6 +27,7 @@ of its file, or the address of its database without a password::
     ├── ExtraMissingError                 an extra that is not installed         (exit 78)
     ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
     ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
+    ├── UnknownHostError                  a host that is not served              (exit 77)
     ├── ShardsFailedError                 a request that some shards refused     (exit 74)
     └── StoreError                        a store that failed                    (exit 74)
         ├── MemoryScopeError              an episode or read outside its scope   (exit 65)
@@ -62,8 +63,9 @@ of its file, or the address of its database without a password::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
@@ -500,18 +502,38 @@ class Mistake:
         return ": ".join(part for part in (place, self.path, self.problem) if part)
 
 
+_INSTALL = re.compile(r"`pip install 'slumberd\[(\w+)\]'`")
+
+
+def _join_missing_extras(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """Return the mistakes with one for each missing extra, at its first place."""
+    wanted = [found[1] if (found := _INSTALL.search(each.problem)) else None for each in mistakes]
+    joined = []
+    for number, (mistake, extra) in enumerate(zip(mistakes, wanted, strict=True)):
+        if extra is None or wanted.count(extra) == 1:
+            joined.append(mistake)
+        elif extra not in wanted[:number]:
+            more = wanted.count(extra) - 1
+            problem = (
+                f"{mistake.problem}; {more} more {'place needs' if more == 1 else 'places need'} it"
+            )
+            joined.append(replace(mistake, problem=problem))
+    return joined
+
+
 class ConfigurationError(SlumberdError):
     """Configuration or rule files have mistakes; the error lists all of them.
 
     Attributes:
-        mistakes: Every mistake of every file, in file order, then by position.
+        mistakes: Every mistake of every file, in file order, then by position. A missing extra is
+            one mistake, at the first place that needs it.
         rules_dir: The directory of the rules, when the configuration has the mistakes.
     """
 
     exit_code = 78
 
     def __init__(self, mistakes: Sequence[Mistake], *, rules_dir: str | None = None) -> None:
-        self.mistakes = list(mistakes)
+        self.mistakes = _join_missing_extras(mistakes)
         self.rules_dir = rules_dir
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
@@ -1094,6 +1116,23 @@ class NotAllowedError(SlumberdError):
         self.caller = caller
         self.problem = problem
         super().__init__(f"{caller} {problem}")
+
+
+class UnknownHostError(SlumberdError):
+    """A request names a host that an interface does not serve.
+
+    Attributes:
+        host: The header ``Host`` of the request; empty without one.
+    """
+
+    exit_code = 77
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"the host {host!r} is not served; if it is a name of this daemon, or of a proxy"
+            " before it, list it in `serve.hosts`"
+        )
 
 
 class VersionConflictError(SlumberdError):

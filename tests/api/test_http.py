@@ -176,7 +176,7 @@ def test_operator_reads_status_cadences_and_held_batches(operator: httpx.Client)
     status = operator.get("/v1/status").json()
     cadences = operator.get("/v1/operations/next").json()
     held = operator.get("/v1/held").json()
-    unknown = operator.post("/v1/held/nothing/approve")
+    unknown = operator.post("/v1/held/nothing/approve", json={})
 
     assert status["failing"] == []
     assert [rule["id"] for rule in cadences["rules"]] == ["all"]

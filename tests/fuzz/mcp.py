@@ -19,7 +19,8 @@ from starlette.routing import BaseRoute
 from starlette.types import Message, Scope
 
 from slumberd import Memory
-from slumberd.api.mcp_server import BUG, PATH, open_mcp
+from slumberd.api.mcp_connection import PATH
+from slumberd.api.mcp_server import BUG, open_mcp
 from slumberd.operations.caller import Caller, Right
 from tests.fuzz.targets import Finding
 from tests.support.mcp_clients import served_by

@@ -118,6 +118,7 @@ _OF_CLASS: dict[str, dict[str, Any]] = {
     "StateDirectoryLockedError": {"path": "/srv/slumberd"},
     "StoreClosedError": {"remedy": "open the memory again"},
     "StoreReplacedError": {"problem": "is another database now"},
+    "UnknownHostError": {"host": "memory.example.com"},
     "UnportableCypherError": {"problem": "'apoc.id' is not known", "position": 17},
     "UnreadableEpisodeError": {"reason": "metadata_unreadable"},
     "UnreadableTracesError": {"problem": "the body is no JSON", "fault": "form"},

@@ -16,7 +16,6 @@ from slumberd.errors import UsageError
 from slumberd.operations.forms import RequestForm
 from slumberd.storage.strict_json import read_object
 
-JSON = "application/json"
 _TAG = re.compile(r'^\s*"([^"]*)"\s*$')
 _WHOLE, _NUMBER = (
     re.compile(r"^-?[0-9]{1,30}$"),
@@ -74,9 +73,6 @@ async def _read_body(request: Request) -> dict[str, Any]:
     body = await request.body()
     if not body:
         return {}
-    form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if form != JSON:
-        raise UsageError(f"the body is of the type {form!r}; send {JSON}")
     try:
         return read_object(body)
     except orjson.JSONDecodeError:

@@ -11,6 +11,12 @@ from slumberd.operations.caller import ALL_RIGHTS, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.table import OPERATIONS
 
+PATH = "/mcp"
+"""Where the daemon's HTTP server answers the protocol."""
+
+QUERY = ("user", "agent", "session", "admin")
+"""What the query of the address may have."""
+
 Call = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 """Returns the answer of an operation, by its name, to the fields of a request."""
 

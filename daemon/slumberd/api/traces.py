@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from slumberd.api.endpoints import caller_in
+from slumberd.api.page_checks import TRACES, media_type
 from slumberd.api.problems import status_of
 from slumberd.errors import ExtraMissingError, SlumberdError, UnreadableTracesError
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
@@ -32,7 +33,7 @@ from slumberd.service.interfaces import Served
 
 _log = structlog.get_logger(__name__)
 
-PATH = "/v1/traces"
+PATH = TRACES
 
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_REASONS = 5
@@ -99,7 +100,7 @@ class TraceReceiver:
 
     async def receive(self, request: Request) -> Response:
         """Answer a request as OTLP says, in the form in which it came."""
-        form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        form = media_type(request.headers)
         try:
             return _success(form, await self._answer(request, form))
         except SlumberdError as error:
