@@ -28,6 +28,9 @@ MOST_SECONDS = 2.0
 CONTEXT_TOKENS = 1_500
 """The budget of the context at the start of a session. Claude Code takes 10,000 characters."""
 
+MOST_EVENT_BYTES = 64 * 1024 * 1024
+"""A longer event is refused; a prompt in it may hold pictures."""
+
 MOST_QUESTION_CHARACTERS = 2_000
 """So much of a prompt is searched for."""
 
@@ -127,7 +130,10 @@ def _parse(words: Sequence[str]) -> tuple[Target, Path] | str:
 
 
 def _read_event(source: BinaryIO) -> dict[str, Any]:
-    event = json.loads(source.read())
+    encoded = source.read(MOST_EVENT_BYTES + 1)
+    if len(encoded) > MOST_EVENT_BYTES:
+        raise ValueError(f"the event is longer than {MOST_EVENT_BYTES:,} bytes")
+    event = json.loads(encoded)
     if not isinstance(event, dict):
         raise ValueError("the event is no JSON object")  # noqa: TRY004 # reported to a person
     return event

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 MODE = 0o700
 _TAIL_BYTES = 256
+_BEGINNING_CHARACTERS = 20_000
 _CHARACTERS_OF_NAME = 32
 
 
@@ -35,10 +36,22 @@ class Cursor(NamedTuple):
     Attributes:
         offset: In bytes from its beginning.
         tail: A hash of the bytes before it, which shows whether the file was replaced.
+        history: What is known of the lines before it.
+        is_inside: Whether it lies within a line that is too long, and is skipped.
+        failed_at: Where a line begins that a hook could not read; -1 for none.
+        failures: How many hooks could not read it.
     """
 
     offset: int
     tail: str
+    history: dict[str, Any]
+    is_inside: bool = False
+    failed_at: int = -1
+    failures: int = 0
+
+
+START = Cursor(0, hashlib.sha256().hexdigest()[:_CHARACTERS_OF_NAME], {})
+"""The beginning of a transcript."""
 
 
 class Cursors:
@@ -72,12 +85,17 @@ class Cursors:
         return found
 
     def read(self, transcript: Transcript) -> Cursor:
-        """Return the cursor of a transcript; its beginning when there is none."""
+        """Return the cursor of a transcript; its beginning when there is none.
+
+        A cursor of slumberd 0.2.0 leads to the beginning, too: that version did not know all turns.
+        """
         document = _read(self._file(transcript, "json"))
         try:
-            return Cursor(max(0, int(document["offset"])), str(document["tail"]))
+            found = Cursor(**{name: document[name] for name in Cursor._fields})
+            place = found._replace(offset=max(0, int(found.offset)), failures=int(found.failures))
         except (KeyError, TypeError, ValueError):
-            return Cursor(0, "")
+            return START
+        return place if isinstance(place.history, dict) else START
 
     def write(self, transcript: Transcript, cursor: Cursor) -> None:
         """Replace the cursor of a transcript."""
@@ -87,8 +105,8 @@ class Cursors:
     def remove_orphans(self) -> None:
         """Remove the files of transcripts that exist no more."""
         for file in self._directory.glob("*.json"):
-            path = _read(file).get("path")
-            if not isinstance(path, str) or not Path(path).exists():
+            path = _read_path(file)
+            if path is None or not Path(path).exists():
                 file.with_suffix(".unfinished").unlink(missing_ok=True)
                 file.unlink(missing_ok=True)
 
@@ -116,21 +134,36 @@ def _read(file: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def cursor_at(file: BinaryIO, offset: int) -> Cursor:
-    """Return the cursor at a place of an open transcript."""
-    return Cursor(offset, _hash_before(file, offset))
+def _read_path(file: Path) -> str | None:
+    """Return the path in a cursor, of which only the beginning is read; None when it has none."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            beginning = opened.read(_BEGINNING_CHARACTERS)
+        path, _ = json.JSONDecoder().raw_decode(beginning, len('{"path": '))
+    except (OSError, ValueError):
+        return None
+    return path if isinstance(path, str) else None
 
 
-def start_of(file: BinaryIO, cursor: Cursor) -> int:
+def cursor_at(file: BinaryIO, offset: int, history: dict[str, Any]) -> Cursor:
+    """Return the cursor at a place of an open transcript, with what is known of the lines before.
+
+    Args:
+        file: The transcript.
+        offset: The place.
+        history: What is known.
+    """
+    return Cursor(offset, _hash_before(file, offset), history)
+
+
+def start_of(file: BinaryIO, cursor: Cursor) -> Cursor:
     """Return where to read an open transcript on: at the cursor, or at 0 in a replaced file."""
-    intact = _hash_before(file, cursor.offset) == cursor.tail
-    return cursor.offset if intact else 0
+    return cursor if _hash_before(file, cursor.offset) == cursor.tail else START
 
 
 def _hash_before(file: BinaryIO, offset: int) -> str:
     """Return a hash of the last bytes before a place; an empty text when the file is shorter."""
     first = max(0, offset - _TAIL_BYTES)
-    file.seek(first)
-    before = file.read(offset - first)
+    before = os.pread(file.fileno(), offset - first, first)
     intact = len(before) == offset - first
     return hashlib.sha256(before).hexdigest()[:_CHARACTERS_OF_NAME] if intact else ""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -46,6 +46,7 @@ DEFAULT = "default"
 """The agent and the session of an episode, where neither request nor caller names one."""
 
 _SOURCE = "remember"
+_REWOUND = "rewound"
 _PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
@@ -87,6 +88,7 @@ class MemoryOperations:
         return dict(
             [
                 typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.TRANSCRIPT, self.transcript),
                 typed_handler(table.RECALL, self.recall),
                 typed_handler(table.CONTEXT, self.context),
                 typed_handler(table.EPISODES, self.episodes),
@@ -110,9 +112,58 @@ class MemoryOperations:
         if request.when is not None and request.when > now + self._tolerance:
             raise FutureInstantError("when", request.when)
         episode = await self._keep_instant(_episode_of(request, scope, now), request)
-        counts = await self._memory.put_many([episode], strict=True)
-        state = next(name for name, count in counts._asdict().items() if count)
+        if request.id is not None and await self._is_withdrawn(episode):
+            return forms.Remembered(id=episode.id, state="unchanged").document()
+        state = await self._put(episode)
         return forms.Remembered(id=episode.id, state=state).document()
+
+    async def _is_withdrawn(self, episode: Episode) -> bool:
+        """Return whether an episode repeats what its speaker has taken back: it stays so."""
+        if "withdrawn" in episode.metadata:
+            return False
+        stored = await read_newest(self._memory, episode.id)
+        if stored is None or not stored.withdrawn:
+            return False
+        said = {key: value for key, value in stored.metadata.items() if key != "withdrawn"}
+        return _repeats(episode, stored._replace(metadata=said))
+
+    async def _put(self, episode: Episode) -> Literal["new", "changed", "unchanged"]:
+        counts = await self._memory.put_many([episode], strict=True)
+        if counts.new:
+            return "new"
+        return "changed" if counts.changed else "unchanged"
+
+    async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
+        """Put a turn of a transcript, whatever its instant, and record how that was read.
+
+        Raises:
+            ForgottenError: The scope was erased, and the turn is older.
+            MemoryScopeError: The id belongs to another scope.
+            UnreadableEpisodeError: Every rule would quarantine the turn.
+        """
+        scope = caller.scope(request.user, request.agent)
+        turn, state = request.turn, None
+        if turn is not None:
+            state = await self._put_turn(turn, scope)
+        return forms.TranscriptRead(state=state).document()
+
+    async def _put_turn(
+        self, turn: forms.TurnForm, scope: ScopeFilter
+    ) -> Literal["new", "changed", "unchanged"]:
+        """Put a turn; a turn that was taken back stays so unless the request says otherwise."""
+        form = forms.RememberForm(
+            **turn.model_dump(exclude={"is_copy", "withdrawn"}),
+            user=scope.user,
+            agent=scope.agent,
+            metadata={"withdrawn": _REWOUND} if turn.withdrawn else {},
+        )
+        stored = await read_newest(self._memory, turn.id)
+        at = self._clock.now()
+        if stored is not None and scope.holds(stored):
+            if turn.is_copy or (turn.withdrawn is None and stored.withdrawn):
+                return "unchanged"
+            at = instant(stored.at)  # of a turn whose transcript says none
+        return await self._put(_episode_of(form, scope, at))
 
     async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
         """Return an episode with the instant of the stored one that it repeats.

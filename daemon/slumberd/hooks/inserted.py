@@ -1,0 +1,141 @@
+"""Leave out of a text what a program inserted: blocks of markup, and an editor's context.
+
+Every scan is linear in the length of the text, whatever marks it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TAG = re.compile(r"<([A-Za-z][\w.:-]{0,100})(?:\s[^<>]*)?>")
+_REMINDER = "system-reminder"
+_KNOWN = frozenset({
+    "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
+    "new-diagnostics", "permissions", "persisted-output", "skill", "subagent_notification",
+    _REMINDER, "task-notification", "teammate-message", "tool_use_error", "turn_aborted",
+    "user-prompt-submit-hook", "user_instructions", "user_shell_command",
+})  # fmt: skip
+"""The names of blocks that Claude Code and Codex insert."""
+
+_KNOWN_KINDS = ("bash-", "command-", "ide_", "local-command-")
+"""How other such names begin."""
+
+_EDITOR = "# Context from my IDE setup:"
+_REQUEST = re.compile(r"^## My request(?: for \w+)?:[ \t]*$", re.MULTILINE)
+"""The heading in Codex's editors that comes before what the person typed."""
+
+
+class Words(NamedTuple):
+    """What is left of a text.
+
+    Attributes:
+        text: The words of its speaker.
+        unknown: The names of the blocks that were left out and that slumberd does not know.
+    """
+
+    text: str
+    unknown: tuple[str, ...] = ()
+
+
+class _Block(NamedTuple):
+    """A block of markup.
+
+    Attributes:
+        name: The name of its tag.
+        start: Where it begins.
+        end: Where the text after it begins.
+    """
+
+    name: str
+    start: int
+    end: int
+
+
+def without_reminders(text: str) -> str:
+    """Return a text without the reminders that Claude Code puts between the words."""
+    return _without(text, (one for one in _blocks(text) if one.name == _REMINDER))
+
+
+def words_of_person(text: str, *, is_stated: bool) -> Words:
+    """Return what a person typed, without what a program inserted.
+
+    Blocks that are known are left out wherever they stand. Of other blocks, those at the beginning
+    and the end are left out whose tag has several words, and one that is the whole text.
+
+    Args:
+        text: The text that travels under the name of the person.
+        is_stated: Whether the line states that a person typed it; then a block of one word that is
+            the whole text is the person's.
+    """
+    text = _without_editor(_without(text, (one for one in _blocks(text) if _is_known(one.name))))
+    unknown: list[str] = []
+    start, end = 0, len(text)
+    blocks = [*_blocks(text)]
+    for block in blocks:
+        if text[start : block.start].strip() or not _is_inserted(text, block, is_stated=is_stated):
+            break
+        unknown.append(block.name)
+        start = block.end
+    for block in reversed(blocks):
+        if block.start < start or text[block.end : end].strip() or not _has_words(block.name):
+            break
+        if not _begins_line(text, block.start):
+            break
+        unknown.append(block.name)
+        end = block.start
+    return Words(text[start:end], tuple(unknown))
+
+
+def _is_inserted(text: str, block: _Block, *, is_stated: bool) -> bool:
+    is_whole = not text[: block.start].strip() and not text[block.end :].strip()
+    return _has_words(block.name) or (is_whole and not is_stated)
+
+
+def _has_words(name: str) -> bool:
+    return bool(re.search(r"\w[-_]\w", name))
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def _is_known(name: str) -> bool:
+    return name in _KNOWN or name.startswith(_KNOWN_KINDS)
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Yield the blocks of a text that have an end, in their order; none within another."""
+    unclosed: set[str] = set()
+    at = 0
+    while found := _TAG.search(text, at):
+        name = found[1]
+        close = f"</{name}>"
+        # A name without an end has none later either, so no name is searched for twice in vain.
+        end = -1 if name in unclosed else text.find(close, found.end())
+        if end < 0:
+            unclosed.add(name)
+            at = found.end()
+            continue
+        at = end + len(close)
+        yield _Block(name, found.start(), at)
+
+
+def _without(text: str, blocks: Iterator[_Block]) -> str:
+    kept, at = [], 0
+    for block in blocks:
+        kept.append(text[at : block.start])
+        at = block.end
+    return "".join((*kept, text[at:]))
+
+
+def _without_editor(text: str) -> str:
+    """Return what a person typed in an editor, without the context that the editor wrote first."""
+    if not text.startswith("# "):
+        return text
+    # What the editor quotes may hold such a heading, too: the last one is the editor's.
+    headings = [*_REQUEST.finditer(text)]
+    if headings:
+        return text[headings[-1].end() :]
+    return "" if text.startswith(_EDITOR) else text
