@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn, TextIO
 
-from slumberd.hooks.agents import AGENTS, PROMPT, PUTTING, SESSION_END, SESSION_START
+from slumberd.hooks.agents import AGENTS, OPTIONS, PROMPT, PUTTING, SESSION_END, SESSION_START
 from slumberd.hooks.answers import context_answer, quote_hits
 from slumberd.hooks.cursors import Cursors, Transcript
 from slumberd.hooks.putting import Report, Target, TurnPutter
@@ -41,7 +41,6 @@ MIN_SCORE = 0.1
 """How much of a prompt a memory must answer."""
 
 USAGE = 64
-OPTIONS = ("--user", "--agent", "--state-dir", "--cursors")
 
 
 def main() -> NoReturn:

@@ -93,9 +93,10 @@ class Cursors:
         try:
             found = Cursor(**{name: document[name] for name in Cursor._fields})
             place = found._replace(offset=max(0, int(found.offset)), failures=int(found.failures))
+            is_whole = isinstance(document["history"], dict)
         except (KeyError, TypeError, ValueError):
             return START
-        return place if isinstance(place.history, dict) else START
+        return place if is_whole else START
 
     def write(self, transcript: Transcript, cursor: Cursor) -> None:
         """Replace the cursor of a transcript."""

@@ -284,10 +284,10 @@ class History:
         branches = [one for one in beside.values() if len(one) > 1]
         if not branches:
             return []
-        path, node = set[int](), number
-        while node >= 0:
-            path.add(node)
-            node = self._nodes[node].before
+        path, last = set[int](), number
+        while last >= 0:
+            path.add(last)
+            last = self._nodes[last].before
         left = {
             index
             for branch in branches
