@@ -21,6 +21,7 @@ from slumberd.hooks.agents import AGENTS, OPTIONS, PROMPT, PUTTING, SESSION_END,
 from slumberd.hooks.answers import context_answer, quote_hits
 from slumberd.hooks.cursors import Cursors, Transcript
 from slumberd.hooks.putting import Report, Target, TurnPutter
+from slumberd.hooks.stale_paths import find_newer
 
 MOST_SECONDS = 2.0
 """How long a hook takes at most. The coding agents wait three seconds or longer."""
@@ -151,7 +152,7 @@ def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report
         answer = target.ask("recall", query=question, limit=MOST_RECALLED, min_score=MIN_SCORE)
         text = quote_hits(answer.document.get("hits", []), session)
     elif name in PUTTING:
-        _put_turns(event, session, TurnPutter(target, Cursors(cursors), report))
+        _put_turns(event, session, TurnPutter(target, Cursors(cursors), report), report)
         if name == SESSION_END:
             Cursors(cursors).remove_orphans()
         return ""
@@ -163,7 +164,13 @@ def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report
     return context_answer(name, text)
 
 
-def _put_turns(event: dict[str, Any], session: str, putter: TurnPutter) -> None:
+def _put_turns(event: dict[str, Any], session: str, putter: TurnPutter, report: Report) -> None:
     path = event.get("transcript_path")
-    if isinstance(path, str) and path:  # Codex may run without a transcript
-        putter.put(Transcript(path, session))
+    if not isinstance(path, str) or not path:  # Codex may run without a transcript
+        return
+    if (newer := find_newer(path, session)) is not None:
+        report(f"the transcript {path!r} is old; {newer!r} of the same session is read, too")
+        putter.put(Transcript(newer, session))
+        if not Path(path).exists():
+            return
+    putter.put(Transcript(path, session))

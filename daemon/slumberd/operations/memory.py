@@ -39,6 +39,7 @@ from slumberd.operations.reads.explainer import explain_fact, read_newest, read_
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
 
@@ -47,6 +48,7 @@ DEFAULT = "default"
 
 _SOURCE = "remember"
 _REWOUND = "rewound"
+_COUNTS = {*TranscriptCounts._fields} - {"user", "agent", "at"}
 _PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
@@ -62,6 +64,7 @@ class MemoryOperations:
         clock: The time.
         future_tolerance_seconds: How far ahead of the clock a timestamp may be.
         commits: Tells when something was committed.
+        transcripts: Keeps how hooks read transcripts; None keeps nothing.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -74,6 +77,7 @@ class MemoryOperations:
         clock: Clock,
         future_tolerance_seconds: float,
         commits: CommitSignal,
+        transcripts: TranscriptFile | None = None,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._searcher = searcher
@@ -82,6 +86,7 @@ class MemoryOperations:
         self._clock = clock
         self._tolerance = timedelta(seconds=future_tolerance_seconds)
         self._commits = commits
+        self._transcripts = transcripts
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
@@ -142,9 +147,15 @@ class MemoryOperations:
             UnreadableEpisodeError: Every rule would quarantine the turn.
         """
         scope = caller.scope(request.user, request.agent)
-        turn, state = request.turn, None
-        if turn is not None:
-            state = await self._put_turn(turn, scope)
+        state = None if request.turn is None else await self._put_turn(request.turn, scope)
+        if self._transcripts is not None:
+            counts = TranscriptCounts(
+                user=scope.user,
+                agent=scope.agent or DEFAULT,
+                at=self._clock.now().timestamp(),
+                **request.model_dump(include=_COUNTS),
+            )
+            self._transcripts.record(counts)
         return forms.TranscriptRead(state=state).document()
 
     async def _put_turn(
