@@ -9,6 +9,7 @@ from operator import itemgetter
 from threading import Event
 from typing import Any
 
+from slumberd.consolidation.statements import as_stated
 from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
@@ -195,7 +196,7 @@ class Reader:
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
                 found = self._decode_page(result, chosen[first : first + self._decoded_rows])
-                yield [one for one in found if not one.fault and not one.withdrawn]
+                yield [one for one in found if as_stated(one).matched and not one.fault]
 
     def _decode_page(
         self, result: FilterResult | None, rows: Sequence[tuple[Any, ...]]
@@ -235,8 +236,7 @@ class Reader:
                 decoded = [self._decode(seq, row) for seq, _, row in some]
             else:
                 decoded = [self._decode_selected(result, *entry) for entry in some]
-            decoded = [_as_stated(version) for version in decoded]
-            versions += self._with_triples(session, decoded)
+            versions += self._with_triples(session, [*map(as_stated, decoded)])
         return versions
 
     def _with_triples(
@@ -274,11 +274,6 @@ class Reader:
             if "\0" in _text_of(version, column, row[4]):
                 return f"{column} holds U+0000, where SQLite ends a text"
         return ""
-
-
-def _as_stated(version: EpisodeVersion) -> EpisodeVersion:
-    """Return a version; no rule selects one that its speaker took back."""
-    return version._replace(matched=False) if version.withdrawn and not version.fault else version
 
 
 def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str:
