@@ -216,7 +216,7 @@ def _words_of(content: object, *, is_stated: bool) -> Words:
         return Words("")
     found = [words_of_person(text, is_stated=is_stated) for text in texts]
     said = "\n\n".join(words.text for words in found if words.text)
-    return Words(said, tuple(name for words in found for name in words.unknown))
+    return Words(said, tuple(dict.fromkeys(name for words in found for name in words.unknown)))
 
 
 def _texts_of(content: object) -> list[str]:

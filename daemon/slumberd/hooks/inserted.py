@@ -6,10 +6,13 @@ Every scan is linear in the length of the text, whatever marks it holds.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 _TAG = re.compile(r"<([A-Za-z][\w.:-]{0,100})(?:\s[^<>]*)?>")
+_END = re.compile(r"</([A-Za-z][\w.:-]{0,100})>")
+_NO_ENDS = deque[int]()
 _REMINDER = "system-reminder"
 _KNOWN = frozenset({
     "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
@@ -85,12 +88,13 @@ def words_of_person(text: str, *, is_stated: bool) -> Words:
             break
         unknown.append(block.name)
         end = block.start
-    return Words(text[start:end], tuple(unknown))
+    return Words(text[start:end], tuple(dict.fromkeys(unknown)))
 
 
 def _is_inserted(text: str, block: _Block, *, is_stated: bool) -> bool:
-    is_whole = not text[: block.start].strip() and not text[block.end :].strip()
-    return _has_words(block.name) or (is_whole and not is_stated)
+    if _has_words(block.name) or is_stated:
+        return _has_words(block.name)
+    return not text[: block.start].strip() and not text[block.end :].strip()
 
 
 def _has_words(name: str) -> bool:
@@ -107,19 +111,18 @@ def _is_known(name: str) -> bool:
 
 def _blocks(text: str) -> Iterator[_Block]:
     """Yield the blocks of a text that have an end, in their order; none within another."""
-    unclosed: set[str] = set()
+    # To search for the end of each tag would take the square of the time for a text of tags.
+    ends: dict[str, deque[int]] = {}
+    for close in _END.finditer(text):
+        ends.setdefault(close[1], deque()).append(close.end())
     at = 0
     while found := _TAG.search(text, at):
-        name = found[1]
-        close = f"</{name}>"
-        # A name without an end has none later either, so no name is searched for twice in vain.
-        end = -1 if name in unclosed else text.find(close, found.end())
-        if end < 0:
-            unclosed.add(name)
-            at = found.end()
-            continue
-        at = end + len(close)
-        yield _Block(name, found.start(), at)
+        at, of_name = found.end(), ends.get(found[1], _NO_ENDS)
+        while of_name and of_name[0] <= at:
+            of_name.popleft()
+        if of_name:
+            at = of_name[0]
+            yield _Block(found[1], found.start(), at)
 
 
 def _without(text: str, blocks: Iterator[_Block]) -> str:
