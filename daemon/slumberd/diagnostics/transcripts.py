@@ -36,8 +36,8 @@ def check_transcripts(directory: Path, now: datetime) -> Iterator[Finding]:
     for agent, some in silent.items():
         turns = sum(one.assistant for one in some)
         problem = (
-            f"{_count_text(some)} with {turns} turns of the agent and none of a person; the latest"
-            f" is {some[-1].transcript}"
+            f"{_count_text(some)} with {turns} {'turn' if turns == 1 else 'turns'} of the agent and"
+            f" none of a person; the latest is {some[-1].transcript}"
         )
         yield Finding("transcripts.no_person", agent, problem, _REMEDY)
     yield from _find_unknown(found)
