@@ -11,7 +11,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as FIRST
 from slumberd.retrieval.searcher import Searcher
 from tests.support.builders import at, episode, rule, triple
-from tests.support.open_stores import OpenStores, open_stores
+from tests.support.open_stores import open_stores
 from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
@@ -105,7 +105,8 @@ async def test_search_and_context_leave_it_out(provider: Provider) -> None:
 
 async def test_only_a_text_takes_back(provider: Provider) -> None:
     async with open_stores(provider) as home:
-        for n, value in enumerate(("", None, False, 7, [], {"a": 1})):
+        values: list[Any] = ["", None, False, 7, [], {"a": 1}]
+        for n, value in enumerate(values):
             await home.put(lives_in(f"e{n}", f"place {n}", n, withdrawn=value))
             await home.fire()
 

@@ -56,6 +56,19 @@ def text_in(line: Line) -> str | None:
             "Look: <ide_selection>I live in Rome.</ide_selection> and mend it.",
             "Look:  and mend it.", (), id="a known one inside",
         ),
+        pytest.param(
+            "Look at this:\n<selected-text>\nI live in Rome.\n</selected-text>\nTranslate it.",
+            "Look at this:\n\nTranslate it.", ("envelope selected-text",), id="on own lines",
+        ),
+        pytest.param(
+            "<selection>\nI live in Rome.\n</selection>\nTranslate it.", "Translate it.",
+            ("envelope selection",), id="one word, on own lines at the beginning",
+        ),
+        pytest.param(
+            "Translate it.\n<selection>\nI live in Rome.\n</selection>", "Translate it.",
+            ("envelope selection",), id="one word, on own lines at the end",
+        ),
+        pytest.param("Do:\n<p>\nx\n</p>\nNow", "Do:\n<p>\nx\n</p>\nNow", (), id="one word inside"),
         pytest.param("See <my-part>this</my-part>", "See <my-part>this</my-part>", (), id="a word"),
         pytest.param("a < b and c > d", "a < b and c > d", (), id="no tag"),
         pytest.param("<task-notification>x</task-notification>", None, (), id="known"),
@@ -84,6 +97,9 @@ def test_inserted_blocks_are_left_out_and_unknown_ones_counted(
         ({"origin": {"kind": "human"}, "promptSource": "system"}, True, ()),
         ({"isVisibleInTranscriptOnly": True}, False, ()),
         ({"sourceToolUseID": "t1"}, False, ()),
+        ({"isSynthetic": True}, False, ()),
+        ({"origin": "task-notification"}, False, ()),
+        ({"origin": {"type": "weather"}}, False, ("origin weather",)),
     ],
     ids=str,
 )
@@ -100,6 +116,17 @@ def test_person_who_is_stated_may_write_markup() -> None:
 
     assert text_in(claude(text, origin={"kind": "human"})) == text
     assert text_in(claude(text)) is None
+    inside = "Mend:\n<my-part>\nx\n</my-part>\nNow."
+    assert text_in(claude(inside, origin={"kind": "human"})) == inside
+
+
+def test_refusal_of_a_tool_is_a_turn_of_the_person() -> None:
+    text = "It was refused. To tell you why, the user said:\nUse SQLite."
+    result = {"type": "tool_result", "is_error": True, "tool_use_id": "t", "content": text}
+
+    assert text_in(claude([result], toolDenialKind="user-rejected")) == "Use SQLite."
+    assert claude([result]).turn is None
+    assert claude([result], toolDenialKind="permission-rule").turn is None
 
 
 def test_text_beside_the_output_of_a_tool_is_no_word_of_the_person() -> None:
@@ -161,6 +188,9 @@ def test_prompt_that_the_agent_took_from_its_queue_is_a_turn(
         ),
         pytest.param(item("AgentMessage", content=[{"type": "Text", "text": "Hi"}]), "Hi",
                      id="of the agent"),
+        pytest.param(item("userMessage", content=[{"type": "input_text", "text": "Hi"}]), "Hi",
+                     id="another spelling"),
+        pytest.param(item("agent_message", text="Hi"), "Hi", id="text without blocks"),
         pytest.param(item("Reasoning", summary_text=["x"]), None, id="thinking"),
         pytest.param(typed("# Context from my IDE setup:\n\n## Active selection:\nI live in Rome."
                            "\n\n## My request for Codex:\nTranslate it."), "Translate it.",
@@ -193,6 +223,9 @@ def test_forms_of_codex(line: Line, said: str | None) -> None:
          "item_completed UserSpeech"),
         (CODEX, codex_line("event_msg", {"type": "user_message", "message": "x", "kind": "odd"}),
          "user_message odd"),
+        (CODEX, codex_line("event_msg", {"type": "item_completed",
+                                         "item": {"type": "UserMessage", "words": "x"}}),
+         "UserMessage without content"),
         (CODEX, line_of({"type": "user_turn", "text": "x"}), "user_turn"),
     ],
     ids=str,

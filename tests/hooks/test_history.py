@@ -46,6 +46,7 @@ def standing(agent: str, lines: Sequence[bytes], cuts: Iterable[int] = ()) -> St
 def take(found: Standing, steps: Iterable[Any], agent: str, lines: Sequence[bytes]) -> None:
     for step in steps:
         turn = step.turn or read_line(agent, lines[step.offset], "s").turn
+        assert turn is not None
         if step.withdrawn is None:
             assert turn.text not in found, "a turn is put once"
         found[turn.text] = not step.withdrawn
@@ -119,6 +120,44 @@ def test_compaction_takes_nothing_back_and_a_rewinding_after_it_does() -> None:
     assert all(standing(CLAUDE_CODE, compacted).values())
     rewound = standing(CLAUDE_CODE, [*compacted, *chained(("u4", "s", U))])
     assert {name for name, counts in rewound.items() if not counts} == {"u3", "a3"}
+
+
+def test_compaction_of_a_part_takes_nothing_back() -> None:
+    boundary = line_of({"type": "system", "subtype": "compact_boundary", "uuid": "b",
+                        "parentUuid": None, "logicalParentUuid": "a1"})  # fmt: skip
+
+    lines = [*chained(*TALK), boundary, *chained(("u3", "b", U))]
+
+    assert all(standing(CLAUDE_CODE, lines).values())
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["<command-name>/model</command-name>", "<local-command-stdout>x</local-command-stdout>"],
+)
+def test_commands_are_passed_over(content: str) -> None:
+    note = claude_line(U, content, uuid="n", parentUuid="a1")
+    lines = [*chained(*TALK[:2]), note, *chained(("u2", "n", U), ("u3", "a1", U))]
+
+    assert standing(CLAUDE_CODE, lines) == {"u1": True, "a1": True, "u2": False, "u3": True}
+
+
+def test_session_of_commands_has_a_person() -> None:
+    history = History({})
+    line = claude_line(U, "<command-name>/review</command-name>")
+
+    history.add(read_line(CLAUDE_CODE, line, "s"), 0)
+
+    assert history.counts()["person"] == 1
+
+
+def test_copies_that_keep_their_instants_are_left_out() -> None:
+    lines = [
+        head("f", 1_800, forked_from_id="p"), head("p", 1_800), old(U, "u1", 10), old(A, "a1", 60),
+        old(U, "u2", 1_900),
+    ]  # fmt: skip
+
+    assert [*standing(CODEX, lines)] == ["u2"]
 
 
 def test_notes_between_messages_are_passed_over() -> None:

@@ -17,6 +17,8 @@ from slumberd import SyncMemory
 from slumberd.clock import SystemClock
 from slumberd.hooks import command, putting
 from slumberd.hooks.command import run_hook
+from slumberd.hooks.daemon_client import call_daemon
+from slumberd.hooks.readers import read_line
 from slumberd.operations.transcript_counts import FILE, read_transcript_counts
 from tests.support.cli_runner import called
 from tests.support.transcripts import (
@@ -172,12 +174,11 @@ def test_endless_line_ends_in_time(
 def test_line_at_which_two_hooks_ended_is_skipped(
     hook: Hook, memory: SyncMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = putting.read_line
 
     def slowly(agent: str, line: bytes, session: str) -> Any:
         if b"slow" in line:
             signal.raise_signal(signal.SIGALRM)
-        return read(agent, line, session)
+        return read_line(agent, line, session)
 
     hook.write(turn("before", 1, None), turn("slow", 2, 1), turn("after", 3, 2))
     monkeypatch.setattr(putting, "read_line", slowly)
@@ -192,12 +193,12 @@ def test_line_at_which_two_hooks_ended_is_skipped(
 def test_daemon_that_is_slow_skips_no_line(
     hook: Hook, memory: SyncMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask, tries = putting.call_daemon, iter(range(9))
+    tries = iter(range(9))
 
     def slowly(*words: Any) -> Any:
         if next(tries) < 4:
             signal.raise_signal(signal.SIGALRM)
-        return ask(*words)
+        return call_daemon(*words)
 
     hook.write(turn("Hello", 1, None))
     monkeypatch.setattr(putting, "call_daemon", slowly)
@@ -210,13 +211,13 @@ def test_daemon_that_is_slow_skips_no_line(
 def test_slow_daemon_gets_every_turn_in_the_end(
     hook: Hook, memory: SyncMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask, calls = putting.call_daemon, []
+    calls: list[Any] = []
 
     def one_each(*words: Any) -> Any:
         calls.append(words)
         if len(calls) > 1:
             signal.raise_signal(signal.SIGALRM)
-        return ask(*words)
+        return call_daemon(*words)
 
     monkeypatch.setattr(putting, "call_daemon", one_each)
     hook = Hook(CODEX, hook.folder, hook.state_dir)

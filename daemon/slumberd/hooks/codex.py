@@ -126,15 +126,19 @@ def _read_typed(payload: Mapping[str, Any], line: bytes, session: str, found: Li
 def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
     """Return what was said, in the form of versions since 0.145."""
     item = payload.get("item")
-    kind = text_of(item.get("type")) if isinstance(item, dict) else ""
+    given = text_of(item.get("type")) if isinstance(item, dict) else ""
+    # Interfaces of Codex write the same kinds as userMessage, or as user_message.
+    kind = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
     if kind not in _ITEMS or not isinstance(item, dict):
-        return found._replace(unknown=(f"item_completed {kind}",))
+        return found._replace(unknown=(f"item_completed {given}",))
     speaker = _SPEAKERS.get(kind)
     if speaker is None:
         return found
-    content = item.get("content")
+    content = item.get("content", item.get("text"))
     joint = "" if speaker == PERSON else "\n\n"
     text = content if isinstance(content, str) else joint.join(_texts_of(content, "text"))
+    if not isinstance(content, str | list):
+        return found._replace(unknown=(f"{given} without content",))
     said = _with_turn(found, speaker, text, line, session)
     # The same is also in a line of the older form, in some versions; that line's id stays valid.
     return said._replace(is_spare=True, began=_beginning_of(payload))
@@ -152,10 +156,10 @@ def _with_turn(found: Line, speaker: str, text: str, line: bytes, session: str) 
 
 
 def _texts_of(content: object, kind: str) -> list[str]:
-    """Return the texts of the blocks of a kind, in either case: Codex writes ``Text``, too."""
+    """Return the texts of the blocks of a kind: Codex writes ``text``, ``Text``, ``input_text``."""
     blocks = content if isinstance(content, list) else []
     found = [block for block in blocks if isinstance(block, dict)]
-    right = [block for block in found if text_of(block.get("type")).lower() == kind]
+    right = [block for block in found if text_of(block.get("type")).lower().endswith(kind)]
     return [text for block in right if isinstance(text := block.get("text"), str)]
 
 

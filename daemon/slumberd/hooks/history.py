@@ -138,6 +138,7 @@ class History:
         self._counts["lines"] += 1
         self._count_unknown(line.unknown)
         self._version = line.version[:_CHARACTERS_OF_KIND] or self._version
+        self._counts["person"] += line.is_command
         self._follow_copies(line)
         if line.rolled_back > 0:
             return [*self.flush(), *self._roll_back(line.rolled_back)]
@@ -191,6 +192,8 @@ class History:
 
     def _ends_copy(self, line: Line, at: float | None) -> bool:
         began = self._thread[2]
+        if at is not None and began is not None and at < began:
+            return False  # some versions keep the instants of what they copy
         if line.began is not None and began is not None and line.began >= int(began):
             return True
         return at is not None and self._last is not None and at - self._last > _BURST_SECONDS

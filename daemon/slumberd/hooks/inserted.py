@@ -64,45 +64,51 @@ def without_reminders(text: str) -> str:
 def words_of_person(text: str, *, is_stated: bool) -> Words:
     """Return what a person typed, without what a program inserted.
 
-    Blocks that are known are left out wherever they stand. Of other blocks, those at the beginning
-    and the end are left out whose tag has several words, and one that is the whole text.
+    Blocks that are known are left out wherever they stand. Of others, these are left out:
+
+    * one at the beginning whose tag has several words;
+    * one on lines of its own whose tag has several words, or that is at the beginning or the end.
 
     Args:
         text: The text that travels under the name of the person.
-        is_stated: Whether the line states that a person typed it; then a block of one word that is
-            the whole text is the person's.
+        is_stated: Whether the line states that a person typed it; then only the first of the two
+            holds, since blocks elsewhere are the person's.
     """
     text = _without_editor(_without(text, (one for one in _blocks(text) if _is_known(one.name))))
-    unknown: list[str] = []
-    start, end = 0, len(text)
     blocks = [*_blocks(text)]
+    inserted: list[_Block] = []
+    start, is_first = 0, True
     for block in blocks:
-        if text[start : block.start].strip() or not _is_inserted(text, block, is_stated=is_stated):
+        is_first = is_first and not text[start : block.start].strip()
+        if is_first and (_has_words(block.name) or not (is_stated or _shares_line(text, block))):
+            inserted.append(block)
+            start = block.end
+        elif is_stated:
             break
-        unknown.append(block.name)
-        start = block.end
-    for block in reversed(blocks):
-        if block.start < start or text[block.end : end].strip() or not _has_words(block.name):
-            break
-        if not _begins_line(text, block.start):
-            break
-        unknown.append(block.name)
-        end = block.start
-    return Words(text[start:end], tuple(dict.fromkeys(unknown)))
-
-
-def _is_inserted(text: str, block: _Block, *, is_stated: bool) -> bool:
-    if _has_words(block.name) or is_stated:
-        return _has_words(block.name)
-    return not text[: block.start].strip() and not text[block.end :].strip()
+        else:
+            is_first = False
+            if _has_words(block.name) and not _shares_line(text, block):
+                inserted.append(block)
+    last = blocks[-1] if blocks and not is_stated else None
+    if last and last not in inserted and not text[last.end :].strip():
+        inserted += [] if _shares_line(text, last) else [last]
+    names = dict.fromkeys(block.name for block in inserted)
+    return Words(_without(text, iter(inserted)), tuple(names))
 
 
 def _has_words(name: str) -> bool:
     return bool(re.search(r"\w[-_]\w", name))
 
 
-def _begins_line(text: str, at: int) -> bool:
-    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+def _shares_line(text: str, block: _Block) -> bool:
+    """Return whether other words stand on the line where a block begins or ends."""
+    before, after = block.start - 1, block.end
+    while before >= 0 and text[before].isspace() and text[before] != "\n":
+        before -= 1
+    while after < len(text) and text[after].isspace() and text[after] != "\n":
+        after += 1
+    is_alone_before = before < 0 or text[before] == "\n"
+    return not (is_alone_before and (after == len(text) or text[after] == "\n"))
 
 
 def _is_known(name: str) -> bool:

@@ -27,6 +27,7 @@ MOST_FAILURES = 2
 _LONG_LINE_BYTES = 1024 * 1024
 _BYTES_BETWEEN_CURSORS = 1024 * 1024
 _STEPS_BETWEEN_CURSORS = 32
+_CHARACTERS_OF_SESSION = 1_000
 
 
 class Target(NamedTuple):
@@ -278,7 +279,7 @@ class _Reading:
         counts = self._history.counts()
         request = {
             **scope,
-            "session": self._transcript.session,
+            "session": self._transcript.session[:_CHARACTERS_OF_SESSION] or "default",
             "coding_agent": self._target.coding_agent,
             "transcript": self._transcript.path,
             **counts,

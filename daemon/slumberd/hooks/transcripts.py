@@ -67,6 +67,7 @@ class Line(NamedTuple):
         id: What other lines name it by; empty when they cannot.
         parent: The line that it answers; empty when it says none.
         is_message: Whether it is a message, and not a note between messages.
+        is_command: Whether a person gave the agent's program a command, such as ``/clear``.
         thread: What it says of the whole conversation.
         copied: Whether its turn is a copy of one of another session.
         rolled_back: How many turns of the person it takes back.
@@ -83,6 +84,7 @@ class Line(NamedTuple):
     id: str = ""
     parent: str = ""
     is_message: bool = False
+    is_command: bool = False
     thread: Thread | None = None
     copied: bool = False
     rolled_back: int = 0
