@@ -21,6 +21,8 @@ _BURST_SECONDS = 1.0
 """A program writes the lines of a copied history at once; a person takes longer."""
 
 _CHARACTERS_OF_NAME = 12
+_NEAR_TURNS = 64
+"""Among so many turns of one speaker, a line may repeat one in another form."""
 
 
 class Step(NamedTuple):
@@ -76,7 +78,12 @@ class History:
 
     def __init__(self, known: dict[str, Any]) -> None:
         self._nodes = [_Node(*node) for node in known.get("nodes", ())]
-        self._places: dict[str, list[Any]] = dict(known.get("places", {}))
+        # Of each line the number of its turn, and the name of its message unless that is its own.
+        self._beside: dict[str, list[int]] = {}
+        self._forks = False
+        for number in range(len(self._nodes)):
+            self._set_beside(number)
+        self._places: dict[str, int | list[Any]] = dict(known.get("places", {}))
         self._withdrawn: set[int] = set(known.get("withdrawn", ()))
         self._tip: int = known.get("tip", -1)
         self._thread: list[Any] = list(known.get("thread", ()))
@@ -227,7 +234,8 @@ class History:
             self._waiting = later
         else:
             steps = self.flush()
-            self._put = [*(other for other in self._put if other[0] == name[0]), name]
+            near = self._put[1 - _NEAR_TURNS :]
+            self._put = [*(other for other in near if other[0] == name[0]), name]
         self._early.clear()
         return [*steps, *self._take(_Waiting(line, offset, self._copying))]
 
@@ -246,6 +254,7 @@ class History:
         is_copy = one.copying == "other" or line.copied
         place = self._place_before(line) if line.is_typed else ""
         self._nodes.append(_Node(one.offset, before, line.is_typed, is_copy, name, place))
+        self._set_beside(number)
         self._place(line, number)
         self._tip = number
         if one.copying == "other":
@@ -257,9 +266,18 @@ class History:
         first = Step(one.offset, turn, is_copy, None if is_copy else withdrawn)
         return [first, *(self._go_to(number) if line.is_typed and line.id else ())]
 
+    def _set_beside(self, number: int) -> None:
+        """Note which turns of the person answer the same message."""
+        node = self._nodes[number]
+        if node.is_typed and node.place:
+            beside = self._beside.setdefault(node.place, [])
+            beside.append(number)
+            self._forks = self._forks or len(beside) > 1
+
     def _node_before(self, line: Line) -> int:
         if line.parent:
-            return int(self._places.get(_short(line.parent), (-1, ""))[0])
+            place = self._places.get(_short(line.parent), -1)
+            return place if isinstance(place, int) else int(place[0])
         return -1 if line.id else self._tip
 
     def _place_before(self, line: Line) -> str:
@@ -267,12 +285,13 @@ class History:
         if not line.parent:
             return ""
         short = _short(line.parent)
-        return str(self._places.get(short, (-1, ""))[1] or short)
+        place = self._places.get(short, -1)
+        return short if isinstance(place, int) else str(place[1])
 
     def _place(self, line: Line, node: int) -> None:
         if line.id:
-            name = _short(line.id)
-            self._places[name] = [node, name if line.is_message else self._place_before(line)]
+            before = "" if line.is_message else self._place_before(line)
+            self._places[_short(line.id)] = [node, before] if before else node
 
     def _go_to(self, number: int) -> list[Step]:
         """Return what is withdrawn and what counts again when the person speaks in a branch.
@@ -280,11 +299,7 @@ class History:
         A turn of the person is taken back when another turn of the person, on the way to the last
         one, answers the same message. So is all that follows it.
         """
-        beside: dict[str, list[int]] = {}
-        for index, node in enumerate(self._nodes):
-            if node.is_typed and node.place:
-                beside.setdefault(node.place, []).append(index)
-        branches = [one for one in beside.values() if len(one) > 1]
+        branches = [one for one in self._beside.values() if len(one) > 1] if self._forks else []
         if not branches:
             return []
         path, last = set[int](), number

@@ -25,8 +25,8 @@ MOST_FAILURES = 2
 """After so many hooks that could not read a line, the next one skips it."""
 
 _LONG_LINE_BYTES = 1024 * 1024
-_BYTES_BETWEEN_CURSORS = 1024 * 1024
-_STEPS_BETWEEN_CURSORS = 32
+_BYTES_BETWEEN_CURSORS = 4 * 1024 * 1024
+_STEPS_BETWEEN_CURSORS = 64
 _CHARACTERS_OF_SESSION = 1_000
 
 
