@@ -337,6 +337,29 @@ def test_counts_go_with_the_user(hook: Hook, memory: SyncMemory) -> None:
     assert b"ada" not in (hook.state_dir / FILE).read_bytes()
 
 
+def test_counts_go_with_the_user_also_without_a_daemon(hook: Hook) -> None:
+    with SyncMemory.open(hook.state_dir, user="ada", agent="desk"):
+        hook.write(turn("Hello", 1, None))
+        run(hook)
+    before = read_transcript_counts(hook.state_dir)
+    done = called("forget", "--user", "ada", "--yes", "--state-dir", str(hook.state_dir))
+
+    assert done.returncode == 0, done.stderr
+    assert [one.user for one in before] == ["ada"]
+    assert read_transcript_counts(hook.state_dir) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"transcripts": [7, {}]}', b"\xff"])
+def test_damaged_counts_are_made_anew(hook: Hook, memory: SyncMemory, content: bytes) -> None:
+    (hook.state_dir / FILE).write_bytes(content)
+    before = read_transcript_counts(hook.state_dir)
+    hook.write(turn("Hello", 1, None))
+    run(hook)
+
+    assert before == []
+    assert [one.person for one in read_transcript_counts(hook.state_dir)] == [1]
+
+
 PATTERNS = r"""
 patterns:
   - id: home

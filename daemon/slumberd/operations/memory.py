@@ -119,24 +119,29 @@ class MemoryOperations:
         episode = await self._keep_instant(_episode_of(request, scope, now), request)
         if request.id is not None and await self._is_withdrawn(episode):
             return forms.Remembered(id=episode.id, state="unchanged").document()
-        state = await self._put(episode)
+        counts = await self._memory.put_many([episode], strict=True)
+        state = next(name for name, count in counts._asdict().items() if count)
         return forms.Remembered(id=episode.id, state=state).document()
+
+    async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
+        """Return an episode with the instant of the stored one that it repeats.
+
+        A request without an instant may be sent again because its answer was lost.
+        """
+        if request.id is None or request.when is not None:
+            return episode
+        stored = await read_newest(self._memory, request.id)
+        if stored is None or not _repeats(episode, stored):
+            return episode
+        return episode.model_copy(update={"timestamp": instant(stored.at)})
 
     async def _is_withdrawn(self, episode: Episode) -> bool:
         """Return whether an episode repeats what its speaker has taken back: it stays so."""
-        if "withdrawn" in episode.metadata:
-            return False
         stored = await read_newest(self._memory, episode.id)
-        if stored is None or not stored.withdrawn:
+        if stored is None or not stored.withdrawn or "withdrawn" in episode.metadata:
             return False
         said = {key: value for key, value in stored.metadata.items() if key != "withdrawn"}
         return _repeats(episode, stored._replace(metadata=said))
-
-    async def _put(self, episode: Episode) -> Literal["new", "changed", "unchanged"]:
-        counts = await self._memory.put_many([episode], strict=True)
-        if counts.new:
-            return "new"
-        return "changed" if counts.changed else "unchanged"
 
     async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
         """Put a turn of a transcript, whatever its instant, and record how that was read.
@@ -174,19 +179,8 @@ class MemoryOperations:
             if turn.is_copy or (turn.withdrawn is None and stored.withdrawn):
                 return "unchanged"
             at = instant(stored.at)  # of a turn whose transcript says none
-        return await self._put(_episode_of(form, scope, at))
-
-    async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
-        """Return an episode with the instant of the stored one that it repeats.
-
-        A request without an instant may be sent again because its answer was lost.
-        """
-        if request.id is None or request.when is not None:
-            return episode
-        stored = await read_newest(self._memory, request.id)
-        if stored is None or not _repeats(episode, stored):
-            return episode
-        return episode.model_copy(update={"timestamp": instant(stored.at)})
+        counts = await self._memory.put_many([_episode_of(form, scope, at)], strict=True)
+        return "new" if counts.new else "changed" if counts.changed else "unchanged"
 
     async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
         """Find the episodes and facts that answer a question."""
