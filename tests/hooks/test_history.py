@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.hooks.history import History
+from slumberd.hooks.history import History, names_in
 from slumberd.hooks.readers import read_line
 from tests.support.sample_sizes import amount
 from tests.support.transcripts import (
@@ -308,6 +308,32 @@ def test_turn_right_after_a_copy_is_new_when_its_beginning_says_so() -> None:
     ]  # fmt: skip
 
     assert [*standing(CODEX, lines)] == ["u2"]
+
+
+def test_turn_that_the_other_session_does_not_have_is_new() -> None:
+    parent = History({})
+    for n, line in enumerate([head("p", 1), old(U, "u1", 1), old(A, "a1", 2)]):
+        parent.add(read_line(CODEX, line, "p"), n)
+    names = names_in(json.loads(json.dumps(parent.document())))
+    fork = History({}, {"p": names}.get)
+
+    steps = [
+        step.turn.text
+        for n, line in enumerate(
+            [head("f", 10, forked_from_id="p"), head("p", 10), old(U, "u1", 10), old(A, "a1", 10),
+             old(U, "u2", 10), old(A, "a2", 10)]
+        )
+        for step in fork.add(read_line(CODEX, line, "f"), n)
+        if step.turn
+    ]  # fmt: skip
+
+    assert steps == ["u2", "a2"]
+
+
+def test_fork_that_only_names_what_it_continues_has_no_copies() -> None:
+    lines = [head("f", 10, forked_from_id="p", history_base={"thread_id": "p"}), new(U, "u1", 10)]
+
+    assert [*standing(CODEX, lines)] == ["u1"]
 
 
 def test_copied_turns_are_no_turns_of_the_fork_when_it_is_rolled_back() -> None:

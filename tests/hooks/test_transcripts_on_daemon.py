@@ -156,6 +156,14 @@ def test_what_is_no_file_is_not_read(hook: Hook, memory: SyncMemory, make: str) 
     assert not [*hook.cursors.rglob("*.unfinished")]
 
 
+def test_endless_event_is_refused(hook: Hook) -> None:
+    errors = io.StringIO()
+    with Path("/dev/zero").open("rb") as source:
+        assert run_hook(hook.words, source, io.StringIO(), errors) == 0
+
+    assert "the event is longer than" in errors.getvalue()
+
+
 @pytest.mark.timing
 def test_endless_line_ends_in_time(
     hook: Hook, memory: SyncMemory, monkeypatch: pytest.MonkeyPatch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.operations import transcript_counts
 from slumberd.operations.transcript_counts import (
     FILE,
-    MOST_TRANSCRIPTS,
     TranscriptCounts,
     TranscriptFile,
     read_transcript_counts,
@@ -44,14 +44,16 @@ def test_counts_that_say_nothing_new_are_not_written(tmp_path: Path) -> None:
     assert read_transcript_counts(tmp_path) == [counts(lines=12, at=3.0)]
 
 
-def test_transcript_that_was_read_longest_ago_goes_first(tmp_path: Path) -> None:
+def test_transcript_that_was_read_longest_ago_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript_counts, "MOST_TRANSCRIPTS", 3)
     file = TranscriptFile(tmp_path)
-    for n in range(MOST_TRANSCRIPTS + 2):
+    for n in range(5):
         file.record(counts(f"t{n}"))
 
     found = [one.transcript for one in read_transcript_counts(tmp_path)]
-    assert len(found) == MOST_TRANSCRIPTS
-    assert (found[0], found[-1]) == ("t2", f"t{MOST_TRANSCRIPTS + 1}")
+    assert found == ["t2", "t3", "t4"]
 
 
 async def test_shards_that_share_the_file_lose_nothing(tmp_path: Path) -> None:

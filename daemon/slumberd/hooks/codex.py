@@ -78,7 +78,9 @@ def _read_head(payload: Mapping[str, Any], found: Line) -> Line:
     by_agent = isinstance(source, dict) and any(key in source for key in ("subagent", "internal"))
     thread = Thread(
         id=text_of(payload.get("id")),
-        is_copy=bool(payload.get("forked_from_id")),
+        # Since 0.145, a fork may name what it continues in place of a copy.
+        is_copy=bool(payload.get("forked_from_id")) and not payload.get("history_base"),
+        original=text_of(payload.get("forked_from_id")),
         is_of_person=not by_agent and asked_by in (None, "user"),
         at=instant_of(payload.get("timestamp")) or found.at,
     )

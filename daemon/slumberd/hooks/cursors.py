@@ -100,8 +100,20 @@ class Cursors:
 
     def write(self, transcript: Transcript, cursor: Cursor) -> None:
         """Replace the cursor of a transcript."""
-        document = {"path": transcript.path, **cursor._asdict()}
+        document = {**transcript._asdict(), **cursor._asdict()}
         self._write(self._file(transcript, "json"), document)
+
+    def history_of(self, session: str) -> dict[str, Any] | None:
+        """Return what is known of the transcript of a session; None when it was never read."""
+        name = json.dumps(session)
+        for file in self._directory.glob("*.json"):
+            if name not in _beginning_of(file):
+                continue
+            document = _read(file)
+            history = document.get("history")
+            if document.get("session") == session and isinstance(history, dict):
+                return history
+        return None
 
     def remove_orphans(self) -> None:
         """Remove the files of transcripts that exist no more."""
@@ -138,12 +150,19 @@ def _read(file: Path) -> dict[str, Any]:
 def _read_path(file: Path) -> str | None:
     """Return the path in a cursor, of which only the beginning is read; None when it has none."""
     try:
-        with file.open(encoding="utf-8") as opened:
-            beginning = opened.read(_BEGINNING_CHARACTERS)
-        path, _ = json.JSONDecoder().raw_decode(beginning, len('{"path": '))
-    except (OSError, ValueError):
+        path, _ = json.JSONDecoder().raw_decode(_beginning_of(file), len('{"path": '))
+    except ValueError:
         return None
     return path if isinstance(path, str) else None
+
+
+def _beginning_of(file: Path) -> str:
+    """Return the beginning of a cursor, with its path and session; empty if it cannot be read."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(_BEGINNING_CHARACTERS)
+    except (OSError, ValueError):
+        return ""
 
 
 def cursor_at(file: BinaryIO, offset: int, history: dict[str, Any]) -> Cursor:

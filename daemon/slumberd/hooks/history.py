@@ -6,7 +6,7 @@ Reads no file. What it knows of the lines before is kept beside the cursor, as J
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,6 +23,10 @@ _BURST_SECONDS = 1.0
 _CHARACTERS_OF_NAME = 12
 _NEAR_TURNS = 64
 """Among so many turns of one speaker, a line may repeat one in another form."""
+
+
+def _unknown_names(_: str) -> None:
+    """Return nothing: no other session is known."""
 
 
 class Step(NamedTuple):
@@ -74,9 +78,16 @@ class History:
 
     Args:
         known: What `document` returned after the lines before; empty at the beginning.
+        names_in: Returns the names of the turns of another session; None when it is unknown.
     """
 
-    def __init__(self, known: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        known: dict[str, Any],
+        names_in: Callable[[str], Sequence[str] | None] = _unknown_names,
+    ) -> None:
+        self._names_in = names_in
+        self._originals: list[str] | None = known.get("originals")
         self._nodes = [_Node(*node) for node in known.get("nodes", ())]
         # Of each line the number of its turn, and the name of its message unless that is its own.
         self._beside: dict[str, list[int]] = {}
@@ -106,6 +117,7 @@ class History:
             "tip": self._tip,
             "thread": self._thread,
             "copying": self._copying,
+            "originals": self._originals if self._copying else None,
             "repeated": self._repeated,
             "last": self._last,
             "put": self._put,
@@ -189,13 +201,20 @@ class History:
             if not self._thread:
                 began = _seconds_of(line.thread.at)
                 self._thread = [line.thread.id, line.thread.is_of_person, began]
-                self._copying = "other" if line.thread.is_copy else ""
+                if line.thread.is_copy:
+                    self._begin_copy(line.thread.original)
+            elif line.thread.id == self._thread[0]:
+                self._copying, self._repeated = "own", 0
             else:
-                self._copying = "own" if line.thread.id == self._thread[0] else "other"
-                self._repeated = 0
+                self._begin_copy(line.thread.id)
         elif self._copying and self._ends_copy(line, at):
             self._copying = ""
         self._last = at if at is not None else self._last
+
+    def _begin_copy(self, session: str) -> None:
+        self._copying = "other"
+        names = self._names_in(session)
+        self._originals = self._originals if names is None else [*names]
 
     def _ends_copy(self, line: Line, at: float | None) -> bool:
         began = self._thread[2]
@@ -249,6 +268,9 @@ class History:
                 self._repeated += 1
                 return []
             self._copying = ""
+        if one.copying == "other" and self._originals is not None and name not in self._originals:
+            self._copying = ""
+            one = one._replace(copying="")
         number = len(self._nodes)
         before = self._node_before(line)
         is_copy = one.copying == "other" or line.copied
@@ -356,3 +378,8 @@ def _short(id: str) -> str:
 
 def _seconds_of(at: str | None) -> float | None:
     return None if at is None else datetime.fromisoformat(at).timestamp()
+
+
+def names_in(known: dict[str, Any]) -> list[str]:
+    """Return the names of the turns in what is known of a transcript."""
+    return [_Node(*node).name for node in known.get("nodes", ())]

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from slumberd.hooks.cursors import START, Cursors, Transcript, cursor_at, start_of
 from slumberd.hooks.daemon_client import Answer, call_daemon
-from slumberd.hooks.history import History, Step
+from slumberd.hooks.history import History, Step, names_in
 from slumberd.hooks.readers import read_line
 from slumberd.hooks.transcripts import Line, Turn, episodes_of
 
@@ -123,9 +123,9 @@ class _Reading:
         self._file = file
         cursor = start_of(file, cursors.read(transcript))
         try:
-            self._history = History(cursor.history)
+            self._history = History(cursor.history, self._names_in)
         except (AttributeError, KeyError, TypeError, ValueError):  # somebody edited it
-            cursor, self._history = START, History({})
+            cursor, self._history = START, History({}, self._names_in)
         self._failed_at, self._failures = cursor.failed_at, cursor.failures
         self._reported = self._history.counts()["unknown"]
         self._offset = self._saved = cursor.offset
@@ -176,7 +176,7 @@ class _Reading:
     def _read_again(self, upto: int) -> int:
         """Read the lines from the cursor to a place; return the last place where no turn waits."""
         cursor = start_of(self._file, self._cursors.read(self._transcript))
-        self._history, self._is_inside = History(cursor.history), cursor.is_inside
+        self._history, self._is_inside = History(cursor.history, self._names_in), cursor.is_inside
         self._offset = settled = cursor.offset
         self._file.seek(cursor.offset)
         while self._offset < upto and not self._is_inside:
@@ -191,6 +191,11 @@ class _Reading:
             if not self._history.is_waiting:
                 settled = self._offset
         return settled
+
+    def _names_in(self, session: str) -> list[str] | None:
+        """Return the names of the turns of another session; None when no hook has read it."""
+        history = self._cursors.history_of(session)
+        return None if history is None else names_in(history)
 
     def _found(self, line: bytes) -> Line:
         return read_line(self._target.coding_agent, line, self._transcript.session)

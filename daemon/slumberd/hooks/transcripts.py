@@ -46,13 +46,15 @@ class Thread(NamedTuple):
 
     Attributes:
         id: The conversation.
-        is_copy: Whether it began as a copy of another one.
+        is_copy: Whether it begins with a copy of another one.
+        original: The other one; empty when there is none.
         is_of_person: Whether a person speaks in it; else an agent speaks to a subagent.
         at: When it began, ISO 8601; None when unknown.
     """
 
     id: str
     is_copy: bool
+    original: str
     is_of_person: bool
     at: str | None
 

@@ -77,7 +77,9 @@ def _counts_in(entry: object) -> TranscriptCounts | None:
     counts = TranscriptCounts(**entry)
     numbers = (counts.at, counts.lines, counts.person, counts.assistant)
     is_whole = all(isinstance(number, int | float) for number in numbers)
-    return counts if is_whole and isinstance(counts.unknown, dict) else None
+    if not is_whole or not isinstance(counts.unknown, dict):
+        return None
+    return counts if all(isinstance(count, int) for count in counts.unknown.values()) else None
 
 
 class TranscriptFile:
