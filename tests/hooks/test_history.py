@@ -379,6 +379,14 @@ def test_rewinding_in_a_fork_takes_nothing_of_the_other_session_back() -> None:
     assert all(standing(CLAUDE_CODE, [*copies, *chained(("u3", "a1", U))]).values())
 
 
+def test_line_that_a_resumed_session_repeats_is_put_once() -> None:
+    again = chained(*TALK, timestamp="2026-09-01T10:00:00Z")
+
+    assert [*standing(CLAUDE_CODE, [*chained(*TALK), *again, *chained(("u3", "a2", U))])] == [
+        "u1", "a1", "u2", "a2", "u3",
+    ]  # fmt: skip
+
+
 def queued(text: str, n: int = 1) -> bytes:
     return line_of({"type": "attachment", "uuid": f"q{n}", "parentUuid": "a1",
                     "attachment": {"type": "queued_command", "prompt": text}})  # fmt: skip

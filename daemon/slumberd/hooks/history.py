@@ -168,6 +168,8 @@ class History:
             self._place(line, self._node_before(line))
             return []
         name = _name_of(line.turn)
+        if self._is_repeated(line, name):
+            return []
         return self._add_spare(line, offset, name) if line.is_spare else self._add(line, offset)
 
     def flush(self) -> list[Step]:
@@ -295,6 +297,12 @@ class History:
             beside = self._beside.setdefault(node.place, [])
             beside.append(number)
             self._forks = self._forks or len(beside) > 1
+
+    def _is_repeated(self, line: Line, name: str) -> bool:
+        """Return whether the transcript had the very line before: a resumed session may do so."""
+        place = self._places.get(_short(line.id), -1) if line.id else -1
+        number = place if isinstance(place, int) else int(place[0])
+        return number >= 0 and self._nodes[number].name == name
 
     def _node_before(self, line: Line) -> int:
         if line.parent:
