@@ -167,7 +167,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "unknown": {"event_msg weather": 1},
             "turn": {"id": "t1", "text": "I moved to Lisbon", "session": "s1", "speaker": "user"},
         },
-        {"state": "new"},
+        {"id": "t1", "state": "new"},
     ),
     "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
     "context": (

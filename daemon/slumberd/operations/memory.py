@@ -161,7 +161,8 @@ class MemoryOperations:
                 **request.model_dump(include=_COUNTS),
             )
             self._transcripts.record(counts)
-        return forms.TranscriptRead(state=state).document()
+        id = None if request.turn is None else request.turn.id
+        return forms.TranscriptRead(id=id, state=state).document()
 
     async def _put_turn(
         self, turn: forms.TurnForm, scope: ScopeFilter

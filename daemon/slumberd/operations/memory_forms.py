@@ -316,9 +316,11 @@ class TranscriptRead(Result):
     """How a turn of a transcript was put.
 
     Attributes:
+        id: Its episode; None without a turn.
         state: Whether it is new, a new version, or was there already; None without a turn.
     """
 
+    id: str | None
     state: Literal["new", "changed", "unchanged"] | None
 
 
