@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from slumberd import SyncMemory
 from slumberd.clock import SystemClock
 from slumberd.hooks import command, putting
 from slumberd.hooks.command import run_hook
+from slumberd.hooks.cursors import Cursors, Transcript
 from slumberd.hooks.daemon_client import call_daemon
 from slumberd.hooks.readers import read_line
 from slumberd.operations.transcript_counts import FILE, read_transcript_counts
@@ -240,6 +242,23 @@ def test_slow_daemon_gets_every_turn_in_the_end(
         run(hook)
 
     assert [*stored(memory)] == names
+
+
+def test_transcript_that_another_hook_reads_is_left_to_it(hook: Hook, memory: SyncMemory) -> None:
+    other = Hook(CLAUDE_CODE, hook.folder, hook.state_dir, session="other")
+    other.write(turn("other", 1, None, sessionId="other"))
+    hook.write(turn("own", 2, None))
+    run(hook)
+    [directory] = hook.cursors.iterdir()
+    Cursors(directory).mark_unfinished(Transcript(str(other.transcript), "other"))
+    with other.transcript.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        report = run(hook)
+        before = [*stored(memory)]
+    run(hook)
+
+    assert (report, before) == ("", ["own"])
+    assert {*stored(memory)} == {"own", "other"}
 
 
 def test_cursor_of_an_older_slumberd_finds_what_that_did_not_know(

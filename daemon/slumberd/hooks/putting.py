@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import stat
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ MOST_LINE_BYTES = 16 * 1024 * 1024
 
 MOST_FAILURES = 2
 """After so many hooks that could not read a line, the next one skips it."""
+
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP)
+"""The errors of network file systems that lock no file that is only read."""
 
 _LONG_LINE_BYTES = 1024 * 1024
 _BYTES_BETWEEN_CURSORS = 4 * 1024 * 1024
@@ -78,11 +82,17 @@ class TurnPutter:
         self._cursors.mark_unfinished(transcript)
         left = [other for other in self._cursors.unfinished() if other.path != transcript.path]
         for each in (transcript, *left):
-            if not self._put_rest(each):
-                return
+            # The hook of another session may just read what that session left.
+            with suppress(BlockingIOError):
+                if not self._put_rest(each, is_own=each is transcript):
+                    return
 
-    def _put_rest(self, transcript: Transcript) -> bool:
-        """Put what is left of a transcript; return whether the daemon took everything."""
+    def _put_rest(self, transcript: Transcript, *, is_own: bool) -> bool:
+        """Put what is left of a transcript; return whether the daemon took everything.
+
+        Raises:
+            BlockingIOError: Another hook reads the transcript, which is of another session.
+        """
         finished = False
         try:
             if not stat.S_ISREG(Path(transcript.path).stat().st_mode):
@@ -90,9 +100,7 @@ class TurnPutter:
                 finished = True
                 return True
             with Path(transcript.path).open("rb") as file:
-                # Some network file systems lock no file that is only read.
-                with suppress(BlockingIOError, PermissionError):
-                    fcntl.flock(file, fcntl.LOCK_EX)
+                _lock(file, fcntl.LOCK_EX | (0 if is_own else fcntl.LOCK_NB))
                 reading = _Reading(self._target, self._cursors, self._report, transcript, file)
                 finished = reading.put()
         except FileNotFoundError:
@@ -103,6 +111,19 @@ class TurnPutter:
             mark = self._cursors.mark_finished if finished else self._cursors.mark_unfinished
             mark(transcript)
         return finished
+
+
+def _lock(file: BinaryIO, how: int) -> None:
+    """Lock an open transcript for this hook, if its file system can do that.
+
+    Raises:
+        BlockingIOError: Another hook has locked it, and the lock was not to wait.
+    """
+    try:
+        fcntl.flock(file, how)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 class _Reading:
