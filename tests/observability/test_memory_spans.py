@@ -70,6 +70,10 @@ TWO = {**ONE, "fact_ids": ["f1", "f2"]}
             "upsert_memory", 1, "e1", id="remember with an id",
         ),
         pytest.param(
+            "transcript", {"turn": {"text": SECRET, "id": "e1"}}, {"id": "e1", "state": "new"},
+            "upsert_memory", 1, "e1", id="turn of a transcript",
+        ),
+        pytest.param(
             "recall", {"query": SECRET}, {"hits": [SECRET, SECRET]}, "search_memory", 2, None,
             id="recall",
         ),

@@ -81,6 +81,8 @@ def _operation_of(name: str, request: Mapping[str, Any]) -> str | None:
         case "remember":
             # With an id, the caller leaves open whether the record is new.
             return "create_memory" if request.get("id") is None else "upsert_memory"
+        case "transcript" if request.get("turn"):
+            return "upsert_memory"
         case "recall" | "context":
             return "search_memory"
         case "correct" if request.get("retract"):
@@ -95,7 +97,7 @@ def _operation_of(name: str, request: Mapping[str, Any]) -> str | None:
 
 def _records_in(name: str, answer: Answer) -> _Records:
     match name:
-        case "remember":
+        case "remember" | "transcript":
             return _Records(1, answer["id"])
         case "recall":
             return _Records(len(answer["hits"]))

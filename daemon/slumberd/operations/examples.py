@@ -155,6 +155,20 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"id": "e1", "state": "new"},
     ),
+    "transcript": (
+        {
+            "session": "s1",
+            "coding_agent": "codex",
+            "transcript": "/home/ana/.codex/sessions/s1.jsonl",
+            "agent_version": "0.153.0",
+            "lines": 12,
+            "person": 1,
+            "assistant": 1,
+            "unknown": {"event_msg weather": 1},
+            "turn": {"id": "t1", "text": "I moved to Lisbon", "session": "s1", "speaker": "user"},
+        },
+        {"id": "t1", "state": "new"},
+    ),
     "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
     "context": (
         {"question": "Where does ana live?", "budget": 500},

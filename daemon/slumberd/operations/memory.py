@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -39,6 +39,7 @@ from slumberd.operations.reads.explainer import explain_fact, read_newest, read_
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
 
@@ -46,6 +47,8 @@ DEFAULT = "default"
 """The agent and the session of an episode, where neither request nor caller names one."""
 
 _SOURCE = "remember"
+_REWOUND = "rewound"
+_COUNTS = {*TranscriptCounts._fields} - {"user", "agent", "at"}
 _PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
@@ -61,6 +64,7 @@ class MemoryOperations:
         clock: The time.
         future_tolerance_seconds: How far ahead of the clock a timestamp may be.
         commits: Tells when something was committed.
+        transcripts: Keeps how hooks read transcripts; None keeps nothing.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -73,6 +77,7 @@ class MemoryOperations:
         clock: Clock,
         future_tolerance_seconds: float,
         commits: CommitSignal,
+        transcripts: TranscriptFile | None = None,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._searcher = searcher
@@ -81,12 +86,14 @@ class MemoryOperations:
         self._clock = clock
         self._tolerance = timedelta(seconds=future_tolerance_seconds)
         self._commits = commits
+        self._transcripts = transcripts
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
         return dict(
             [
                 typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.TRANSCRIPT, self.transcript),
                 typed_handler(table.RECALL, self.recall),
                 typed_handler(table.CONTEXT, self.context),
                 typed_handler(table.EPISODES, self.episodes),
@@ -110,6 +117,8 @@ class MemoryOperations:
         if request.when is not None and request.when > now + self._tolerance:
             raise FutureInstantError("when", request.when)
         episode = await self._keep_instant(_episode_of(request, scope, now), request)
+        if request.id is not None and await self._is_withdrawn(episode):
+            return forms.Remembered(id=episode.id, state="unchanged").document()
         counts = await self._memory.put_many([episode], strict=True)
         state = next(name for name, count in counts._asdict().items() if count)
         return forms.Remembered(id=episode.id, state=state).document()
@@ -125,6 +134,54 @@ class MemoryOperations:
         if stored is None or not _repeats(episode, stored):
             return episode
         return episode.model_copy(update={"timestamp": instant(stored.at)})
+
+    async def _is_withdrawn(self, episode: Episode) -> bool:
+        """Return whether an episode repeats what its speaker has taken back: it stays so."""
+        stored = await read_newest(self._memory, episode.id)
+        if stored is None or not stored.withdrawn or "withdrawn" in episode.metadata:
+            return False
+        said = {key: value for key, value in stored.metadata.items() if key != "withdrawn"}
+        return _repeats(episode, stored._replace(metadata=said))
+
+    async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
+        """Put a turn of a transcript, whatever its instant, and record how that was read.
+
+        Raises:
+            ForgottenError: The scope was erased, and the turn is older.
+            MemoryScopeError: The id belongs to another scope.
+            UnreadableEpisodeError: Every rule would quarantine the turn.
+        """
+        scope = caller.scope(request.user, request.agent)
+        state = None if request.turn is None else await self._put_turn(request.turn, scope)
+        if self._transcripts is not None:
+            counts = TranscriptCounts(
+                user=scope.user,
+                agent=scope.agent or DEFAULT,
+                at=self._clock.now().timestamp(),
+                **request.model_dump(include=_COUNTS),
+            )
+            self._transcripts.record(counts)
+        id = None if request.turn is None else request.turn.id
+        return forms.TranscriptRead(id=id, state=state).document()
+
+    async def _put_turn(
+        self, turn: forms.TurnForm, scope: ScopeFilter
+    ) -> Literal["new", "changed", "unchanged"]:
+        """Put a turn; a turn that was taken back stays so unless the request says otherwise."""
+        form = forms.RememberForm(
+            **turn.model_dump(exclude={"is_copy", "withdrawn"}),
+            user=scope.user,
+            agent=scope.agent,
+            metadata={"withdrawn": _REWOUND} if turn.withdrawn else {},
+        )
+        stored = await read_newest(self._memory, turn.id)
+        at = self._clock.now()
+        if stored is not None and scope.holds(stored):
+            if turn.is_copy or (turn.withdrawn is None and stored.withdrawn):
+                return "unchanged"
+            at = instant(stored.at)  # of a turn whose transcript says none
+        counts = await self._memory.put_many([_episode_of(form, scope, at)], strict=True)
+        return "new" if counts.new else "changed" if counts.changed else "unchanged"
 
     async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
         """Find the episodes and facts that answer a question."""

@@ -93,6 +93,60 @@ class RememberForm(ScopedForm):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class TurnForm(BaseModel):
+    """A turn of a transcript.
+
+    Attributes:
+        id: The id of its episode.
+        text: What was said.
+        session: The conversation.
+        speaker: Who said it.
+        when: When it was said; None when the transcript does not say.
+        is_copy: Whether another transcript has the turn, too; then a stored one stays as it is.
+        withdrawn: Whether its speaker took it back, or said it again after that; by default a
+            stored turn stays as it is in this.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Name
+    text: LongText
+    session: Name
+    speaker: Name
+    when: Instant | None = None
+    is_copy: bool = False
+    withdrawn: bool | None = None
+
+
+Count = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class TranscriptForm(ScopedForm):
+    """The request ``transcript``: how a hook read a transcript, and one turn of it.
+
+    Attributes:
+        session: The conversation.
+        coding_agent: The coding agent that wrote the transcript.
+        agent_version: The agent's version; empty when the transcript does not say.
+        transcript: The path of the transcript.
+        lines: How many lines were read.
+        person: How many turns of a person were found.
+        assistant: How many turns of the agent were found.
+        unknown: How many lines hold what the hook does not know, by its kind.
+        turn: The turn that is put; None for none.
+    """
+
+    session: Name
+    coding_agent: Name
+    transcript: Annotated[str, Field(max_length=10_000)]
+    agent_version: Annotated[str, Field(max_length=100)] = ""
+    lines: Count = 0
+    person: Count = 0
+    assistant: Count = 0
+    unknown: Annotated[dict[str, Count], Field(max_length=100, default_factory=dict)]
+    turn: TurnForm | None = None
+
+
 class RecallForm(ScopedForm):
     """The request ``recall``: a question.
 
@@ -256,6 +310,18 @@ class Remembered(Result):
 
     id: str
     state: Literal["new", "changed", "unchanged"]
+
+
+class TranscriptRead(Result):
+    """How a turn of a transcript was put.
+
+    Attributes:
+        id: Its episode; None without a turn.
+        state: Whether it is new, a new version, or was there already; None without a turn.
+    """
+
+    id: str | None
+    state: Literal["new", "changed", "unchanged"] | None
 
 
 class Hits(Result):

@@ -46,6 +46,16 @@ REMEMBER = Operation(
     ),
     example=example_of("remember"),
 )
+TRANSCRIPT = Operation(
+    name="transcript",
+    summary="Put a turn of a coding agent's transcript, and record how the transcript was read.",
+    form=memory.TranscriptForm,
+    result=memory.TranscriptRead,
+    right=Right.WRITE,
+    idempotent=True,
+    errors=(ForgottenError, InputError, MemoryScopeError, UnreadableEpisodeError),
+    example=example_of("transcript"),
+)
 RECALL = Operation(
     name="recall",
     summary="Find the episodes and facts that answer a question, best first.",
@@ -398,6 +408,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
     operation.name: operation
     for operation in (
         REMEMBER,
+        TRANSCRIPT,
         RECALL,
         CONTEXT,
         EPISODES,

@@ -42,7 +42,7 @@ class EpisodeIndex:
         gone = self._rows.take(rows)
         for id in gone:
             del self.versions[id]
-        new = [one for one in versions if self.scope.holds(one.version) and _has_text(one.version)]
+        new = [one for one in versions if self.scope.holds(one.version) and _is_found(one.version)]
         for row, version in new:
             self._rows.put(row, version.id)
             self.versions[version.id] = version
@@ -74,9 +74,13 @@ class EpisodeIndex:
         return nlargest(most, found, key=lambda version: (version.at, version.id))
 
 
-def _has_text(version: EpisodeVersion) -> bool:
-    """Return whether an episode has a text; else its neighbours would bring it into answers."""
-    return bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
+def _is_found(version: EpisodeVersion) -> bool:
+    """Return whether an episode has a text, and its speaker did not take it back.
+
+    Its neighbours would bring an episode without a text into answers.
+    """
+    has_text = bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
+    return has_text and not version.withdrawn
 
 
 def turn_of_version(version: EpisodeVersion) -> IndexedTurn:

@@ -18,6 +18,7 @@ from slumberd.operations.reads.overviews import Overviews
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.reads.rule_reads import Loaded, RuleReads
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -67,7 +68,13 @@ class Components:
         """
         stores = self.stores
         searcher = searcher_of(settings, stores.memory, stores.facts)
-        self.operations.erasures.erased = searcher.forget
+        transcripts = TranscriptFile(settings.state_dir)
+
+        async def erased(user: str) -> None:
+            await searcher.forget(user)
+            await transcripts.forget(user)
+
+        self.operations.erasures.erased = erased
         memory = MemoryOperations(
             stores,
             searcher,
@@ -76,6 +83,7 @@ class Components:
             clock=clock,
             future_tolerance_seconds=settings.memory.future_tolerance,
             commits=self.commits,
+            transcripts=transcripts,
         )
         changing = self.operations.by_name()
         rules = RuleReads(

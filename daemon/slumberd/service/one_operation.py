@@ -10,6 +10,7 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
 from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer
+from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.service.composition import (
     open_for_dry_run,
@@ -59,6 +60,7 @@ async def run_operation(
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
         operations = Operations(stores, runner, lambda: rules, clock)
+        operations.erasures.erased = TranscriptFile(settings.state_dir).forget
         operations.worker = model_worker_of(
             stores, recorder, rules=lambda: rules.rules, clock=clock
         )

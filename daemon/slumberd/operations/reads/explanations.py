@@ -98,6 +98,13 @@ def _describe_own_removal(row: DetailedRecord) -> str:
             return "a newer version of its episode does not assert it"
 
 
+def describe_withdrawn(reason: str) -> str:
+    """Return what would change the outcome of an episode that its speaker took back."""
+    if reason == "rewound":
+        return "the turn was rewound; it counts again when the conversation goes back to it"
+    return f"its speaker took it back ({printable(reason)}); put it again without `withdrawn`"
+
+
 def would_change(
     decision: Decision,
     rule: ConsolidationRule | None,

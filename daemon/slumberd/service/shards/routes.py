@@ -219,6 +219,7 @@ Route = Callable[[ShardRoutes, Request, Caller], Parts]
 
 ROUTES: dict[str, Route | None] = {
     "remember": ShardRoutes.remember,
+    "transcript": ShardRoutes.remember,
     "recall": ShardRoutes.scoped,
     "context": ShardRoutes.scoped,
     "episodes": ShardRoutes.episodes,
