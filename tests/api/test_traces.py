@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.api.traces import PATH, traces_route
-from slumberd.client.transports import ServedTransport, open_transport
+from slumberd.client.transports import OwnTransport, open_transport
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
 from slumberd.interchange.genai_spans import Owner, read_spans
@@ -100,8 +100,8 @@ class Receiver:
 @asynccontextmanager
 async def receiving(directory: Path) -> AsyncIterator[Receiver]:
     async with open_transport(directory) as transport:
-        assert isinstance(transport, ServedTransport)
-        served = transport._served
+        assert isinstance(transport, OwnTransport)
+        served = transport._daemon.served
         yield Receiver(served, Starlette(routes=[traces_route(served)]))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.api.access import hash_of
-from slumberd.client.transports import ServedTransport
+from slumberd.client.transports import OwnTransport
 from slumberd.operations.caller import Right
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
@@ -68,8 +68,8 @@ Open = Callable[[str], "AbstractAsyncContextManager[mcp.Client]"]
 def served_by(memory: Memory) -> Served:
     """Return the daemon of a memory in this event loop."""
     transport = memory._transport
-    assert isinstance(transport, ServedTransport)
-    return transport._served
+    assert isinstance(transport, OwnTransport)
+    return transport._daemon.served
 
 
 def configure(directory: Path, tokens: Mapping[str, Sequence[str]], **serve: Any) -> None:

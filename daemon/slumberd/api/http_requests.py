@@ -40,7 +40,8 @@ async def read_request(route: HttpRoute, request: Request) -> dict[str, Any]:
     else:
         fields = await _read_body(request)
     if hidden := sorted(route.hidden.intersection(fields)):
-        raise UsageError(f"{route.operation.name}: {hidden[0]}: the path says this; leave it out")
+        says = "the header Idempotency-Key" if hidden[0] == route.keyed else "the path"
+        raise UsageError(f"{route.operation.name}: {hidden[0]}: {says} says this; leave it out")
     if missing := [name for name in route.required if fields.get(name) is None]:
         raise UsageError(f"{route.operation.name}: {missing[0]}: is missing")
     return {**fields, **route.fixed, **_outside(route, request)}
@@ -53,6 +54,9 @@ def _outside(route: HttpRoute, request: Request) -> dict[str, Any]:
         fields[route.in_path] = request.path_params["id"]
     if route.conditional is not None and (tag := request.headers.get("if-match")) is not None:
         fields[route.conditional] = version_in(tag)
+    if route.keyed is not None and (key := request.headers.get("idempotency-key")) is not None:
+        quoted = _TAG.match(key)
+        fields[route.keyed] = key.strip() if quoted is None else quoted[1]
     return fields
 
 

@@ -11,28 +11,14 @@ from typing import Any, Protocol
 
 import orjson
 
-from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, load_settings
+from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
 from slumberd.errors import UsageError
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream, open_file
-from slumberd.observability.logs import DeltaLines, log_events_into
-from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import is_divided, require_postgres, rules_of
+from slumberd.service.composition import require_postgres
 from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
-from slumberd.service.daemon import first_store_error
-from slumberd.service.interfaces import Served
-from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.startup import make_daemon
-from slumberd.service.systemd import Notifier
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
-
-LOG_FILE = "slumberd.log"
-"""The log of a daemon in a program, in its state directory, unless the settings name a file."""
 
 MOST_CALLS = 32
 """Calls of one program to a daemon at the same time; further ones wait.
@@ -40,8 +26,6 @@ MOST_CALLS = 32
 The daemon takes twice as many connections from one user."""
 
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
-
-_CONFIGURATION = "slumberd.yaml"
 
 
 class Transport(Protocol):
@@ -118,20 +102,19 @@ class DatabaseTransport:
             raise own_error(refused) from None
 
 
-class ServedTransport:
-    """Calls operations of a daemon in this event loop.
+class OwnTransport:
+    """Calls operations of a daemon of this process.
 
     Args:
-        served: The daemon.
+        daemon: The daemon.
     """
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._caller = Caller.here()
+    def __init__(self, daemon: OwnDaemon) -> None:
+        self._daemon = daemon
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._served.dispatcher.call(operation, _as_json(request), self._caller)
+        return await self._daemon.call(operation, _as_json(request))
 
 
 def _as_json(request: dict[str, Any]) -> dict[str, Any]:
@@ -155,11 +138,12 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
 
     Args:
         where: ``unix:`` and the state directory of a running daemon; or ``postgresql://`` and a
-            database that a running daemon holds, on any host; else a state directory, on which a
-            daemon runs in this event loop until the end of the block.
+            database that a running daemon holds, on any host; else a state directory, on which one
+            daemon runs in this process until the last such block ends.
 
     Raises:
         NotRunningError: By the first call; no daemon runs there.
+        OtherSettingsError: The directory is open in this process, with other settings.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
         DatabaseHeldError: A daemon holds the database of the directory's configuration.
         UsageError: The address has another scheme.
@@ -175,84 +159,5 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
         raise UsageError(
             f"{text!r} is no address; name a directory, {SCHEME} and a directory, or postgresql://"
         )
-    async with _run_daemon(Path(text)) as served:
-        yield ServedTransport(served)
-
-
-@asynccontextmanager
-async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
-    """Run a daemon in this event loop while the block runs."""
-    settings, rules = await asyncio.to_thread(_load, directory)
-    await asyncio.to_thread(is_divided, settings)  # asks the database, so that nothing below waits
-    log = LineStream(await asyncio.to_thread(_open_log, settings))
-    clock, stop = SystemClock(), asyncio.Event()
-    ready: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
-    daemon = make_daemon(
-        settings,
-        rules,
-        lambda: _load(directory),
-        clock=clock,
-        logs=_delta_lines(log, settings, clock),
-        notifier=Notifier(None),
-        interfaces=[lambda served: _announce(served, ready)],
-        waits=False,
-    )
-    # The end of the block waits for the task; a group of tasks could not end in another task.
-    with log_events_into(log, clock.now):
-        task = asyncio.create_task(daemon.run(stop), name="slumberd")  # noqa: TID251
-    try:
-        waited: list[asyncio.Future[Any]] = [task, ready]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            await _finish(task)
-        yield ready.result()
-    finally:
-        stop.set()
-        try:
-            await _finish(task)
-        finally:
-            log.close()
-
-
-def _delta_lines(log: LineStream, settings: Settings, clock: SystemClock) -> DeltaLines:
-    """Return what writes the line of each delta into the log."""
-    return DeltaLines(
-        log,
-        level=settings.logging.level,
-        now=clock.now,
-        render=json_line,
-        scope=settings.logging.scope,
-    )
-
-
-@asynccontextmanager
-async def _announce(served: Served, ready: asyncio.Future[Served]) -> AsyncIterator[None]:
-    ready.set_result(served)
-    yield
-
-
-async def _finish(task: asyncio.Task[None]) -> None:
-    """Wait for a daemon to end.
-
-    Raises:
-        SlumberdError: Why it ended, if it failed.
-    """
-    try:
-        await task
-    except ExceptionGroup as errors:
-        raise first_store_error(errors) from errors
-
-
-def _load(directory: Path) -> tuple[Settings, RuleSet]:
-    """Return the configuration and the rules of a state directory; make a missing one."""
-    file = directory / _CONFIGURATION
-    if not directory.exists() or not any(directory.iterdir()):
-        make_state_directory(directory)
-    settings = load_settings(
-        None, overrides={}, environ={}, system_file=file, state_dir=directory.absolute()
-    )
-    return settings, rules_of(settings)
-
-
-def _open_log(settings: Settings) -> Any:  # noqa: ANN401 # what `open_file` returns
-    return open_file(settings.log_path or settings.state_dir / LOG_FILE)
+    async with OWN_DAEMONS.open(Path(text)) as daemon:
+        yield OwnTransport(daemon)

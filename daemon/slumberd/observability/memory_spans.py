@@ -69,6 +69,9 @@ class MemorySpans:
                 raise
 
 
+_NAMES = ("id", "key", "idempotency_key")
+
+
 def _ignore(_: Answer) -> None:
     pass
 
@@ -79,8 +82,11 @@ def _operation_of(name: str, request: Mapping[str, Any]) -> str | None:
         return None
     match name:
         case "remember":
-            # With an id, the caller leaves open whether the record is new.
-            return "create_memory" if request.get("id") is None else "upsert_memory"
+            # With a name, the caller leaves open whether the record is new.
+            named = any(request.get(name) is not None for name in _NAMES)
+            return "upsert_memory" if named else "create_memory"
+        case "put_many":
+            return "upsert_memory"
         case "recall" | "context":
             return "search_memory"
         case "correct" if request.get("retract"):
@@ -97,6 +103,8 @@ def _records_in(name: str, answer: Answer) -> _Records:
     match name:
         case "remember":
             return _Records(1, answer["id"])
+        case "put_many":
+            return _Records(len(answer["episodes"]))
         case "recall":
             return _Records(len(answer["hits"]))
         case "context":

@@ -10,10 +10,12 @@ from slumberd.errors import (
     ForgottenError,
     FutureInstantError,
     InputError,
+    KeyReusedError,
     MemoryScopeError,
     NoInputError,
     NothingKeptError,
     NotQuarantinedError,
+    RecordRefusedError,
     ReloadFailedError,
     StoreError,
     UnreadableEpisodeError,
@@ -41,10 +43,21 @@ REMEMBER = Operation(
         ForgottenError,
         FutureInstantError,
         InputError,
+        KeyReusedError,
         MemoryScopeError,
         UnreadableEpisodeError,
     ),
     example=example_of("remember"),
+)
+PUT_MANY = Operation(
+    name="put_many",
+    summary="Put at most 10,000 episodes in one transaction, all or none.",
+    form=memory.PutManyForm,
+    result=memory.RememberedList,
+    right=Right.WRITE,
+    idempotent=True,
+    errors=(MemoryScopeError, RecordRefusedError),
+    example=example_of("put_many"),
 )
 RECALL = Operation(
     name="recall",
@@ -398,6 +411,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
     operation.name: operation
     for operation in (
         REMEMBER,
+        PUT_MANY,
         RECALL,
         CONTEXT,
         EPISODES,

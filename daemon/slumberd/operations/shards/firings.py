@@ -116,6 +116,7 @@ def _of_rule(rule: Answer, shard: int) -> Answer:
 
 NAMES: dict[str, Name | None] = {
     "remember": None,
+    "put_many": None,
     "recall": None,
     "context": None,
     "episodes": None,
