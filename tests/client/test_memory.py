@@ -1,4 +1,4 @@
-"""The facade gives the same answers in process and through the daemon's socket."""
+"""The facade gives the same answers in process, through the daemon's socket, and over HTTP."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from slumberd.model.episode import Episode
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 
 pytestmark = pytest.mark.integration
 
@@ -47,20 +48,22 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @asynccontextmanager
 async def opened(directory: Path, way: str) -> AsyncIterator[Open]:
-    """Run a daemon in this loop, and yield what opens memories on it."""
-    async with Memory.open(directory, user="host") as own:
+    """Run a daemon, and yield what opens memories on it."""
+    if way == "by http":
+        async with memory_in_loop(directory) as own, served_over_http(own) as address:
+            yield lambda user: Memory.open(
+                address, user=user, token=PROGRAM_TOKEN, agent="desk", session="s1"
+            )
+        return
+    address = f"unix:{directory}" if way == "by socket" else str(directory)
+    async with Memory.open(directory, user="host"):
+        yield lambda user: Memory.open(address, user=user, agent="desk", session="s1")
 
-        @asynccontextmanager
-        async def open_here(user: str) -> AsyncIterator[Memory]:
-            yield Memory(own._transport, user=user, agent="desk", session="s1")
 
-        def open_by_socket(user: str) -> AbstractAsyncContextManager[Memory]:
-            return Memory.open(f"unix:{directory}", user=user, agent="desk", session="s1")
-
-        yield open_here if way == "in process" else open_by_socket
+WAYS = ["in process", "by socket", pytest.param("by http", marks=pytest.mark.slow)]
 
 
-@pytest.fixture(params=["in process", "by socket"])
+@pytest.fixture(params=WAYS)
 async def open_memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     async with opened(tmp_path / "memory", request.param) as open_one:
         yield open_one
@@ -680,8 +683,8 @@ async def test_fact_and_episode_are_explained(open_memory: Open) -> None:
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
     rule = tmp_path / "memory/rules.d/preferences.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 9}"))
+    await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory:
-        await reload_rules(tmp_path / "memory")
         await memory.remember("later", id="e1", triples=[("ann", "likes", "tea")])
 
         outcome = await memory.wait_for("e1", seconds=0)

@@ -111,6 +111,7 @@ class Memory:
         user: str | None = None,
         agent: str = "default",
         session: str = "default",
+        token: str | None = None,
     ) -> AsyncIterator[Self]:
         """Open the memory of a user.
 
@@ -120,19 +121,21 @@ class Memory:
 
         Args:
             where: A state directory; or ``unix:`` and the state directory of a running daemon; or
+                ``http://`` or ``https://`` and the place of a daemon that serves HTTP; or
                 ``postgresql://`` and the database of a running daemon, on any host.
-            user: Whose memory it is; None when each call names a user.
+            user: Whose memory it is; None when each call names a user, or the token does.
             agent: Which agent remembers and recalls.
             session: The conversation that new episodes belong to.
+            token: What a daemon that serves HTTP knows the caller by.
 
         Raises:
             ConfigurationError: The configuration or the rules in the directory have mistakes.
             OtherSettingsError: The directory is open in this process, with other settings.
             StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
             DatabaseHeldError: A daemon holds the database of the directory's configuration.
-            UsageError: The address has another scheme.
+            UsageError: The address has another scheme, or takes no token.
         """
-        async with open_transport(where) as transport:
+        async with open_transport(where, token=token) as transport:
             yield cls(transport, user=user, agent=agent, session=session)
 
     def for_user(self, user: str, *, agent: str | None = None, session: str | None = None) -> Self:

@@ -91,7 +91,7 @@ class OwnDaemons:
     def _take(self, directory: Path) -> OwnDaemon:
         key = _key_of(directory)
         with self._turns.setdefault(key, threading.Lock()):
-            settings, rules = _load(directory)
+            settings, rules = load_directory(directory)
             daemon = self._daemons.get(key)
             if daemon is None:
                 daemon = self._daemons[key] = _start(directory, settings, rules)
@@ -134,7 +134,7 @@ def _check_settings(directory: Path, daemon: OwnDaemon, rules: RuleSet) -> None:
 def _start(directory: Path, settings: Settings, rules: RuleSet) -> OwnDaemon:
     portal, running = Portal(str(directory)), AsyncExitStack()
     try:
-        opening = _run_daemon(directory, settings, rules)
+        opening = run_daemon(directory, settings, rules)
         served = portal.call(partial(running.enter_async_context, opening))
     except BaseException:
         portal.close(running.aclose)
@@ -143,7 +143,7 @@ def _start(directory: Path, settings: Settings, rules: RuleSet) -> OwnDaemon:
 
 
 @asynccontextmanager
-async def _run_daemon(directory: Path, settings: Settings, rules: RuleSet) -> AsyncIterator[Served]:
+async def run_daemon(directory: Path, settings: Settings, rules: RuleSet) -> AsyncIterator[Served]:
     """Run a daemon in this event loop while the block runs."""
     await asyncio.to_thread(is_divided, settings)  # asks the database, so that nothing below waits
     log = LineStream(await asyncio.to_thread(_open_log, settings))
@@ -152,7 +152,7 @@ async def _run_daemon(directory: Path, settings: Settings, rules: RuleSet) -> As
     daemon = make_daemon(
         settings,
         rules,
-        lambda: _load(directory),
+        lambda: load_directory(directory),
         clock=clock,
         logs=_delta_lines(log, settings, clock),
         notifier=Notifier(None),
@@ -205,7 +205,7 @@ async def _finish(task: asyncio.Task[None]) -> None:
         raise first_store_error(errors) from errors
 
 
-def _load(directory: Path) -> tuple[Settings, RuleSet]:
+def load_directory(directory: Path) -> tuple[Settings, RuleSet]:
     """Return the configuration and the rules of a state directory; make a missing one."""
     file = directory / _CONFIGURATION
     if not directory.exists() or not any(directory.iterdir()):

@@ -46,10 +46,11 @@ class SyncMemory:
         user: str | None = None,
         agent: str = "default",
         session: str = "default",
+        token: str | None = None,
     ) -> Iterator[Self]:
         """Open the memory of a user, as `Memory.open` does."""
         portal, stack = Portal(str(where)), AsyncExitStack()
-        opened = Memory.open(where, user=user, agent=agent, session=session)
+        opened = Memory.open(where, user=user, agent=agent, session=session, token=token)
         try:
             memory = portal.call(partial(stack.enter_async_context, opened))
             yield cls(memory, portal)

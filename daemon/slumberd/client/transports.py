@@ -1,17 +1,15 @@
-"""Two ways to call operations: in this process, and through the daemon's control socket."""
+"""Ways to call operations: in this process, or of a daemon by its socket, database or HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
 from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
+from slumberd.client.request_json import as_json
 from slumberd.errors import UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import require_postgres
@@ -25,6 +23,7 @@ MOST_CALLS = 32
 
 The daemon takes twice as many connections from one user."""
 
+HTTP_SCHEMES = ("http://", "https://")
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -60,7 +59,7 @@ class SocketTransport:
         """
         try:
             async with self._room:
-                return await ask_asynchronously(self._directory, operation, _as_json(request))
+                return await ask_asynchronously(self._directory, operation, as_json(request))
         except RefusedError as refused:
             raise own_error(refused) from None
 
@@ -96,7 +95,7 @@ class DatabaseTransport:
                     self._address,
                     self._shard,
                     operation,
-                    _as_json(request),
+                    as_json(request),
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
@@ -114,41 +113,37 @@ class OwnTransport:
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._daemon.call(operation, _as_json(request))
-
-
-def _as_json(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a request as its JSON is read again, so that both ways take the same values.
-
-    Raises:
-        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits.
-    """
-    try:
-        # orjson writes null for infinity.
-        json.dumps(request, allow_nan=False)
-        found: dict[str, Any] = orjson.loads(orjson.dumps(request))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return found
+        return await self._daemon.call(operation, as_json(request))
 
 
 @asynccontextmanager
-async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
+async def open_transport(
+    where: str | Path, *, token: str | None = None
+) -> AsyncIterator[Transport]:
     """Open what an address names.
 
     Args:
-        where: ``unix:`` and the state directory of a running daemon; or ``postgresql://`` and a
+        where: ``unix:`` and the state directory of a running daemon; or ``http://`` or ``https://``
+            and the place of a daemon that serves HTTP; or ``postgresql://`` and a
             database that a running daemon holds, on any host; else a state directory, on which one
             daemon runs in this process until the last such block ends.
+        token: What a daemon that serves HTTP knows the caller by.
 
     Raises:
         NotRunningError: By the first call; no daemon runs there.
         OtherSettingsError: The directory is open in this process, with other settings.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
         DatabaseHeldError: A daemon holds the database of the directory's configuration.
-        UsageError: The address has another scheme.
+        UsageError: The address has another scheme, or takes no token.
     """
     text = str(where)
+    if text.startswith(HTTP_SCHEMES):
+        from slumberd.client.http_transport import HttpTransport  # only when it is used
+
+        yield HttpTransport(text, token)
+        return
+    if token is not None:
+        raise UsageError(f"{text!r} takes no token; only http:// and https:// do")
     if text.startswith(SCHEME):
         yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
         return
@@ -157,7 +152,8 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
         return
     if "://" in text:
         raise UsageError(
-            f"{text!r} is no address; name a directory, {SCHEME} and a directory, or postgresql://"
+            f"{text!r} is no address; name a directory, {SCHEME} and a directory, http://,"
+            " https:// or postgresql://"
         )
     async with OWN_DAEMONS.open(Path(text)) as daemon:
         yield OwnTransport(daemon)

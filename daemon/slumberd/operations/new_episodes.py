@@ -21,6 +21,7 @@ DEFAULT = "default"
 _SOURCE = "remember"
 _PERSON_SPEAKS = "user"
 
+
 def named_by(request: EpisodeForm) -> str | None:
     """Return what names the episode of a request: its key or its id; None for a new id.
 
