@@ -250,7 +250,9 @@ async def test_unknown_id_and_that_of_another_user_answer_with_one_text(open_mem
                     await call
                 texts.add(str(caught.value).replace(id, "ID"))
 
-    assert texts == {"'ID' does not exist: nothing of that id is stored in this scope"}
+    assert texts == {
+        "'ID' does not exist: neither the episodes nor the ledger of this scope have it"
+    }
 
 
 async def test_many_episodes_are_put_in_their_order_with_an_answer_for_each(

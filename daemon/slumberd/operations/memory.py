@@ -336,7 +336,7 @@ class MemoryOperations:
         with _one_text(id):
             explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
         if not current and not _was_of(explained.explanation, scope):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         return explained.document()
 
     async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
@@ -344,7 +344,7 @@ class MemoryOperations:
         with _one_text(id):
             outcome = await read_outcome(self._memory, self._facts, rules, id)
         if not scope.holds(outcome.version):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
         pairs = zip(outcome.decisions, remedies, strict=True)
         return {"id": id, "rules": [decision_document(*pair) for pair in pairs]}
@@ -381,6 +381,7 @@ class MemoryOperations:
 
 
 _UNKNOWN = "nothing of that id is stored in this scope"
+_NEITHER = "neither the episodes nor the ledger of this scope have it"
 
 
 @contextmanager
@@ -389,7 +390,7 @@ def _one_text(id: str) -> Iterator[None]:
     try:
         yield
     except NoInputError:
-        raise NoInputError(id, _UNKNOWN) from None
+        raise NoInputError(id, _NEITHER) from None
 
 
 def _was_of(explanation: Explanation, scope: ScopeFilter) -> bool:
