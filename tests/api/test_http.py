@@ -314,6 +314,7 @@ def test_instant_that_is_still_to_come_is_refused(ana: httpx.Client) -> None:
     assert body["id"] not in {one["id"] for one in found}
 
 
+@pytest.mark.path
 def test_request_with_an_idempotency_key_is_done_once(ana: httpx.Client) -> None:
     key = str(uuid4())
 
@@ -352,6 +353,22 @@ def test_episode_with_two_names_or_a_wrong_one_is_refused(
     answer = ana.post("/v1/episodes", json=body, headers=headers)
 
     assert problem(answer, 400)["kind"] == "UsageError"
+
+
+def test_idempotency_key_is_refused_where_a_change_knows_none(ana: httpx.Client) -> None:
+    headers = {"Idempotency-Key": str(uuid4())}
+    episode = {"text": "tea"}
+
+    many = ana.post("/v1/episodes/many", json={"episodes": [episode]}, headers=headers)
+    read = ana.post("/v1/search", json={"query": "tea"}, headers=headers)
+    by_name = [
+        ana.post("/v1/operations/remember", json=episode, headers=headers).json()["state"]
+        for _ in range(2)
+    ]
+
+    assert "takes no header Idempotency-Key" in problem(many, 400)["detail"]
+    assert read.status_code == 200
+    assert by_name == ["new", "unchanged"]
 
 
 def test_many_requests_with_one_idempotency_key_make_one_episode(ana: httpx.Client) -> None:

@@ -64,7 +64,7 @@ BUSY = http(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.path
 async def test_calls_wait_until_a_daemon_that_restarts_answers(tmp_path: Path) -> None:
     async with memory_in_loop(tmp_path / "m") as own:
         async with served_over_http(own) as address:

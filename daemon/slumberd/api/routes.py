@@ -18,6 +18,8 @@ Shape = Literal["whole", "first fact"]
 OPERATIONS_PATH = "/v1/operations/"
 """Where each operation is called by its name, by POST, as on the control socket."""
 
+_KEYED = "idempotency_key"
+
 PROTOCOL_FIELDS = frozenset({"version", "operation"})
 """The fields of every request that HTTP says by other means."""
 
@@ -77,7 +79,7 @@ _NAMED = (
         path="/v1/episodes",
         operation=table.REMEMBER,
         status=201,
-        keyed="idempotency_key",
+        keyed=_KEYED,
     ),
     HttpRoute(method="POST", path="/v1/episodes/many", operation=table.PUT_MANY, status=201),
     HttpRoute(method="GET", path="/v1/episodes", operation=table.EPISODES),
@@ -165,7 +167,8 @@ def _others() -> Iterator[HttpRoute]:
         path = f"{OPERATIONS_PATH}{name}"
         if name not in named and operation.read_only:
             yield HttpRoute(method="GET", path=path, operation=operation)
-        yield HttpRoute(method="POST", path=path, operation=operation)
+        keyed = _KEYED if operation is table.REMEMBER else None
+        yield HttpRoute(method="POST", path=path, operation=operation, keyed=keyed)
 
 
 ROUTES = (*_NAMED, *_others())
