@@ -721,6 +721,21 @@ async def test_two_memories_of_one_directory_share_it_until_the_last_one_closes(
         assert [fact.id for fact in (await ann.facts()).facts] == ["e1"]
 
 
+async def test_directory_is_shared_and_closed_after_the_program_moved_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    async with Memory.open("m", user="ann") as ann:
+        monkeypatch.chdir(tmp_path / "other")
+        async with Memory.open(tmp_path / "m", user="ann") as same:
+            await same.remember("tea", key="1")
+        assert (await ann.remember("tea", key="1")).state == "unchanged"
+
+    with StateLock(tmp_path / "m"):
+        pass
+
+
 async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path: Path) -> None:
     directory = tmp_path / "m"
 

@@ -34,6 +34,9 @@ LOG_FILE = "slumberd.log"
 
 _CONFIGURATION = "slumberd.yaml"
 
+_Key = tuple[int, Path]
+"""A process and a directory: a forked process has none of its parent's threads."""
+
 
 @dataclass
 class OwnDaemon:
@@ -61,9 +64,8 @@ class OwnDaemons:
     """Starts and ends the daemons of this process; from any thread."""
 
     def __init__(self) -> None:
-        # The key has the process: a forked one has none of its parent's threads.
-        self._daemons: dict[tuple[int, str], OwnDaemon] = {}
-        self._turns: dict[tuple[int, str], threading.Lock] = {}
+        self._daemons: dict[_Key, OwnDaemon] = {}
+        self._turns: dict[_Key, threading.Lock] = {}
 
     @asynccontextmanager
     async def open(self, directory: Path) -> AsyncIterator[OwnDaemon]:
@@ -75,33 +77,33 @@ class OwnDaemons:
             OtherSettingsError: A daemon of this process has read another configuration there.
             SlumberdError: The daemon cannot start.
         """
-        taking = asyncio.ensure_future(asyncio.to_thread(self._take, directory))
+        key = _key_of(directory)  # before the program moves to another directory
+        taking = asyncio.ensure_future(asyncio.to_thread(self._take, key))
         try:
             daemon = await asyncio.shield(taking)
         except asyncio.CancelledError:
             with suppress(SlumberdError):
                 await taking
-                await asyncio.to_thread(self._release, directory)
+                await asyncio.to_thread(self._release, key)
             raise
         try:
             yield daemon
         finally:
-            await asyncio.shield(asyncio.to_thread(self._release, directory))
+            await asyncio.shield(asyncio.to_thread(self._release, key))
 
-    def _take(self, directory: Path) -> OwnDaemon:
-        key = _key_of(directory)
+    def _take(self, key: _Key) -> OwnDaemon:
+        _, directory = key
         with self._turns.setdefault(key, threading.Lock()):
             settings, rules = load_directory(directory)
             daemon = self._daemons.get(key)
             if daemon is None:
                 daemon = self._daemons[key] = _start(directory, settings, rules)
             else:
-                _check_settings(directory, daemon, rules)
+                _check_settings(directory, daemon, settings, rules)
             daemon.holders += 1
         return daemon
 
-    def _release(self, directory: Path) -> None:
-        key = _key_of(directory)
+    def _release(self, key: _Key) -> None:
         with self._turns[key]:
             daemon = self._daemons[key]
             daemon.holders -= 1
@@ -110,11 +112,11 @@ class OwnDaemons:
                 daemon.portal.close(daemon.running.aclose)
 
 
-def _key_of(directory: Path) -> tuple[int, str]:
-    return os.getpid(), os.path.realpath(directory)
+def _key_of(directory: Path) -> _Key:
+    return os.getpid(), directory.resolve()
 
 
-def _check_settings(directory: Path, daemon: OwnDaemon, rules: RuleSet) -> None:
+def _check_settings(directory: Path, daemon: OwnDaemon, settings: Settings, rules: RuleSet) -> None:
     """Refuse a configuration or rules other than those that a daemon has read.
 
     Raises:
@@ -125,7 +127,8 @@ def _check_settings(directory: Path, daemon: OwnDaemon, rules: RuleSet) -> None:
         for name in ("outdated", "status")
     )
     differing = sorted({*outdated["reload"], *outdated["restart"]})
-    if status["rules_hash"] != rules.content_hash:
+    # A daemon follows published rules by itself.
+    if not settings.are_rules_published and status["rules_hash"] != rules.content_hash:
         differing.append("the rules")
     if differing:
         raise OtherSettingsError(str(directory), differing)
