@@ -6,12 +6,14 @@ of its file, or the address of its database without a password::
 
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
+    │   ├── OtherSettingsError            a directory that is open with other settings
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── FutureInstantError            an instant of a request that is still to come
+    │   ├── KeyReusedError                a key that was used for other content
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
     │   ├── UnreadableTracesError         traces in another form than OTLP's
@@ -123,6 +125,23 @@ class PatternError(UsageError):
         super().__init__(f"{slot} {text!r}{where}: {problem}")
 
 
+class OtherSettingsError(UsageError):
+    """A directory is open in this program, with other settings than it has now.
+
+    Attributes:
+        path: The directory.
+        differing: The settings that differ.
+    """
+
+    def __init__(self, path: str, differing: Sequence[str]) -> None:
+        self.path = path
+        self.differing = tuple(differing)
+        super().__init__(
+            f"{path!r} is open in this program, with other settings: {', '.join(differing)}; close "
+            "it everywhere, then open it again"
+        )
+
+
 class InputError(SlumberdError):
     """Data of a user is malformed."""
 
@@ -207,6 +226,20 @@ class FutureInstantError(InputError):
         super().__init__(
             f"{field!r} is {at:%Y-%m-%d %H:%M:%S}Z, which is still to come; give the time at which "
             "it was said, or none for now, and name a coming date in the text"
+        )
+
+
+class KeyReusedError(InputError):
+    """A key of an episode was used for other content.
+
+    Attributes:
+        key: The key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"the key {key!r} was used for another text, metadata or session; use a new key"
         )
 
 
@@ -899,8 +932,8 @@ class StateDirectoryLockedError(StoreError):
         self.path = path
         self.holder = holder
         super().__init__(
-            f"state directory {path!r} is in use by another slumberd ({holder}): "
-            "stop it first, or give this one its own --state-dir"
+            f"state directory {path!r} is in use by another slumberd ({holder}): programs reach "
+            f"it as {'unix:' + path!r}; another daemon needs a state directory of its own"
         )
 
 

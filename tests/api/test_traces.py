@@ -22,7 +22,6 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.api.traces import PATH, traces_route
-from slumberd.client.transports import ServedTransport, open_transport
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
 from slumberd.interchange.genai_spans import Owner, read_spans
@@ -32,6 +31,7 @@ from slumberd.operations.caller import Caller, Right
 from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.interfaces import Served
+from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
 from tests.support.traces import (
@@ -102,9 +102,8 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(directory: Path) -> AsyncIterator[Receiver]:
-    async with open_transport(directory) as transport:
-        assert isinstance(transport, ServedTransport)
-        served = transport._served
+    async with memory_in_loop(directory) as memory:
+        served = served_by(memory)
         yield Receiver(served, Starlette(routes=[traces_route(served)]))
 
 

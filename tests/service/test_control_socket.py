@@ -325,9 +325,9 @@ async def test_user_with_64_connections_is_refused_until_one_closes(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("size", "ok"),
-    [pytest.param(2**20, True, id="1 MiB"), pytest.param(2**20 + 1, False, id="longer")],
+    [pytest.param(2**24, True, id="16 MiB"), pytest.param(2**24 + 1, False, id="longer")],
 )
-async def test_request_of_64_kibibytes_is_read_and_a_longer_one_is_refused(
+async def test_request_of_16_mebibytes_is_read_and_a_longer_one_is_refused(
     tmp_path: Path, size: int, ok: bool
 ) -> None:
     line = b'{"version":1,"operation":"greet","name":"you"}'.ljust(size) + b"\n"

@@ -173,11 +173,11 @@ def test_error_of_an_operation_reaches_the_sender_with_class_and_code(
 def test_large_answer_arrives_and_a_large_request_is_refused(postgres_address: str) -> None:
     with daemon_on(postgres_address, Operations()):
         answer = asking(postgres_address, "large", length=40 * MIB).result()
-        refused = asking(postgres_address, "echo", text="x" * (2 * MIB)).result()
+        refused = asking(postgres_address, "echo", text="x" * (17 * MIB)).result()
 
     assert len(answer["text"]) == 40 * MIB
     assert refused.exit_code == 64
-    assert "at most 1 MiB" in str(refused)
+    assert "at most 16 MiB" in str(refused)
 
 
 @pytest.mark.nightly

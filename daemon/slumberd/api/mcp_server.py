@@ -231,19 +231,23 @@ def _connect_over_http(served: Served, context: Context) -> Connection:
     query = dict(request.query_params)
     if unknown := [name for name in query if name not in QUERY]:
         raise UsageError(f"the address has {unknown[0]!r}; it may have {', '.join(QUERY)}")
-    admin = query.get("admin", "false")
-    if admin not in ("true", "false"):
-        raise UsageError(f"admin is {admin!r}; write admin=true, or leave it out")
+    for name in ("admin", "all_agents"):
+        if query.get(name) not in (None, "true", "false"):
+            raise UsageError(f"{name} is {query[name]!r}; write {name}=true, or leave it out")
+    all_agents = query.get("all_agents") == "true"
     user, agent = query.get("user", caller.user), query.get("agent", caller.agent)
     if user is not None:
         caller.scope(user, agent, query.get("session"))
+        if all_agents:
+            caller.scope(user, all_agents=True)
     return Connection(
         call=partial(call_as, served, caller),
         user=user,
         agent=agent,
         session=query.get("session"),
         rights=caller.rights,
-        admin=admin == "true",
+        all_agents=all_agents,
+        admin=query.get("admin") == "true",
     )
 
 

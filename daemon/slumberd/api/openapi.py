@@ -199,6 +199,8 @@ def _header_parameters(route: HttpRoute) -> list[Document]:
         return [_header("If-None-Match", "The entity tag that the caller has.")]
     if route.conditional is not None:
         return [_header("If-Match", "The entity tag of the fact that the caller saw, or `*`.")]
+    if route.keyed is not None:
+        return [_header("Idempotency-Key", "As the field `key`; other content gets 422.")]
     return []
 
 

@@ -150,10 +150,25 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "remember": (
         {
             "text": "I moved to Lisbon",
-            "id": "e1",
+            "key": "turn 1",
             "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
         },
-        {"id": "e1", "state": "new"},
+        {"id": "key:ana/desk/turn 1", "state": "new"},
+    ),
+    "put_many": (
+        {
+            "session": "s1",
+            "episodes": [
+                {"text": "I moved to Lisbon", "key": "turn 1", "when": _AT},
+                {"text": "Noted.", "key": "turn 2", "when": _AT, "speaker": "assistant"},
+            ],
+        },
+        {
+            "episodes": [
+                {"id": "key:ana/desk/turn 1", "state": "new"},
+                {"id": "key:ana/desk/turn 2", "state": "new"},
+            ]
+        },
     ),
     "transcript": (
         {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import uuid
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -19,10 +18,11 @@ from slumberd.consolidation.explanation import Explanation
 from slumberd.errors import (
     FutureInstantError,
     NoInputError,
+    RecordRefusedError,
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.episode import Episode, EpisodeVersion, instant
+from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
@@ -34,22 +34,24 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.new_episodes import DEFAULT, episode_of, keep_instants, named_by
 from slumberd.operations.reads.change_report import is_of
-from slumberd.operations.reads.explainer import explain_fact, read_newest, read_outcome
+from slumberd.operations.reads.explainer import (
+    explain_fact,
+    read_newest,
+    read_newest_of,
+    read_outcome,
+)
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
+from slumberd.storage.episodes.writes import cause_of, refused_at
 
-DEFAULT = "default"
-"""The agent and the session of an episode, where neither request nor caller names one."""
-
-_SOURCE = "remember"
 _REWOUND = "rewound"
 _COUNTS = {*TranscriptCounts._fields} - {"user", "agent", "at"}
-_PERSON_SPEAKS = "user"
 _VERSION_CHARACTERS = 16
 
 
@@ -87,12 +89,14 @@ class MemoryOperations:
         self._tolerance = timedelta(seconds=future_tolerance_seconds)
         self._commits = commits
         self._transcripts = transcripts
+        self._turn = asyncio.Lock()
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
         return dict(
             [
                 typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.PUT_MANY, self.put_many),
                 typed_handler(table.TRANSCRIPT, self.transcript),
                 typed_handler(table.RECALL, self.recall),
                 typed_handler(table.CONTEXT, self.context),
@@ -110,38 +114,60 @@ class MemoryOperations:
         Raises:
             ForgottenError: The scope was erased, and the episode is older.
             FutureInstantError: The request gives an instant that is still to come.
+            KeyReusedError: The key was used for other content, and may not be.
             MemoryScopeError: The id belongs to another scope.
             UnreadableEpisodeError: Every rule would quarantine the episode.
         """
-        scope, now = caller.scope(request.user, request.agent), self._clock.now()
-        if request.when is not None and request.when > now + self._tolerance:
-            raise FutureInstantError("when", request.when)
-        episode = await self._keep_instant(_episode_of(request, scope, now), request)
-        if request.id is not None and await self._is_withdrawn(episode):
-            return forms.Remembered(id=episode.id, state="unchanged").document()
-        counts = await self._memory.put_many([episode], strict=True)
-        state = next(name for name, count in counts._asdict().items() if count)
-        return forms.Remembered(id=episode.id, state=state).document()
+        scope = caller.scope(request.user, request.agent)
+        try:
+            [put] = await self._put([request], scope, request.session)
+        except RecordRefusedError as refused:
+            raise cause_of(refused) from None
+        return put.document()
 
-    async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
-        """Return an episode with the instant of the stored one that it repeats.
+    async def put_many(self, request: forms.PutManyForm, caller: Caller) -> Answer:
+        """Put episodes, all or none.
 
-        A request without an instant may be sent again because its answer was lost.
+        Raises:
+            RecordRefusedError: One of them is refused, as `remember` refuses it.
         """
-        if request.id is None or request.when is not None:
-            return episode
-        stored = await read_newest(self._memory, request.id)
-        if stored is None or not _repeats(episode, stored):
-            return episode
-        return episode.model_copy(update={"timestamp": instant(stored.at)})
+        scope = caller.scope(request.user, request.agent)
+        put = await self._put(request.episodes, scope, request.session)
+        return forms.RememberedList(episodes=put).document()
 
-    async def _is_withdrawn(self, episode: Episode) -> bool:
-        """Return whether an episode repeats what its speaker has taken back: it stays so."""
-        stored = await read_newest(self._memory, episode.id)
-        if stored is None or not stored.withdrawn or "withdrawn" in episode.metadata:
-            return False
-        said = {key: value for key, value in stored.metadata.items() if key != "withdrawn"}
-        return _repeats(episode, stored._replace(metadata=said))
+    async def _put(
+        self, requests: Sequence[forms.EpisodeForm], scope: ScopeFilter, session: str | None
+    ) -> list[forms.Remembered]:
+        """Put episodes in one transaction.
+
+        Raises:
+            RecordRefusedError: One of them is refused; its cause says why.
+        """
+        episodes = self._episodes_of(requests, scope, session)
+        if all(named_by(request) is None for request in requests):
+            return await self._write(episodes)
+        async with self._turn:  # another request may put the same id
+            ids = [episode.id for episode in episodes]
+            known = await read_newest_of(self._memory, ids)
+            return await self._write(keep_instants(requests, episodes, known))
+
+    def _episodes_of(
+        self, requests: Sequence[forms.EpisodeForm], scope: ScopeFilter, session: str | None
+    ) -> list[Episode]:
+        """Return the episodes of a request; without instants, each is later than the one before."""
+        now, found = self._clock.now(), []
+        for position, request in enumerate(requests):
+            with refused_at(position):
+                if request.when is not None and request.when > now + self._tolerance:
+                    raise FutureInstantError("when", request.when)
+                at = now + timedelta(microseconds=position)
+                found.append(episode_of(request, scope, session, at))
+        return found
+
+    async def _write(self, episodes: list[Episode]) -> list[forms.Remembered]:
+        changes = await self._memory.put_each(episodes, strict=True)
+        pairs = zip(episodes, changes, strict=True)
+        return [forms.Remembered(id=episode.id, state=change) for episode, change in pairs]
 
     async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
         """Put a turn of a transcript, whatever its instant, and record how that was read.
@@ -168,24 +194,23 @@ class MemoryOperations:
         self, turn: forms.TurnForm, scope: ScopeFilter
     ) -> Literal["new", "changed", "unchanged"]:
         """Put a turn; a turn that was taken back stays so unless the request says otherwise."""
-        form = forms.RememberForm(
+        form = forms.EpisodeForm(
             **turn.model_dump(exclude={"is_copy", "withdrawn"}),
-            user=scope.user,
-            agent=scope.agent,
             metadata={"withdrawn": _REWOUND} if turn.withdrawn else {},
         )
-        stored = await read_newest(self._memory, turn.id)
-        at = self._clock.now()
-        if stored is not None and scope.holds(stored):
-            if turn.is_copy or (turn.withdrawn is None and stored.withdrawn):
-                return "unchanged"
-            at = instant(stored.at)  # of a turn whose transcript says none
-        counts = await self._memory.put_many([_episode_of(form, scope, at)], strict=True)
-        return "new" if counts.new else "changed" if counts.changed else "unchanged"
+        async with self._turn:
+            stored = await read_newest(self._memory, turn.id)
+            at = self._clock.now()
+            if stored is not None and scope.holds(stored):
+                if turn.is_copy or (turn.withdrawn is None and stored.withdrawn):
+                    return "unchanged"
+                at = instant(stored.at)  # of a turn whose transcript says none
+            [put] = await self._write([episode_of(form, scope, None, at)])
+        return put.state
 
     async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
         """Find the episodes and facts that answer a question."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         hits = await self._searcher.search(
             request.query,
             user=scope.user,
@@ -200,7 +225,7 @@ class MemoryOperations:
 
     async def context(self, request: forms.ContextForm, caller: Caller) -> Answer:
         """Return what an agent takes with it to answer a question."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.context(
             request.question,
             user=scope.user,
@@ -215,7 +240,9 @@ class MemoryOperations:
 
     async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
         """Return the latest episodes, newest first."""
-        scope = caller.scope(request.user, request.agent, request.session)
+        scope = caller.scope(
+            request.user, request.agent, request.session, all_agents=request.all_agents
+        )
         if request.id is not None:
             return forms.EpisodeList(episodes=await self._one(request.id, scope)).document()
         found = await self._memory.recent(
@@ -249,7 +276,7 @@ class MemoryOperations:
         Raises:
             UsageError: The request names both a subject and a prefix of subjects.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         subject, prefix = request.subject, request.subject_prefix
         if subject is not None and prefix is not None:
             raise UsageError("facts: give a subject or a prefix of subjects; not both")
@@ -340,7 +367,7 @@ class MemoryOperations:
         Raises:
             NoInputError: The scope has neither a fact nor an episode of that id.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         pattern = FactPattern(user=scope.user, agent=scope.agent, id=request.id)
         current = request.kind != "episode" and bool(await self._facts.query(pattern))
         kind = "fact" if current else request.kind or "episode"
@@ -352,16 +379,18 @@ class MemoryOperations:
 
     async def _explain_fact(self, id: str, scope: ScopeFilter, *, current: bool) -> dict[str, Any]:
         """Explain a fact; one that is not current any more must always have been of the scope."""
-        explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
+        with _one_text(id):
+            explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
         if not current and not _was_of(explained.explanation, scope):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         return explained.document()
 
     async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
         rules = self._rules_of_episodes()
-        outcome = await read_outcome(self._memory, self._facts, rules, id)
+        with _one_text(id):
+            outcome = await read_outcome(self._memory, self._facts, rules, id)
         if not scope.holds(outcome.version):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
         pairs = zip(outcome.decisions, remedies, strict=True)
         return {"id": id, "rules": [decision_document(*pair) for pair in pairs]}
@@ -372,7 +401,7 @@ class MemoryOperations:
         Raises:
             NoInputError: The scope has no such episode.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         committed = self._commits.next
         found = await self._outcome_of(request.id, scope)
         with suppress(TimeoutError):
@@ -398,6 +427,16 @@ class MemoryOperations:
 
 
 _UNKNOWN = "nothing of that id is stored in this scope"
+_NEITHER = "neither the episodes nor the ledger of this scope have it"
+
+
+@contextmanager
+def _one_text(id: str) -> Iterator[None]:
+    """Say of an id that nobody has what is said of another scope's."""
+    try:
+        yield
+    except NoInputError:
+        raise NoInputError(id, _NEITHER) from None
 
 
 def _was_of(explanation: Explanation, scope: ScopeFilter) -> bool:
@@ -430,49 +469,7 @@ def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
     return orjson.loads(orjson.dumps(document, default=str))
 
 
-def _repeats(episode: Episode, stored: EpisodeVersion) -> bool:
-    """Return whether an episode says what a stored one says, in the same scope.
-
-    slumberd 0.2.0 stored no speaker where the request named none. Who spoke is no other statement.
-    """
-    said = stored.metadata
-    if stored.speaker is None:
-        said = {**said, "speaker": episode.metadata.get("speaker")}
-    return (episode.user, episode.agent, episode.session, episode.content, episode.metadata) == (
-        stored.user,
-        stored.agent,
-        stored.session,
-        stored.content,
-        said,
-    )
-
-
 def _correction(ids: list[str], answer: Answer) -> Answer:
     return forms.Correction(
         fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"]
     ).document()
-
-
-def _episode_of(request: forms.RememberForm, scope: ScopeFilter, now: datetime) -> Episode:
-    """Return the episode of a request."""
-    metadata: dict[str, Any] = {**request.metadata}
-    if request.speaker is not None:
-        metadata["speaker"] = request.speaker
-    if speaker_of(_SOURCE, metadata) is None:
-        metadata["speaker"] = _PERSON_SPEAKS
-    triples = [one.model_dump(exclude_none=True) for one in request.triples]
-    if triples:
-        # A filter of a rule sees only the triple of the episode itself.
-        metadata |= triples[0]
-    if triples[1:]:
-        metadata["triples"] = triples[1:]
-    return Episode(
-        id=request.id or str(uuid.uuid4()),
-        content=request.text,
-        timestamp=request.when or now,
-        source_node=_SOURCE,
-        user=scope.user,
-        agent=scope.agent or DEFAULT,
-        session=request.session or DEFAULT,
-        metadata=metadata,
-    )

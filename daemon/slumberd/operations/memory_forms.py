@@ -5,8 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+)
 
+from slumberd.config.validation import Form
+from slumberd.model.episode_keys import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import RequestForm
 from slumberd.retrieval.hits import Hit, Kind
@@ -17,6 +27,12 @@ MOST = 1_000
 
 MOST_SKIPPED = 1_000_000
 """The most episodes that a page leaves out; the store reads them all the same."""
+
+MOST_EPISODES = 10_000
+"""The most episodes of one request."""
+
+MOST_NAME = 1_000
+"""The longest name: of a user, an agent, a session, an episode, a key."""
 
 MOST_CHARACTERS = 100_000
 """The longest text of an episode that an interface takes, and the longest question."""
@@ -32,8 +48,18 @@ def _read_instant(value: object) -> object:
         return value
 
 
+def _refuse_prefix(id: str) -> str:
+    if id.startswith(KEY_PREFIX):
+        raise ValueError(
+            f"it begins with {KEY_PREFIX!r}, as only ids made from a key do; give `key`"
+        )
+    return id
+
+
 Limit = Annotated[int, Field(ge=1, le=MOST)]
-Name = Annotated[str, Field(min_length=1, max_length=1_000)]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+NewId = Annotated[Name, AfterValidator(_refuse_prefix)]
+"""An id that a caller chooses for an episode."""
 LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
 """ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
@@ -49,6 +75,16 @@ class ScopedForm(RequestForm):
 
     user: Name | None = None
     agent: Name | None = None
+
+
+class ReadForm(ScopedForm):
+    """The fields of every request that reads one user's memory.
+
+    Attributes:
+        all_agents: Whether the memories of all agents of the user are read; give no agent then.
+    """
+
+    all_agents: bool = False
 
 
 class TripleForm(BaseModel):
@@ -71,14 +107,17 @@ class TripleForm(BaseModel):
     intent: Literal["add", "update", "delete", "set"] | None = None
 
 
-class RememberForm(ScopedForm):
-    """The request ``remember``: an episode.
+class EpisodeForm(Form):
+    """One new episode.
 
     Attributes:
         text: What happened.
         triples: What it says, as triples.
         when: When it was said; by default now. An instant that is still to come is refused.
-        id: The id of the episode; the same id and text again change nothing. By default a new one.
+        key: A name of the caller's own for the episode, of this user and agent alone. The same
+            key, text, metadata and session again change nothing; other content is a new version.
+        id: The id of the episode, which no other user may have; prefer ``key``. The same id and
+            text again change nothing. By default a new one.
         session: The conversation; by default ``default``.
         speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.
         metadata: Any other keys.
@@ -87,7 +126,8 @@ class RememberForm(ScopedForm):
     text: LongText
     triples: Annotated[list[TripleForm], Field(max_length=MOST, default_factory=list)]
     when: Instant | None = None
-    id: Name | None = None
+    key: Name | None = None
+    id: NewId | None = None
     session: Name | None = None
     speaker: Name | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
@@ -147,7 +187,29 @@ class TranscriptForm(ScopedForm):
     turn: TurnForm | None = None
 
 
-class RecallForm(ScopedForm):
+class RememberForm(EpisodeForm, ScopedForm):
+    """The request ``remember``: an episode.
+
+    Attributes:
+        idempotency_key: As ``key``, but other content is refused.
+    """
+
+    idempotency_key: Name | None = None
+
+
+class PutManyForm(ScopedForm):
+    """The request ``put_many``: new episodes of one user and agent, all or none.
+
+    Attributes:
+        session: The conversation of the episodes that name none; by default ``default``.
+        episodes: The episodes, at most 10,000.
+    """
+
+    session: Name | None = None
+    episodes: Annotated[list[EpisodeForm], Field(max_length=MOST_EPISODES)]
+
+
+class RecallForm(ReadForm):
     """The request ``recall``: a question.
 
     Attributes:
@@ -167,7 +229,7 @@ class RecallForm(ScopedForm):
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
-class ContextForm(ScopedForm):
+class ContextForm(ReadForm):
     """The request ``context``: a question, and a budget in tokens.
 
     Attributes:
@@ -183,7 +245,7 @@ class ContextForm(ScopedForm):
     as_of: Instant | None = None
 
 
-class EpisodesForm(ScopedForm):
+class EpisodesForm(ReadForm):
     """The request ``episodes``: the latest ones.
 
     Attributes:
@@ -199,7 +261,7 @@ class EpisodesForm(ScopedForm):
     skip: Annotated[int, Field(ge=0, le=MOST_SKIPPED)] = 0
 
 
-class FactsForm(ScopedForm):
+class FactsForm(ReadForm):
     """The request ``facts``: a page of the facts that match.
 
     Attributes:
@@ -250,7 +312,7 @@ class CorrectForm(ScopedForm):
     dry_run: bool = False
 
 
-class ExplainForm(ScopedForm):
+class ExplainForm(ReadForm):
     """The request ``explain``: the id of a fact or of an episode.
 
     Attributes:
@@ -263,7 +325,7 @@ class ExplainForm(ScopedForm):
     kind: Kind | None = None
 
 
-class OutcomeForm(ScopedForm):
+class OutcomeForm(ReadForm):
     """The request ``outcome``: the id of an episode, and how long to wait for it, in seconds."""
 
     id: Name
@@ -322,6 +384,12 @@ class TranscriptRead(Result):
 
     id: str | None
     state: Literal["new", "changed", "unchanged"] | None
+
+
+class RememberedList(Result):
+    """The episodes that were put, in the order of the request."""
+
+    episodes: list[Remembered]
 
 
 class Hits(Result):

@@ -10,10 +10,12 @@ from slumberd.errors import (
     ForgottenError,
     FutureInstantError,
     InputError,
+    KeyReusedError,
     MemoryScopeError,
     NoInputError,
     NothingKeptError,
     NotQuarantinedError,
+    RecordRefusedError,
     ReloadFailedError,
     StoreError,
     UnreadableEpisodeError,
@@ -41,6 +43,7 @@ REMEMBER = Operation(
         ForgottenError,
         FutureInstantError,
         InputError,
+        KeyReusedError,
         MemoryScopeError,
         UnreadableEpisodeError,
     ),
@@ -55,6 +58,16 @@ TRANSCRIPT = Operation(
     idempotent=True,
     errors=(ForgottenError, InputError, MemoryScopeError, UnreadableEpisodeError),
     example=example_of("transcript"),
+)
+PUT_MANY = Operation(
+    name="put_many",
+    summary="Put at most 10,000 episodes in one transaction, all or none.",
+    form=memory.PutManyForm,
+    result=memory.RememberedList,
+    right=Right.WRITE,
+    idempotent=True,
+    errors=(MemoryScopeError, RecordRefusedError),
+    example=example_of("put_many"),
 )
 RECALL = Operation(
     name="recall",
@@ -409,6 +422,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
     for operation in (
         REMEMBER,
         TRANSCRIPT,
+        PUT_MANY,
         RECALL,
         CONTEXT,
         EPISODES,

@@ -1,6 +1,7 @@
 """Exchange requests and answers between commands and the daemon over a unix socket.
 
-Each connection carries one request and one answer, each a line of JSON of at most 1 MiB.
+Each connection carries one request and one answer, each a line of JSON; a request has at most
+16 MiB.
 The socket is open to its owner and group. Commands find it in the state directory. Under a
 service manager the socket lies in the runtime directory, and the state directory has a link to it.
 """
@@ -43,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 SOCKET = "control.sock"
 VERSION = 1
-MOST_BYTES = 1_048_576
+MOST_BYTES = 16 * 2**20
 _MOST_ANSWER_BYTES = 256 * 2**20
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 64
@@ -262,7 +263,7 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     try:
         request = read_object(line)
     except orjson.JSONDecodeError:
-        return refusal("the request is not a line of JSON of at most 1 MiB", 64)
+        return refusal("the request is not a line of JSON of at most 16 MiB", 64)
     except ValueError as error:  # a duplicate key, or a number that would be rounded
         return refusal(f"the request cannot be read: {error}", 64)
     if request.get("version") != VERSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -11,7 +12,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.consolidation.window_reader import WindowReader
-from slumberd.errors import MemoryScopeError
+from slumberd.errors import MemoryScopeError, RecordRefusedError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
@@ -57,12 +58,14 @@ from slumberd.storage.episodes.reporters import (
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.episodes.writes import (
+    Change,
     Encode,
     GroupCommit,
     PutCounts,
     WriteRows,
+    cause_of,
     encode_readable,
-    write,
+    refused_at,
     write_each_row,
 )
 from slumberd.storage.erased_scopes import read_erased_list
@@ -230,27 +233,41 @@ class EngineMemoryStore:
             UnreadableEpisodeError: With `strict`, every rule would quarantine an episode; nothing
                 is written.
         """
+        try:
+            changes = Counter(await self.put_each(episodes, strict=strict))
+        except RecordRefusedError as refused:
+            raise cause_of(refused) from None
+        return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+
+    async def put_each(self, episodes: Sequence[Episode], *, strict: bool = False) -> list[Change]:
+        """Write episodes as `put_many` does; return what each of them changed.
+
+        Raises:
+            RecordRefusedError: One of them is refused, and nothing is written; its cause says why.
+        """
         encoding = encode_readable if strict else encode
-        counts, rows = await self._engine.put(partial(self._write_many, episodes, encoding))
+        changes, rows = await self._engine.put(partial(self._write_each, episodes, encoding))
         self._engine.notify()
         self._future.report_rows(rows)
         for episode in episodes:
             self._spelling.check(episode)
-        return counts
+        return changes
 
-    def _write_many(
+    def _write_each(
         self, episodes: Sequence[Episode], encode: Encode, session: Session
-    ) -> tuple[PutCounts, list[Row]]:
-        rows = [
-            encode(
-                episode,
-                Scope(episode.user, episode.session, episode.agent),
-                operation="put",
-                naive=self._naive,
-            )
-            for episode in episodes
-        ]
-        return write(session, rows, self._naive, self._write_rows), rows
+    ) -> tuple[list[Change], list[Row]]:
+        rows: list[Row] = []
+        for position, episode in enumerate(episodes):
+            scope = Scope(episode.user, episode.session, episode.agent)
+            with refused_at(position):
+                rows.append(encode(episode, scope, operation="put", naive=self._naive))
+        changes: list[Change] = []
+        for position, change in enumerate(self._write_rows(session, rows, self._naive)):
+            with refused_at(position):
+                if isinstance(change, MemoryScopeError):
+                    raise change
+            changes.append(change)
+        return changes, rows
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int

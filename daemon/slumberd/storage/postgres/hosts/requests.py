@@ -20,7 +20,7 @@ from slumberd.storage.postgres.connection import Connection, connect, translate_
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
 """The channels on which requests and answers are announced."""
 
-MOST_BYTES = 1_048_576
+MOST_BYTES = 16 * 2**20
 """The size of a request; a longer one arrives empty, and is refused."""
 
 WAITING_SECONDS = 10.0
