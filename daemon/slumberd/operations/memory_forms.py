@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -27,9 +27,11 @@ def _read_instant(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return datetime.fromisoformat(value)
-    except ValueError:
+        at = datetime.fromisoformat(value)
+        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
+    except (ValueError, OverflowError):
         return value
+    return at if at.tzinfo else value
 
 
 Limit = Annotated[int, Field(ge=1, le=MOST)]
