@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from slumberd.config.validation import problems
 from slumberd.operations.table import OPERATIONS
+from slumberd.storage.strict_json import MOST_DEPTH, MOST_REQUEST_BYTES
 from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit
 
+
+PAGE = Path(__file__).parents[2] / "docs/reference/operations.md"
 
 Schema = dict[str, Any]
 Wrong = tuple[tuple[str | int, ...], Any, tuple[str, ...]]
@@ -176,3 +180,31 @@ def test_only_a_close_word_is_suggested(key: str, says: str) -> None:
 
     assert says in problem.text
     assert ("did you mean" in problem.text) == ("did you mean" in says)
+
+
+def test_page_of_the_limits_says_what_the_forms_say() -> None:
+    page = PAGE.read_text().partition("## Limits")[2].partition("\n## ")[0]
+    cells = dict(line.strip("| ").split(" | ") for line in page.splitlines() if " | " in line)
+    remember, recall = (
+        OPERATIONS[name].form.model_json_schema()["properties"] for name in ("remember", "recall")
+    )
+    said = {what: cell.partition(" ")[0] for what, cell in cells.items()}
+
+    assert said == {
+        "what": "at",
+        "a request, as JSON (`RequestTooLargeError`)": f"{MOST_REQUEST_BYTES:,}",
+        "the text of an episode, a question": f"{remember['text']['maxLength']:,}",
+        "the triples of an episode": f"{remember['triples']['maxItems']:,}",
+        "a name: user, agent, session, speaker, id, subject, predicate; a reason": (
+            f"{remember['id']['anyOf'][0]['maxLength']:,}"
+        ),
+        "levels of nested values": str(MOST_DEPTH),
+        "the items of a page (`limit`)": f"{recall['limit']['maximum']:,}",
+        "a wait (`seconds`)": _most("outcome", "seconds"),
+        "the budget of a context, in tokens": _most("context", "budget"),
+    }
+
+
+def _most(operation: str, field: str) -> str:
+    schema = OPERATIONS[operation].form.model_json_schema()["properties"][field]
+    return f"{schema['maximum']:,.0f}"

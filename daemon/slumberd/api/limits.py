@@ -41,6 +41,8 @@ OPEN_PATHS = frozenset({"/healthz", "/openapi.json"})
 CONSOLE = "/console"
 """The path of the web console, which asks people to sign in."""
 
+_OPTION = "serve.max_body_bytes"
+
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
     b"Connection: close\r\n\r\n"
@@ -324,7 +326,7 @@ class LimitedBody:
         self._receive = receive
         self._most = self._left = most_bytes
         if announced is not None and int(announced) > most_bytes:
-            raise RequestTooLargeError(most_bytes)
+            raise RequestTooLargeError(most_bytes, int(announced), _OPTION)
 
     async def receive(self) -> Message:
         """Return the next part.
@@ -335,5 +337,5 @@ class LimitedBody:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise RequestTooLargeError(self._most)
+            raise RequestTooLargeError(self._most, option=_OPTION)
         return message

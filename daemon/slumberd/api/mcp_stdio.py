@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 from mcp.server.stdio import stdio_server
 
 from slumberd.api.mcp_connection import Call, Connection
-from slumberd.api.mcp_server import call_as, server_of
-from slumberd.operations.caller import Caller
+from slumberd.api.mcp_server import server_of
+from slumberd.client.transports import ServedTransport
 from slumberd.service.interfaces import Interface, Served
 
 
@@ -44,7 +43,7 @@ def stdio_interface(connect: Callable[[Call], Connection], ended: asyncio.Event)
 
     @asynccontextmanager
     async def interface(served: Served) -> AsyncIterator[None]:
-        connection = connect(partial(call_as, served, Caller.here()))
+        connection = connect(ServedTransport(served).call)
         async with asyncio.TaskGroup() as group:
             group.create_task(serve(connection), name="mcp")
             yield

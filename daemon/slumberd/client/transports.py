@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
@@ -21,12 +19,18 @@ from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import is_divided, require_postgres, rules_of
-from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
+from slumberd.service.control_socket import (
+    RefusedError,
+    ask_asynchronously,
+    encode_request,
+    own_error,
+)
 from slumberd.service.daemon import first_store_error
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.startup import make_daemon
 from slumberd.service.systemd import Notifier
+from slumberd.storage.strict_json import read_object
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
@@ -76,7 +80,9 @@ class SocketTransport:
         """
         try:
             async with self._room:
-                return await ask_asynchronously(self._directory, operation, _as_json(request))
+                return await ask_asynchronously(
+                    self._directory, operation, _as_json(operation, request)
+                )
         except RefusedError as refused:
             raise own_error(refused) from None
 
@@ -112,7 +118,7 @@ class DatabaseTransport:
                     self._address,
                     self._shard,
                     operation,
-                    _as_json(request),
+                    _as_json(operation, request),
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
@@ -131,22 +137,31 @@ class ServedTransport:
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._served.dispatcher.call(operation, _as_json(request), self._caller)
+        return await self._served.dispatcher.call(
+            operation, _as_json(operation, request), self._caller
+        )
 
 
-def _as_json(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a request as its JSON is read again, so that both ways take the same values.
+def _as_json(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return a request as its JSON is read again, so that every way takes the same requests.
 
     Raises:
-        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits.
+        RequestTooLargeError: No interface takes so much.
+        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits;
+            or values are nested too deep.
     """
     try:
         # orjson writes null for infinity.
         json.dumps(request, allow_nan=False)
-        found: dict[str, Any] = orjson.loads(orjson.dumps(request))
+        line = encode_request(operation, request)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return found
+    except RecursionError:
+        raise UsageError("the request is nested too deep to be written as JSON") from None
+    try:
+        return read_object(line)
+    except ValueError as error:
+        raise UsageError(f"the request cannot be read: {error}") from None
 
 
 @asynccontextmanager

@@ -26,7 +26,6 @@ from slumberd.console.visit import Page, Redirect, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
-    RequestTooLargeError,
     SlumberdError,
     UsageError,
 )
@@ -244,8 +243,7 @@ async def read_form(request: Request) -> Fields:
     """Return the fields of a form.
 
     Raises:
-        RequestTooLargeError: The body is too large.
-        UsageError: The body is no form.
+        UsageError: The body is no form, or has too many fields.
     """
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != _FORM:
@@ -256,7 +254,7 @@ async def read_form(request: Request) -> Fields:
     except UnicodeDecodeError:
         raise UsageError("the form is not UTF-8") from None
     except ValueError:
-        raise RequestTooLargeError(_MOST_FIELDS) from None
+        raise UsageError(f"the form has more than {_MOST_FIELDS:,} fields; send fewer") from None
     return _given(pairs)
 
 

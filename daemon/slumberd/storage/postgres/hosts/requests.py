@@ -16,12 +16,10 @@ import psycopg
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
 """The channels on which requests and answers are announced."""
-
-MOST_BYTES = 1_048_576
-"""The size of a request; a longer one arrives empty, and is refused."""
 
 WAITING_SECONDS = 10.0
 """How long a request waits for a daemon after its sender last touched it."""
@@ -337,7 +335,8 @@ class RequestQueue:
             self._forgotten_at = time.monotonic()
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(_FORGET, (self._holder,))
-        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_BYTES)
+        # A longer request arrives empty, and is refused.
+        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_REQUEST_BYTES)
         with psycopg.RawCursor(self._connection) as cursor:
             rows = cursor.execute(_TAKE, values).fetchall()
         return sorted(Request(*row) for row in rows)
