@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, Protocol
 
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
-from slumberd.errors import UsageError
+from slumberd.errors import PermissionDeniedError, UsageError
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
@@ -46,6 +47,7 @@ The daemon takes twice as many connections from one user."""
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 _CONFIGURATION = "slumberd.yaml"
+_REMEDY = f"name a directory, {SCHEME} and a directory, or postgresql://"
 
 
 class Transport(Protocol):
@@ -177,21 +179,31 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
         NotRunningError: By the first call; no daemon runs there.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
         DatabaseHeldError: A daemon holds the database of the directory's configuration.
-        UsageError: The address has another scheme.
+        UsageError: The address has another scheme, or names no directory.
     """
-    text = str(where)
+    text = _address_of(where)
     if text.startswith(SCHEME):
-        yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
+        yield SocketTransport(_directory_of(text.removeprefix(SCHEME).removeprefix("//")))
         return
     if text.startswith(DATABASE_SCHEMES):
         yield DatabaseTransport(text)
         return
     if "://" in text:
-        raise UsageError(
-            f"{text!r} is no address; name a directory, {SCHEME} and a directory, or postgresql://"
-        )
-    async with _run_daemon(Path(text)) as served:
+        raise UsageError(f"{text!r} is no address; {_REMEDY}")
+    async with _run_daemon(_directory_of(text)) as served:
         yield ServedTransport(served)
+
+
+def _address_of(where: object) -> str:
+    if isinstance(where, str | PathLike):
+        return fsdecode(where)
+    raise UsageError(f"{where!r:.200} is no address; {_REMEDY}")
+
+
+def _directory_of(text: str) -> Path:
+    if not text or "\0" in text:
+        raise UsageError(f"{text!r:.200} names no directory; {_REMEDY}")
+    return Path(text)
 
 
 @asynccontextmanager
@@ -261,8 +273,14 @@ async def _finish(task: asyncio.Task[None]) -> None:
 def _load(directory: Path) -> tuple[Settings, RuleSet]:
     """Return the configuration and the rules of a state directory; make a missing one."""
     file = directory / _CONFIGURATION
-    if not directory.exists() or not any(directory.iterdir()):
-        make_state_directory(directory)
+    try:
+        if not directory.exists() or not any(directory.iterdir()):
+            make_state_directory(directory)
+    except PermissionError as error:
+        raise PermissionDeniedError(str(directory), "use") from error
+    except OSError as error:
+        problem = f"{error.filename!s:.200}: {error.strerror}"
+        raise UsageError(f"no state directory can be there: {problem}; {_REMEDY}") from error
     settings = load_settings(
         None, overrides={}, environ={}, system_file=file, state_dir=directory.absolute()
     )

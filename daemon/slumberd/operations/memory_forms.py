@@ -34,6 +34,16 @@ def _read_instant(value: object) -> object:
     return at if at.tzinfo else value
 
 
+def _list_of_kinds(value: object) -> object:
+    """Return kinds as a list; a single one may stand without it."""
+    return [_singular(one) for one in value] if isinstance(value, list) else [_singular(value)]
+
+
+def _singular(value: object) -> object:
+    """Return the kind that the command line calls by its plural; any other value as it is."""
+    return value[:-1] if value in ("episodes", "facts") else value
+
+
 Limit = Annotated[int, Field(ge=1, le=MOST)]
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
@@ -108,7 +118,11 @@ class RecallForm(ScopedForm):
     """
 
     query: LongText
-    kinds: Annotated[list[Kind], Field(min_length=1, default_factory=lambda: [*KINDS])]
+    kinds: Annotated[
+        list[Kind],
+        BeforeValidator(_list_of_kinds),
+        Field(min_length=1, default_factory=lambda: [*KINDS]),
+    ]
     session: Name | None = None
     as_of: Instant | None = None
     limit: Limit = 10
@@ -208,7 +222,7 @@ class ExplainForm(ScopedForm):
     """
 
     id: Name
-    kind: Kind | None = None
+    kind: Annotated[Kind | None, BeforeValidator(_singular)] = None
 
 
 class OutcomeForm(ScopedForm):

@@ -119,8 +119,10 @@ class Searcher:
 
         Raises:
             MemoryScopeError: A part of the scope is malformed.
-            UsageError: `limit` is below 1, or a kind is unknown.
+            UsageError: `query` is blank, `limit` is below 1, or a kind is unknown.
         """
+        if not query.strip():
+            raise UsageError("the question is empty; write what to search, in any words")
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
         async with self._lock:
@@ -322,7 +324,8 @@ class Searcher:
 def _check(limit: int, kinds: Collection[Kind]) -> None:
     if limit < 1:
         raise UsageError(f"limit is {limit}; it must be at least 1")
-    unknown = sorted({*kinds} - {*KINDS})
+    named = {kinds} if isinstance(kinds, str) else {*kinds}
+    unknown = sorted(named - {*KINDS})
     if unknown:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 

@@ -8,6 +8,7 @@ service manager the socket lies in the runtime directory, and the state director
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -53,6 +54,7 @@ _BACKLOG = 16
 """Connections that wait to be accepted."""
 _TOO_MANY = f"you have {MOST_CONNECTIONS} connections open already: try again"
 _MODE = 0o660
+_NO_DIRECTORY = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -426,6 +428,11 @@ def _translate_errors(directory: Path) -> Iterator[None]:
         raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
     except PermissionError as error:
         raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY:
+            raise
+        problem = f"no slumberd runs on {str(directory)!r:.200}: {error.strerror}"
+        raise NotRunningError(problem) from error
 
 
 def decode_answer(answer: bytes) -> Answer:

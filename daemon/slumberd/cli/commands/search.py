@@ -24,13 +24,14 @@ from slumberd.service.composition import open_facts_if_present, open_memory, sea
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
 
-_KINDS: dict[str, tuple[Kind, ...]] = {"episodes": ("episode",), "facts": ("fact",)}
+_KINDS: dict[str, Kind] = {"episodes": "episode", "facts": "fact"}
 
 
 def _kinds_of(text: str) -> Collection[Kind]:
-    if text not in _KINDS:
+    kind = _KINDS.get(text, text)  # a program writes the singular
+    if kind not in KINDS:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(_KINDS)}")
-    return _KINDS[text]
+    return (kind,)
 
 
 User = Annotated[str, typer.Option("--user", metavar="U", help="The id of the user.")]
