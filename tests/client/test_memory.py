@@ -553,7 +553,13 @@ with SyncMemory.open(sys.argv[1], user="ann") as memory:
 
 
 @pytest.mark.slow
-def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", [False, True], ids=["words", "vectors"])
+def test_synchronous_program_prints_only_what_it_prints_itself(
+    tmp_path: Path, vectors: bool
+) -> None:
+    make_state_directory(tmp_path / "m")
+    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
+        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,
