@@ -92,7 +92,7 @@ def of_another_kind(
     """Yield values that one limit on the kind of values refuses, and what the problem says."""
     match limit, bound:
         case "enum", [first, *_]:
-            close = f"{first}s"
+            close = f"{first}z"
             yield close, (repr(first), f"not {close!r}", f"did you mean {first!r}?")
             yield "zzzz", (repr(first), "not 'zzzz'")
         case "pattern", _:
@@ -107,7 +107,7 @@ def of_another_kind(
                 yield text, ("with an offset", "such as '2026-01-01T12:00:00+01:00'", repr(text))
         case "type", str() if bound != "null" and not {"enum", "format"} & described.keys():
             value, needed = OF_ANOTHER_TYPE[bound]
-            yield value, (f"{needed} needed, not",)
+            yield value, (f"{needed} needed, not".strip(),)
         case _:
             pass
 
@@ -117,7 +117,7 @@ OF_ANOTHER_TYPE: dict[str, tuple[Any, str]] = {
     "integer": ("5", "a whole number is"),
     "number": ("5", "a number is"),
     "boolean": ("yes", "true or false is"),
-    "array": ("one", "a list is"),
+    "array": (5, ""),  # a single kind may stand without a list
     "object": ("one", "keys with values are"),
 }
 
