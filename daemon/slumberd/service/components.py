@@ -66,7 +66,7 @@ class Components:
             clock: The time.
         """
         stores = self.stores
-        searcher = searcher_of(settings, stores.memory, stores.facts)
+        searcher = searcher_of(settings, stores.memory, stores.facts, clock)
         self.operations.erasures.erased = searcher.forget
         memory = MemoryOperations(
             stores,
