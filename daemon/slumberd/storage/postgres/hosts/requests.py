@@ -40,7 +40,10 @@ WHERE shard = $1::smallint
   AND holder IS NOT NULL
   AND host ->> 'daemon' = 'true'
   AND held_until >= clock_timestamp()
+  AND held_until <= clock_timestamp()
+  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
 """
+"""A lease that lasts longer than its holder said is of a clock that was set back since."""
 _IS_ALIVE = b"""
 SELECT EXISTS (
     SELECT 1
@@ -48,12 +51,15 @@ SELECT EXISTS (
     WHERE shard = $1::smallint
       AND holder = $2
       AND held_until >= clock_timestamp() - make_interval(secs => $3)
+      AND held_until <= clock_timestamp()
+      + make_interval(secs => $3 + coalesce((host ->> 'seconds')::float8, 3600))
   )
   OR EXISTS (
     SELECT 1
     FROM slumberd.hosts
     WHERE name = $2
       AND seen_at >= clock_timestamp() - make_interval(secs => $3)
+      AND seen_at <= clock_timestamp() + make_interval(secs => $3)
   )
 """
 _ADD = b"""
