@@ -12,13 +12,16 @@ import pytest
 
 from slumberd import (
     ConsolidationRule,
+    EstimatedTokens,
     Fact,
     FactPattern,
     LadybugGraphStore,
+    Linter,
     Memory,
     PostgresFactStore,
     PostgresMemoryStore,
     RuleBasedScorer,
+    Searcher,
     SQLiteFactStore,
     SQLiteMemoryStore,
     SyncMemory,
@@ -308,6 +311,34 @@ OF_FACTS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }  # fmt: skip
 
 
+OF_SEARCHES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "query": (lambda s: s.search(None, user="u"), "query is None; give a text"),
+    "user": (lambda s: s.search("x", user=None), "user is None, which is no text"),
+    "kinds": (lambda s: s.search("x", user="u", kinds=5), "kinds is 5; give a list"),
+    "kind": (lambda s: s.search("x", user="u", kinds="dog"), "kind 'dog' is unknown; the kinds"),
+    "limit": (lambda s: s.search("x", user="u", limit="5"), "limit is '5'; give a whole number"),
+    "as of": (lambda s: s.search("x", user="u", as_of="2026"), "give a datetime with a time zone"),
+    "question": (lambda s: s.context(5, user="u"), "question is 5; give a text"),
+    "budget": (lambda s: s.context("x", user="u", budget=None), "budget is None; give a whole"),
+    "no zone": (lambda s: s.context("x", user="u", as_of=NAIVE), "give a datetime with a time zo"),
+    "about": (lambda s: s.facts_about(None, user="u"), "question is None; give a text"),
+    "profile": (lambda s: s.profile(user="u", budget="x"), "budget is 'x'; give a whole number"),
+}
+
+
+async def test_mistake_in_a_call_of_a_searcher_is_an_error_with_its_remedy(
+    stores: tuple[SQLiteMemoryStore, SQLiteFactStore],
+) -> None:
+    searcher, wrong = Searcher(*stores), []
+
+    for name, (call, says) in OF_SEARCHES.items():
+        found = await refused(call(searcher))
+        if found.startswith(("it works", "not of slumberd")) or says not in found:
+            wrong.append(f"{name}: {found}")
+
+    assert wrong == []
+
+
 async def test_mistake_in_a_call_of_a_store_is_an_error_with_its_remedy(
     stores: tuple[SQLiteMemoryStore, SQLiteFactStore],
 ) -> None:
@@ -344,9 +375,21 @@ def test_database_of_a_store_needs_an_address(kind: Any, address: Any) -> None:
 
 async def test_pattern_and_scorer_refuse_plain_values() -> None:
     scorer: Any = RuleBasedScorer()
+    tokens: Any = EstimatedTokens()
     pattern: Any = FactPattern(user="u")
 
     with pytest.raises(UsageError, match="give an object of the class Fact"):
         pattern.following("x")
     with pytest.raises(UsageError, match="give an object of the class SalienceContext"):
         await scorer.score(ONE, None)
+    with pytest.raises(UsageError, match="text is 5; give a text"):
+        tokens.count_tokens(5)
+
+
+def test_linter_refuses_plain_values() -> None:
+    kind: Any = Linter
+
+    with pytest.raises(UsageError, match="procedures is 5; give a list"):
+        kind(5)
+    with pytest.raises(UsageError, match="cypher is None; give a text"):
+        kind().requires_write(None)

@@ -10,6 +10,12 @@ from functools import partial
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import UsageError
+from slumberd.model.arguments import (
+    require_instant,
+    require_iterable,
+    require_text,
+    require_whole_number,
+)
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
     EpisodeVersion,
@@ -139,6 +145,8 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
             UsageError: `query` is blank, `limit` is below 1, or a kind is unknown.
         """
+        require_text("query", query)
+        require_instant("as_of", as_of)
         if not query.strip():
             raise UsageError("the question is empty; write what to search, in any words")
         _check(limit, kinds)
@@ -182,6 +190,8 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
             UsageError: `limit` is below 1.
         """
+        require_text("question", question)
+        require_instant("as_of", as_of)
         _check(limit, KINDS)
         scope = ScopeFilter.of(user, None, agent)
         async with self._lock:
@@ -215,6 +225,9 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
             UsageError: `budget` is below 0.
         """
+        require_text("question", question)
+        require_instant("as_of", as_of)
+        require_whole_number("budget", budget)
         if budget < 0:
             raise UsageError(f"budget is {budget}; it must be at least 0")
         scope = ScopeFilter.of(user, None, agent)
@@ -239,6 +252,7 @@ class Searcher:
         Raises:
             MemoryScopeError: A part of the scope is malformed.
         """
+        require_whole_number("budget", budget)
         facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
         ordered = sorted(facts, key=_standing, reverse=True)
         hits = [
@@ -353,6 +367,8 @@ class Searcher:
 
 
 def _check(limit: int, kinds: Collection[Kind]) -> None:
+    require_whole_number("limit", limit)
+    require_iterable("kinds", (kinds,) if isinstance(kinds, str) else kinds)
     if limit < 1:
         raise UsageError(f"limit is {limit}; it must be at least 1")
     named = {kinds} if isinstance(kinds, str) else {*kinds}
