@@ -182,6 +182,16 @@ def test_only_a_close_word_is_suggested(key: str, says: str) -> None:
     assert ("did you mean" in problem.text) == ("did you mean" in says)
 
 
+@pytest.mark.parametrize("value", [{}, {"a": 1}, None, [["a", "b", "c"]], ["a:b"]])
+def test_request_gets_no_remedy_that_only_yaml_needs(value: object) -> None:
+    form, request = OPERATIONS["remember"].form, {"text": "x", "triples": value}
+
+    [in_yaml] = problems(form, request, strict=True)
+    [in_json] = problems(form, request, strict=True, is_yaml=False)
+
+    assert in_json.text == in_yaml.text.rpartition(";")[0]
+
+
 def test_page_of_the_limits_says_what_the_forms_say() -> None:
     page = PAGE.read_text().partition("## Limits")[2].partition("\n## ")[0]
     cells = dict(line.strip("| ").split(" | ") for line in page.splitlines() if " | " in line)

@@ -98,14 +98,31 @@ def _add_need(
     return replace(mistake, problem=f"{trap}; {needs[place]}")
 
 
-def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Problem]:
-    """Return the problems of a value; a strict check does not read text as a number."""
+def problems(
+    form: type[BaseModel], value: object, *, strict: bool, is_yaml: bool = True
+) -> list[Problem]:
+    """Return the problems of a value.
+
+    Args:
+        form: What it must be.
+        value: The value.
+        strict: Whether text is not read as a number.
+        is_yaml: Whether a person wrote it in YAML, whose remedies are then of use.
+    """
     try:
         form.model_validate(value, strict=strict)
     except ValidationError as error:
         found = [_describe(form, details) for details in error.errors(include_url=False)]
-        return list(_drop_echoes(found))
+        listed = list(_drop_echoes(found))
+        return listed if is_yaml else [_without_yaml(one) for one in listed]
     return []
+
+
+def _without_yaml(problem: Problem) -> Problem:
+    """Return a problem without a remedy that only YAML needs."""
+    for remedy in _OF_YAML:
+        problem = problem._replace(but=problem.but.removesuffix(remedy))
+    return problem
 
 
 def _drop_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
@@ -314,6 +331,12 @@ def _describe_value(details: ErrorDetails) -> str:
     return f", not {format_value(value)}{_remedy(kind, value)}"
 
 
+_DASHES = "; begin each entry with '- '"
+_NO_DASH = "; leave out the '-', or put a key before the list"
+_SPACE = "; a space goes after ':'"
+_OF_YAML = (_DASHES, _NO_DASH, _SPACE)
+
+
 def _remedy(kind: str, value: object) -> str:
     match kind.split("_")[0], value:
         case "string", bool() | int() | float():
@@ -323,11 +346,11 @@ def _remedy(kind: str, value: object) -> str:
         case "list", str() if re.fullmatch(NAME, value):
             return f"; write [{value}]"
         case "list", dict() | None:
-            return "; begin each entry with '- '"
+            return _DASHES
         case (("model" | "dict"), str()) if re.match(r"\w+:\S", value):
-            return "; a space goes after ':'"
+            return _SPACE
         case "model", list():
-            return "; leave out the '-', or put a key before the list"
+            return _NO_DASH
         case _:
             return ""
 
