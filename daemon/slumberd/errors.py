@@ -1215,19 +1215,25 @@ class NotAuthenticatedError(SlumberdError):
 
 
 class RequestTooLargeError(SlumberdError):
-    """The body of a request is larger than an interface takes.
+    """A request is larger than an interface takes.
 
     Attributes:
         most_bytes: The limit.
+        given_bytes: How large the request is; None when nobody has read it to its end.
+        option: The option that sets the limit; empty when it is fixed.
     """
 
     exit_code = 65
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, given_bytes: int | None = None, option: str = "") -> None:
         self.most_bytes = most_bytes
-        super().__init__(
-            f"a request has at most {most_bytes:,} bytes (`serve.max_body_bytes`); send less"
-        )
+        self.given_bytes = given_bytes
+        self.option = option
+        size = f"more than {most_bytes:,} bytes"
+        if given_bytes is not None:
+            size = f"{given_bytes:,} bytes, at most {most_bytes:,}"
+        remedy = f"send less, or raise `{option}`" if option else "send less"
+        super().__init__(f"the request is too large: {size}; {remedy}")
 
 
 class TooManyRequestsError(SlumberdError):

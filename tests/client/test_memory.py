@@ -681,6 +681,51 @@ async def test_fact_and_episode_are_explained(open_memory: Open) -> None:
     assert "e2 replaced it" in episode.explanation["rules"][0]["removal"]
 
 
+@pytest.mark.parametrize(
+    ("given", "speaker"),
+    [
+        pytest.param({}, "user", id="the person"),
+        pytest.param({"speaker": "assistant"}, "assistant", id="an agent"),
+        pytest.param({"metadata": {"role": "tool"}}, "tool", id="a role"),
+    ],
+)
+async def test_explanation_of_a_fact_says_who_spoke(
+    tmp_path: Path, given: dict[str, Any], speaker: str
+) -> None:
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        put = await memory.remember("Oslo", triples=[("ann", "lives_in", "Oslo")], **given)
+        await memory.wait_for(put.id)
+
+        [source] = (await memory.explain(put.id)).explanation["sources"]
+
+    assert (source["speaker"], source["source_node"]) == (speaker, "remember")
+
+
+async def test_explanation_of_a_fact_names_no_interface_as_its_speaker(tmp_path: Path) -> None:
+    async with Memory.open(tmp_path / "m", user="ann", agent="desk", session="s") as memory:
+        async with SQLiteMemoryStore(tmp_path / "m/memory.db") as host:
+            await host.put(
+                Episode(
+                    id="e1",
+                    content="Oslo",
+                    timestamp=NOON,
+                    source_node="remember",
+                    user="ann",
+                    agent="desk",
+                    session="s",
+                    metadata={"subject": "ann", "predicate": "lives_in", "object": "Oslo"},
+                ),
+                user="ann",
+                session="s",
+                agent="desk",
+            )
+        await memory.wait_for("e1")
+
+        [source] = (await memory.explain("e1")).explanation["sources"]
+
+    assert (source["speaker"], source["source_node"]) == (None, "remember")
+
+
 @pytest.mark.slow
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
     rule = tmp_path / "memory/rules.d/preferences.yaml"
@@ -882,7 +927,13 @@ with SyncMemory.open(sys.argv[1], user="ann") as memory:
 
 
 @pytest.mark.slow
-def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", [False, True], ids=["words", "vectors"])
+def test_synchronous_program_prints_only_what_it_prints_itself(
+    tmp_path: Path, vectors: bool
+) -> None:
+    make_state_directory(tmp_path / "m")
+    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
+        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,

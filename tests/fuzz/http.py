@@ -169,7 +169,7 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     commits = CommitSignal()
     memory = MemoryOperations(
         home.stores,
-        searcher_of(settings, home.stores.memory, home.stores.facts),
+        searcher_of(settings, home.stores.memory, home.stores.facts, home.clock),
         home.operations,
         rules=lambda: home.operations._rules(),
         clock=home.clock,

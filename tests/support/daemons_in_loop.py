@@ -30,7 +30,9 @@ class LoopTransport:
         self.served = served
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
-        return await self.served.dispatcher.call(operation, as_json(request), Caller.here())
+        return await self.served.dispatcher.call(
+            operation, as_json(operation, request), Caller.here()
+        )
 
 
 @asynccontextmanager

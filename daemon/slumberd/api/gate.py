@@ -38,6 +38,7 @@ PersonOf = Callable[[Scope], "Caller | None"]
 """Returns who is signed in to the web console; None for nobody."""
 
 _MOST_UNSIGNED_BYTES = 65_536
+_OPTION = "serve.max_body_bytes"
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _REFUSED: Mapping[type[SlumberdError], str] = {
     NotAllowedError: "another site",
@@ -203,8 +204,9 @@ async def _read_body(
     Raises:
         RequestTooLargeError: It is too large, or announces to be.
     """
-    if int(headers.get("content-length", "0")) > most_bytes:
-        raise RequestTooLargeError(most_bytes)
+    announced = int(headers.get("content-length", "0"))
+    if announced > most_bytes:
+        raise RequestTooLargeError(most_bytes, announced, _OPTION)
     if scope["method"] in _WITHOUT_BODY:
         return b""
     parts, left = [], most_bytes
@@ -215,7 +217,7 @@ async def _read_body(
         parts.append(message.get("body", b""))
         left -= len(parts[-1])
         if left < 0:
-            raise RequestTooLargeError(most_bytes)
+            raise RequestTooLargeError(most_bytes, option=_OPTION)
         if not message.get("more_body", False):
             return b"".join(parts)
 

@@ -70,7 +70,9 @@ class HttpTransport:
             StoreError: The daemon ended before it answered, or no slumberd answers there.
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
-        ask = partial(self._ask, operation, orjson.dumps(as_json(request)), _wait_of(request))
+        ask = partial(
+            self._ask, operation, orjson.dumps(as_json(operation, request)), _wait_of(request)
+        )
         repeatable = is_repeatable(operation, request)
         time = asyncio.get_running_loop().time
         deadline, pause = time() + self._patience, _FIRST_PAUSE_SECONDS

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from slumberd.client.transports import Transport, open_transport
 from slumberd.errors import UsageError
+from slumberd.model.scope import ScopeFilter
 from slumberd.operations.memory_forms import (
     ContextText,
     Correction,
@@ -94,9 +95,13 @@ class Memory:
         user: Whose memory it is; None when each call names a user, or a token does.
         agent: Which agent remembers and recalls.
         session: The conversation that new episodes belong to.
+
+    Raises:
+        MemoryScopeError: A part of the scope is malformed.
     """
 
     def __init__(self, transport: Transport, *, user: str | None, agent: str, session: str) -> None:
+        ScopeFilter.of("anybody" if user is None else user, session, agent, operation="open")
         self._transport = transport
         self._user = user
         self._agent = agent
@@ -133,7 +138,8 @@ class Memory:
             OtherSettingsError: The directory is open in this process, with other settings.
             StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
             DatabaseHeldError: A daemon holds the database of the directory's configuration.
-            UsageError: The address has another scheme, or takes no token.
+            MemoryScopeError: A part of the scope is malformed.
+            UsageError: The address has another scheme, names no directory, or takes no token.
         """
         async with open_transport(where, token=token) as transport:
             yield cls(transport, user=user, agent=agent, session=session)
@@ -158,7 +164,7 @@ class Memory:
         text: str,
         *,
         triples: Sequence[Triple | tuple[str, str, Any] | Mapping[str, Any]] = (),
-        when: datetime | None = None,
+        when: datetime | date | str | None = None,
         key: str | None = None,
         id: str | None = None,
         session: str | None = None,
@@ -173,7 +179,8 @@ class Memory:
             triples: What it says: triples, tuples of subject, predicate and object, or dictionaries
                 with the keys of `Triple`. Values of one call stand side by side; a later value
                 replaces them where the predicate holds one value.
-            when: When it was said; by default now. Name a coming date in the text.
+            when: When it was said, as a datetime or ISO 8601 text; by default now. Without a time
+                zone it is in the local one. Name a coming date in the text.
             key: A name of your own for the episode, which only this user and agent know. The same
                 key, text, metadata and session again change nothing, whatever `when` says; other
                 content is a new version.
@@ -198,7 +205,7 @@ class Memory:
             id=id,
             session=self._session if session is None else session,
             speaker=speaker,
-            metadata=dict(metadata or {}),
+            metadata=_keys_of(metadata),
         )
         return Remembered.model_validate(await self._call("remember", user=user, **fields))
 
@@ -235,9 +242,9 @@ class Memory:
         self,
         query: str,
         *,
-        kinds: Sequence[Kind] = KINDS,
+        kinds: Kind | Sequence[Kind] = KINDS,
         session: str | None = None,
-        as_of: datetime | None = None,
+        as_of: datetime | date | str | None = None,
         limit: int = 10,
         min_score: float = 0.0,
         all_agents: bool = False,
@@ -247,7 +254,7 @@ class Memory:
 
         Args:
             query: The question.
-            kinds: What is searched.
+            kinds: What is searched: ``fact``, ``episode``, or both.
             session: Only episodes of this session; by default all sessions, and facts.
             as_of: What was known at this instant; by default now.
             limit: At most this many, 1 to 1,000.
@@ -258,7 +265,7 @@ class Memory:
         answer = await self._call(
             "recall",
             query=query,
-            kinds=[*kinds],
+            kinds=[*kinds] if isinstance(kinds, tuple | set | frozenset) else kinds,
             session=session,
             as_of=_text_of(as_of),
             limit=limit,
@@ -274,7 +281,7 @@ class Memory:
         *,
         budget: int = 4_096,
         session: str | None = None,
-        as_of: datetime | None = None,
+        as_of: datetime | date | str | None = None,
         all_agents: bool = False,
         user: str | None = None,
     ) -> ContextText:
@@ -334,7 +341,7 @@ class Memory:
         subject: str | None = None,
         subject_prefix: str | None = None,
         predicate: str | None = None,
-        valid_at: datetime | None = None,
+        valid_at: datetime | date | str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         all_agents: bool = False,
@@ -459,7 +466,7 @@ class Memory:
             user: Whose memory it is; by default that of this memory.
         """
         answer = await self._call(
-            "outcome", id=id, seconds=float(seconds), all_agents=all_agents, user=user
+            "outcome", id=id, seconds=seconds, all_agents=all_agents, user=user
         )
         return Outcome.model_validate(answer)
 
@@ -490,14 +497,46 @@ def _fields_of_episode(**given: Any) -> dict[str, Any]:
     Raises:
         UsageError: One of the triples has no form of a triple.
     """
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {
+        name: value
+        for name, value in given.items()
+        if value is not None or name in ("text", "triples")
+    }
     if "triples" in fields:
         fields["triples"] = [_triple_of(triple) for triple in _listed(fields["triples"])]
     if "when" in fields:
         fields["when"] = _text_of(fields["when"])
+    if "metadata" in fields:
+        fields["metadata"] = _keys_of(fields["metadata"])
     return fields
 
 
-def _text_of(at: datetime | None) -> str | None:
-    """Return an instant as a request has it; one without a time zone is in the local one."""
-    return None if at is None else at.astimezone().isoformat()
+def _text_of(at: datetime | date | str | None) -> str | None:
+    """Return an instant as a request has it; one without a time zone is in the local one.
+
+    Raises:
+        UsageError: It is no instant.
+    """
+    if at is None:
+        return None
+    try:
+        text = at if isinstance(at, str) else at.isoformat()
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise UsageError(
+            f"{at!r:.200} is no instant; write a datetime, or ISO 8601 such as"
+            " '2026-01-01T12:00:00+01:00'"
+        ) from None
+
+
+def _keys_of(metadata: object) -> dict[str, Any]:
+    """Return the metadata of a call.
+
+    Raises:
+        UsageError: They have no keys.
+    """
+    if metadata is None:
+        return {}
+    if isinstance(metadata, Mapping):
+        return dict(metadata)
+    raise UsageError(f"metadata is {metadata!r:.200}; write a dictionary of keys and values")

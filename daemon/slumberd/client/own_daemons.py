@@ -15,7 +15,7 @@ from typing import Any
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
-from slumberd.errors import OtherSettingsError, SlumberdError
+from slumberd.errors import OtherSettingsError, PermissionDeniedError, SlumberdError, UsageError
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
@@ -211,8 +211,16 @@ async def _finish(task: asyncio.Task[None]) -> None:
 def load_directory(directory: Path) -> tuple[Settings, RuleSet]:
     """Return the configuration and the rules of a state directory; make a missing one."""
     file = directory / _CONFIGURATION
-    if not directory.exists() or not any(directory.iterdir()):
-        make_state_directory(directory)
+    try:
+        if not directory.exists() or not any(directory.iterdir()):
+            make_state_directory(directory)
+    except PermissionError as error:
+        raise PermissionDeniedError(str(directory), "use") from error
+    except OSError as error:
+        problem = f"{error.filename!s:.200}: {error.strerror}"
+        raise UsageError(
+            f"no state directory can be there: {problem}; name a directory that can be made"
+        ) from error
     settings = load_settings(
         None, overrides={}, environ={}, system_file=file, state_dir=directory.absolute()
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ The daemon takes twice as many connections from one user."""
 
 HTTP_SCHEMES = ("http://", "https://")
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
+
+_REMEDY = f"name a directory, {SCHEME} and a directory, http://, https:// or postgresql://"
 
 
 class Transport(Protocol):
@@ -59,7 +62,9 @@ class SocketTransport:
         """
         try:
             async with self._room:
-                return await ask_asynchronously(self._directory, operation, as_json(request))
+                return await ask_asynchronously(
+                    self._directory, operation, as_json(operation, request)
+                )
         except RefusedError as refused:
             raise own_error(refused) from None
 
@@ -95,7 +100,7 @@ class DatabaseTransport:
                     self._address,
                     self._shard,
                     operation,
-                    as_json(request),
+                    as_json(operation, request),
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
@@ -113,7 +118,7 @@ class OwnTransport:
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._daemon.call(operation, as_json(request))
+        return await self._daemon.call(operation, as_json(operation, request))
 
 
 @asynccontextmanager
@@ -134,9 +139,9 @@ async def open_transport(
         OtherSettingsError: The directory is open in this process, with other settings.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
         DatabaseHeldError: A daemon holds the database of the directory's configuration.
-        UsageError: The address has another scheme, or takes no token.
+        UsageError: The address has another scheme, names no directory, or takes no token.
     """
-    text = str(where)
+    text = _address_of(where)
     if text.startswith(HTTP_SCHEMES):
         from slumberd.client.http_transport import HttpTransport  # only when it is used
 
@@ -145,15 +150,24 @@ async def open_transport(
     if token is not None:
         raise UsageError(f"{text!r} takes no token; only http:// and https:// do")
     if text.startswith(SCHEME):
-        yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
+        yield SocketTransport(_directory_of(text.removeprefix(SCHEME).removeprefix("//")))
         return
     if text.startswith(DATABASE_SCHEMES):
         yield DatabaseTransport(text)
         return
     if "://" in text:
-        raise UsageError(
-            f"{text!r} is no address; name a directory, {SCHEME} and a directory, http://,"
-            " https:// or postgresql://"
-        )
-    async with OWN_DAEMONS.open(Path(text)) as daemon:
+        raise UsageError(f"{text!r} is no address; {_REMEDY}")
+    async with OWN_DAEMONS.open(_directory_of(text)) as daemon:
         yield OwnTransport(daemon)
+
+
+def _address_of(where: object) -> str:
+    if isinstance(where, str | PathLike):
+        return fsdecode(where)
+    raise UsageError(f"{where!r:.200} is no address; {_REMEDY}")
+
+
+def _directory_of(text: str) -> Path:
+    if not text or "\0" in text:
+        raise UsageError(f"{text!r:.200} names no directory; {_REMEDY}")
+    return Path(text)

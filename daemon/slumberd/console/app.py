@@ -28,7 +28,6 @@ from slumberd.console.visit import Page, Redirect, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
-    RequestTooLargeError,
     SlumberdError,
     UsageError,
 )
@@ -254,8 +253,7 @@ async def read_form(request: Request) -> Fields:
     """Return the fields of a form.
 
     Raises:
-        RequestTooLargeError: The body is too large.
-        UsageError: The body is no form.
+        UsageError: The body is no form, or has too many fields.
     """
     try:
         text = (await request.body()).decode()
@@ -263,7 +261,7 @@ async def read_form(request: Request) -> Fields:
     except UnicodeDecodeError:
         raise UsageError("the form is not UTF-8") from None
     except ValueError:
-        raise RequestTooLargeError(_MOST_FIELDS) from None
+        raise UsageError(f"the form has more than {_MOST_FIELDS:,} fields; send fewer") from None
     return _given(pairs)
 
 

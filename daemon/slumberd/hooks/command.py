@@ -149,6 +149,8 @@ def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report
         text = answer.document.get("text", "")
     elif name == PROMPT:
         question = str(event.get("prompt", ""))[:MOST_QUESTION_CHARACTERS]
+        if not question.strip():
+            return ""
         answer = target.ask("recall", query=question, limit=MOST_RECALLED, min_score=MIN_SCORE)
         text = quote_hits(answer.document.get("hits", []), session)
     elif name in PUTTING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -43,9 +43,21 @@ def _read_instant(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return datetime.fromisoformat(value)
-    except ValueError:
+        at = datetime.fromisoformat(value)
+        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
+    except (ValueError, OverflowError):
         return value
+    return at if at.tzinfo else value
+
+
+def _list_of_kinds(value: object) -> object:
+    """Return kinds as a list; a single one may stand without it."""
+    return [_singular(one) for one in value] if isinstance(value, list) else [_singular(value)]
+
+
+def _singular(value: object) -> object:
+    """Return the kind that the command line calls by its plural; any other value as it is."""
+    return value[:-1] if value in ("episodes", "facts") else value
 
 
 def _refuse_prefix(id: str) -> str:
@@ -222,7 +234,11 @@ class RecallForm(ReadForm):
     """
 
     query: LongText
-    kinds: Annotated[list[Kind], Field(min_length=1, default_factory=lambda: [*KINDS])]
+    kinds: Annotated[
+        list[Kind],
+        BeforeValidator(_list_of_kinds),
+        Field(min_length=1, default_factory=lambda: [*KINDS]),
+    ]
     session: Name | None = None
     as_of: Instant | None = None
     limit: Limit = 10
@@ -322,7 +338,7 @@ class ExplainForm(ReadForm):
     """
 
     id: Name
-    kind: Kind | None = None
+    kind: Annotated[Kind | None, BeforeValidator(_singular)] = None
 
 
 class OutcomeForm(ReadForm):

@@ -23,12 +23,16 @@ class EpisodeIndex:
         scope: The scope.
         language: The language of the episodes; None stems no word.
         vectors: Whether meanings count.
+
+    Attributes:
+        latest_at: No episode is later than this instant, microseconds since 1970 UTC.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
         self.scope = scope
         self.index = ScopeIndex(language=language, vectors=vectors)
         self.versions: dict[str, EpisodeVersion] = {}
+        self.latest_at = 0
         self._hidden: frozenset[str] = frozenset()
         self._rows = RowIds()
 
@@ -46,6 +50,7 @@ class EpisodeIndex:
         for row, version in new:
             self._rows.put(row, version.id)
             self.versions[version.id] = version
+            self.latest_at = max(self.latest_at, version.at)
         self.index.drop(gone)
         self._show(version for _, version in new)
 
@@ -58,6 +63,10 @@ class EpisodeIndex:
     def _show(self, versions: Iterable[EpisodeVersion]) -> None:
         shown = (version for version in versions if version.id not in self._hidden)
         self.index.put(map(turn_of_version, shown))
+
+    def ids_after(self, at: int) -> frozenset[str]:
+        """Return the episodes that are later than an instant, microseconds since 1970 UTC."""
+        return frozenset(id for id, version in self.versions.items() if version.at > at)
 
     def newest(self, session: str | None, most: int) -> list[EpisodeVersion]:
         """Return the newest episodes that are not hidden, newest first.

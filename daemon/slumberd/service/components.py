@@ -67,7 +67,7 @@ class Components:
             clock: The time.
         """
         stores = self.stores
-        searcher = searcher_of(settings, stores.memory, stores.facts)
+        searcher = searcher_of(settings, stores.memory, stores.facts, clock)
         transcripts = TranscriptFile(settings.state_dir)
 
         async def erased(user: str) -> None:

@@ -20,6 +20,7 @@ from slumberd.service.composition import (
     rule_runner_of,
     rules_of,
 )
+from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
@@ -44,8 +45,10 @@ async def run_operation(
         logs: The log of deltas.
 
     Raises:
+        RequestTooLargeError: The daemon would not take so much either.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
+    encode_request(operation, request)
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
     async with (

@@ -353,13 +353,17 @@ class ExplainedFact:
         return f"it never was; `slumberd why-not {id}` shows the outcome of the episode"
 
     def source_document(self, source: Source) -> dict[str, Any]:
-        """Return the JSON form of an episode that the fact comes from."""
+        """Return the JSON form of an episode that the fact comes from.
+
+        Its speaker is that of its newest version; None when nobody is known to have spoken.
+        """
         version = self._versions.get(source.id)
         at = self.timestamp_of(source)
         row: dict[str, Any] = {
             "id": source.id,
             "session": source.session or (version.session if version else None),
             "at": timestamp(at) if at else None,
+            "speaker": version.speaker if version else None,
             "source_node": source.source_node or (version.source_node if version else None),
             "in_memory": version is not None,
         }

@@ -14,6 +14,7 @@ from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import MemoryScopeError, RecordRefusedError
 from slumberd.filters import sandbox
+from slumberd.model.arguments import require_object, require_objects, require_whole_number
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
     Episode,
@@ -180,6 +181,7 @@ class EngineMemoryStore:
         Raises:
             MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
         """
+        require_object("plan", plan, "MigrationPlan")
         await self.bootstrap()
         await self._engine.migrate(plan, at=self._clock.now().isoformat())
 
@@ -213,6 +215,7 @@ class EngineMemoryStore:
             InputError: A value of the episode would not come back equal.
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
+        require_object("episode", episode, "Episode")
         scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
@@ -245,6 +248,7 @@ class EngineMemoryStore:
         Raises:
             RecordRefusedError: One of them is refused, and nothing is written; its cause says why.
         """
+        require_objects("episodes", episodes, "Episode")
         encoding = encode_readable if strict else encode
         changes, rows = await self._engine.put(partial(self._write_each, episodes, encoding))
         self._engine.notify()
@@ -285,6 +289,7 @@ class EngineMemoryStore:
             MemoryScopeError: A part of the scope is malformed.
             ValueError: `limit` is below 1.
         """
+        require_whole_number("limit", limit)
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
         scope = ScopeFilter.of(user, session, agent)
@@ -327,8 +332,10 @@ class EngineMemoryStore:
             FilterError: The filter may not run, or ran over its time limit.
             StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
+        require_object("rule", rule, "ConsolidationRule")
         now = self._clock.now()
         if window is not None:
+            require_object("window", window, "Window")
             return await self._windows.consolidate(rule, window, at=window.at or now, bounds=bounds)
         work = partial(read_everything, reader=self._reader(rule), rule=rule, at=now)
         found = (await self._engine.read(work)).classify()
