@@ -6,12 +6,14 @@ of its file, or the address of its database without a password::
 
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
+    │   ├── OtherSettingsError            a directory that is open with other settings
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── FutureInstantError            an instant of a request that is still to come
+    │   ├── KeyReusedError                a key that was used for other content
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
     │   ├── UnreadableTracesError         traces in another form than OTLP's
@@ -27,6 +29,7 @@ of its file, or the address of its database without a password::
     ├── ExtraMissingError                 an extra that is not installed         (exit 78)
     ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
     ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
+    ├── UnknownHostError                  a host that is not served              (exit 77)
     ├── ShardsFailedError                 a request that some shards refused     (exit 74)
     └── StoreError                        a store that failed                    (exit 74)
         ├── MemoryScopeError              an episode or read outside its scope   (exit 65)
@@ -62,8 +65,9 @@ of its file, or the address of its database without a password::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
@@ -119,6 +123,23 @@ class PatternError(UsageError):
         self.position = position
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(f"{slot} {text!r}{where}: {problem}")
+
+
+class OtherSettingsError(UsageError):
+    """A directory is open in this program, with other settings than it has now.
+
+    Attributes:
+        path: The directory.
+        differing: The settings that differ.
+    """
+
+    def __init__(self, path: str, differing: Sequence[str]) -> None:
+        self.path = path
+        self.differing = tuple(differing)
+        super().__init__(
+            f"{path!r} is open in this program, with other settings: {', '.join(differing)}; close "
+            "it everywhere, then open it again"
+        )
 
 
 class InputError(SlumberdError):
@@ -221,6 +242,20 @@ class SecretRefusedError(InputError, ValueError):
         super().__init__(
             f"the text holds secrets ({found}), so nothing was stored; remove them, or set "
             "'capture.secrets: mask' in the configuration"
+        )
+
+
+class KeyReusedError(InputError):
+    """A key of an episode was used for other content.
+
+    Attributes:
+        key: The key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"the key {key!r} was used for another text, metadata or session; use a new key"
         )
 
 
@@ -516,18 +551,38 @@ class Mistake:
         return ": ".join(part for part in (place, self.path, self.problem) if part)
 
 
+_INSTALL = re.compile(r"`pip install 'slumberd\[(\w+)\]'`")
+
+
+def _join_missing_extras(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """Return the mistakes with one for each missing extra, at its first place."""
+    wanted = [found[1] if (found := _INSTALL.search(each.problem)) else None for each in mistakes]
+    joined = []
+    for number, (mistake, extra) in enumerate(zip(mistakes, wanted, strict=True)):
+        if extra is None or wanted.count(extra) == 1:
+            joined.append(mistake)
+        elif extra not in wanted[:number]:
+            more = wanted.count(extra) - 1
+            problem = (
+                f"{mistake.problem}; {more} more {'place needs' if more == 1 else 'places need'} it"
+            )
+            joined.append(replace(mistake, problem=problem))
+    return joined
+
+
 class ConfigurationError(SlumberdError):
     """Configuration or rule files have mistakes; the error lists all of them.
 
     Attributes:
-        mistakes: Every mistake of every file, in file order, then by position.
+        mistakes: Every mistake of every file, in file order, then by position. A missing extra is
+            one mistake, at the first place that needs it.
         rules_dir: The directory of the rules, when the configuration has the mistakes.
     """
 
     exit_code = 78
 
     def __init__(self, mistakes: Sequence[Mistake], *, rules_dir: str | None = None) -> None:
-        self.mistakes = list(mistakes)
+        self.mistakes = _join_missing_extras(mistakes)
         self.rules_dir = rules_dir
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
@@ -893,8 +948,8 @@ class StateDirectoryLockedError(StoreError):
         self.path = path
         self.holder = holder
         super().__init__(
-            f"state directory {path!r} is in use by another slumberd ({holder}): "
-            "stop it first, or give this one its own --state-dir"
+            f"state directory {path!r} is in use by another slumberd ({holder}): programs reach "
+            f"it as {'unix:' + path!r}; another daemon needs a state directory of its own"
         )
 
 
@@ -1112,6 +1167,23 @@ class NotAllowedError(SlumberdError):
         super().__init__(f"{caller} {problem}")
 
 
+class UnknownHostError(SlumberdError):
+    """A request names a host that an interface does not serve.
+
+    Attributes:
+        host: The header ``Host`` of the request; empty without one.
+    """
+
+    exit_code = 77
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"the host {host!r} is not served; if it is a name of this daemon, or of a proxy"
+            " before it, list it in `serve.hosts`"
+        )
+
+
 class VersionConflictError(SlumberdError):
     """What a request wants to change is not what its author saw.
 
@@ -1159,19 +1231,25 @@ class NotAuthenticatedError(SlumberdError):
 
 
 class RequestTooLargeError(SlumberdError):
-    """The body of a request is larger than an interface takes.
+    """A request is larger than an interface takes.
 
     Attributes:
         most_bytes: The limit.
+        given_bytes: How large the request is; None when nobody has read it to its end.
+        option: The option that sets the limit; empty when it is fixed.
     """
 
     exit_code = 65
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, given_bytes: int | None = None, option: str = "") -> None:
         self.most_bytes = most_bytes
-        super().__init__(
-            f"a request has at most {most_bytes:,} bytes (`serve.max_body_bytes`); send less"
-        )
+        self.given_bytes = given_bytes
+        self.option = option
+        size = f"more than {most_bytes:,} bytes"
+        if given_bytes is not None:
+            size = f"{given_bytes:,} bytes, at most {most_bytes:,}"
+        remedy = f"send less, or raise `{option}`" if option else "send less"
+        super().__init__(f"the request is too large: {size}; {remedy}")
 
 
 class TooManyRequestsError(SlumberdError):

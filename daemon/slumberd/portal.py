@@ -55,9 +55,22 @@ class Portal:
         try:
             return self._result(work)
         finally:
-            with self._changed:
-                self._calls -= 1
-                self._changed.notify_all()
+            self._finish()
+
+    async def call_asynchronously(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine, or raise its error; from another event loop.
+
+        Args:
+            work: Makes the coroutine.
+
+        Raises:
+            StoreClosedError: The portal is closed, or belongs to the parent of this process.
+        """
+        self._begin()
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+        finally:
+            self._finish()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Let the running calls finish, run a last coroutine, and end the thread; only once.
@@ -85,6 +98,11 @@ class Portal:
             if self._is_closed:
                 raise StoreClosedError(self._where)
             self._calls += 1
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._calls -= 1
+            self._changed.notify_all()
 
     def _result(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         reply = asyncio.run_coroutine_threadsafe(work(), self._loop)

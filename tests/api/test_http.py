@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -176,7 +177,7 @@ def test_operator_reads_status_cadences_and_held_batches(operator: httpx.Client)
     status = operator.get("/v1/status").json()
     cadences = operator.get("/v1/operations/next").json()
     held = operator.get("/v1/held").json()
-    unknown = operator.post("/v1/held/nothing/approve")
+    unknown = operator.post("/v1/held/nothing/approve", json={})
 
     assert status["failing"] == []
     assert [rule["id"] for rule in cadences["rules"]] == ["all"]
@@ -311,3 +312,113 @@ def test_instant_that_is_still_to_come_is_refused(ana: httpx.Client) -> None:
     assert "is still to come; give the time at which it was said" in refused["detail"]
     found = ana.get("/v1/episodes", params={"limit": 1}).json()["episodes"]
     assert body["id"] not in {one["id"] for one in found}
+
+
+@pytest.mark.path
+def test_request_with_an_idempotency_key_is_done_once(ana: httpx.Client) -> None:
+    key = str(uuid4())
+
+    def send(text: str, key: str, **fields: Any) -> httpx.Response:
+        body = {"text": text, **fields}
+        return ana.post("/v1/episodes", json=body, headers={"Idempotency-Key": key})
+
+    first, again, quoted = send("tea", key), send("tea", key), send("tea", f'"{key}"')
+    other, elsewhere = send("rum", key), send("tea", key, session="s2")
+
+    assert [one.json()["state"] for one in (first, again, quoted)] == [
+        "new", "unchanged", "unchanged",
+    ]  # fmt: skip
+    assert first.json()["id"] == f"key:ana/default/{key}"
+    for refused in (other, elsewhere):
+        assert problem(refused, 422)["kind"] == "KeyReusedError"
+    by_field = ana.post("/v1/episodes", json={"text": "rum", "key": key})
+    assert by_field.json() == {"id": first.json()["id"], "state": "changed"}
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        ({"text": "tea", "key": "k"}, "h"),
+        ({"text": "tea", "id": "e"}, "h"),
+        ({"text": "tea", "idempotency_key": "k"}, None),
+        ({"text": "tea"}, ""),
+        ({"text": "tea", "id": "key:ana/default/k"}, None),
+    ],
+)
+def test_episode_with_two_names_or_a_wrong_one_is_refused(
+    ana: httpx.Client, body: dict[str, str], header: str | None
+) -> None:
+    headers = {} if header is None else {"Idempotency-Key": header}
+
+    answer = ana.post("/v1/episodes", json=body, headers=headers)
+
+    assert problem(answer, 400)["kind"] == "UsageError"
+
+
+def test_idempotency_key_is_refused_where_a_change_knows_none(ana: httpx.Client) -> None:
+    headers = {"Idempotency-Key": str(uuid4())}
+    episode = {"text": "tea"}
+
+    many = ana.post("/v1/episodes/many", json={"episodes": [episode]}, headers=headers)
+    read = ana.post("/v1/search", json={"query": "tea"}, headers=headers)
+    by_name = [
+        ana.post("/v1/operations/remember", json=episode, headers=headers).json()["state"]
+        for _ in range(2)
+    ]
+
+    assert "takes no header Idempotency-Key" in problem(many, 400)["detail"]
+    assert read.status_code == 200
+    assert by_name == ["new", "unchanged"]
+
+
+def test_many_requests_with_one_idempotency_key_make_one_episode(ana: httpx.Client) -> None:
+    key = str(uuid4())
+
+    async def send(client: httpx.AsyncClient, number: int) -> httpx.Response:
+        headers = {"Idempotency-Key": key}
+        return await client.post("/v1/episodes", json={"text": f"{number % 2}"}, headers=headers)
+
+    async def send_all() -> list[httpx.Response]:
+        async with httpx.AsyncClient(
+            base_url=ana.base_url, headers=ana.headers, timeout=PATIENCE_SECONDS
+        ) as client:
+            return await asyncio.gather(*(send(client, number) for number in range(8)))
+
+    answers = asyncio.run(send_all())
+
+    assert sorted(one.status_code for one in answers) == [201] * 4 + [422] * 4
+    assert [one.json()["state"] for one in answers if one.is_success].count("new") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/episodes/many", "/v1/operations/put_many"])
+def test_many_episodes_are_put_all_or_none(ana: httpx.Client, path: str) -> None:
+    key, session = str(uuid4()), str(uuid4())
+    episodes = [{"text": "one", "key": key}, {"text": "two", "when": "2026-03-01T12:00:00Z"}]
+
+    put = ana.post(path, json={"episodes": episodes, "session": session})
+    again = ana.post(path, json={"episodes": episodes[:1], "session": session})
+    wrong = [{"text": "three"}, {"text": "four", "metadata": {"intent": "shout"}}]
+    refused = ana.post(path, json={"episodes": wrong, "session": session})
+    stored = ana.get("/v1/episodes", params={"session": session}).json()["episodes"]
+
+    assert [one["state"] for one in put.json()["episodes"]] == ["new", "new"]
+    assert [one["state"] for one in again.json()["episodes"]] == ["unchanged"]
+    assert problem(refused, 422)["kind"] == "RecordRefusedError"
+    assert {one["content"] for one in stored} == {"one", "two"}
+
+
+def test_reads_may_ask_for_all_agents_of_the_user(
+    ana: httpx.Client, operator: httpx.Client
+) -> None:
+    id = put(operator, "Bergen", user="shared", agent="home")
+    user = {"user": "shared", "all_agents": "true"}
+
+    facts = operator.get("/v1/facts", params=user).json()["facts"]
+    hits = operator.post(
+        "/v1/search", json={"user": "shared", "all_agents": True, "query": "Bergen"}
+    ).json()["hits"]
+    both = operator.get("/v1/facts", params={**user, "agent": "desk"})
+
+    assert [fact["id"] for fact in facts] == [id]
+    assert {hit["agent"] for hit in hits} == {"home"}
+    assert problem(both, 400)["kind"] == "UsageError"

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Daemon = Callable[[], AbstractAsyncContextManager[Open]]
 
-SIX = ["remember", "recall", "context", "correct", "forget", "explain"]
+TOOLS = ["remember", "put_many", "recall", "context", "correct", "forget", "explain"]
 MOVE = {"subject": "ann", "predicate": "lives_in", "object": "Lisbon"}
 
 
@@ -58,11 +59,11 @@ async def remember_fact(client: mcp.Client, text: str, triple: dict[str, str]) -
 
 
 @pytest.mark.slow
-async def test_agent_gets_six_tools_and_none_takes_a_user_or_an_agent(daemon: Daemon) -> None:
+async def test_agent_gets_seven_tools_and_none_takes_a_user_or_an_agent(daemon: Daemon) -> None:
     async with daemon() as open_client, open_client("ann") as client:
         tools = (await client.list_tools()).tools
 
-    assert names(tools) == SIX
+    assert names(tools) == TOOLS
     for tool in tools:
         assert {"user", "agent"}.isdisjoint(tool.input_schema["properties"])
         assert tool.input_schema["additionalProperties"] is False
@@ -293,3 +294,41 @@ async def test_tool_says_whose_words_a_call_remembers(daemon: Daemon) -> None:
         remember, *_ = (await client.list_tools()).tools
 
     assert "`speaker` `user`" in str(remember.description)
+
+
+async def test_same_key_again_changes_nothing_and_keys_are_of_one_user(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as ann, open_client("bob") as bob:
+        states = [
+            await answer(client, "remember", text="tea", key="turn 1") for client in (ann, ann, bob)
+        ]
+        refused = await refusal(ann, "remember", text="tea", id="key:bob/desk/turn 1")
+
+    assert states == [
+        {"id": "key:ann/desk/turn 1", "state": "new"},
+        {"id": "key:ann/desk/turn 1", "state": "unchanged"},
+        {"id": "key:bob/desk/turn 1", "state": "new"},
+    ]
+    assert "give `key`" in refused
+
+
+async def test_many_episodes_are_the_agent_s_words_unless_they_say_whose(daemon: Daemon) -> None:
+    episodes = [{"text": "I live in Rome", "key": "1", "speaker": "user"}, {"text": "Noted."}]
+    async with daemon() as open_client, open_client("ann") as client:
+        put = (await answer(client, "put_many", episodes=episodes))["episodes"]
+        stored = [
+            orjson.loads(await resource(client, f"slumberd://episodes/{quote(one['id'], '')}"))
+            for one in put
+        ]
+        refused = await refusal(client, "put_many", episodes=[{"text": "a"}, {"text": "b", "x": 1}])
+
+    assert [one["state"] for one in put] == ["new", "new"]
+    assert [one["speaker"] for one in stored] == ["user", "agent"]
+    assert "x" in refused
+
+
+async def test_unknown_id_and_that_of_another_user_get_one_text(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as ann, open_client("bob") as bob:
+        await remember_move(ann)
+        texts = [await refusal(bob, "explain", id=id) for id in ("e1", "e2")]
+
+    assert texts[0].replace("e1", "ID") == texts[1].replace("e2", "ID")

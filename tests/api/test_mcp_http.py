@@ -12,7 +12,7 @@ import pytest
 
 from slumberd.errors import SlumberdError
 from slumberd.operations.handlers import Dispatcher
-from tests.api.test_mcp import SIX
+from tests.api.test_mcp import TOOLS
 from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import (
     SCOPED,
@@ -72,7 +72,7 @@ async def test_administrative_tools_need_the_right_and_the_address(tmp_path: Pat
             async with http_client(socket, token, query) as client:
                 offered[token, query] = names((await client.list_tools()).tools)
 
-    assert list(offered.values()) == [SIX, SIX + ADMIN, SIX]
+    assert list(offered.values()) == [TOOLS, TOOLS + ADMIN, TOOLS]
 
 
 async def test_administrator_fires_reads_the_status_and_undoes(tmp_path: Path) -> None:
@@ -94,6 +94,23 @@ async def test_administrator_fires_reads_the_status_and_undoes(tmp_path: Path) -
     assert [report["rule_id"] for report in fired["reports"]] == ["preferences"]
     assert all("no batch 'x@1' is held" in one for one in refused)
     assert "names no user; write ?user=NAME" in nobody
+
+
+async def test_address_may_let_reads_see_what_all_agents_of_the_user_know(tmp_path: Path) -> None:
+    desk, all_agents = "?user=eve&agent=desk", "?user=eve&agent=home&all_agents=true"
+    async with daemon(tmp_path) as socket:
+        async with http_client(socket, "operator", desk) as client:
+            await answer(client, "remember", text="Green tea", id="e1")
+        async with http_client(socket, "operator", all_agents) as client:
+            await answer(client, "remember", text="Black tea", id="e2")
+            hits = (await answer(client, "recall", query="tea"))["hits"]
+            tools = (await client.list_tools()).tools
+        async with http_client(socket, "ann", "?all_agents=true") as client:
+            with pytest.raises(mcp.MCPError, match="may not read other agents than its own"):
+                await client.call_tool("recall", {"query": "tea"})
+
+    assert {(hit["id"], hit["agent"]) for hit in hits} == {("e1", "desk"), ("e2", "home")}
+    assert all("all_agents" not in tool.input_schema["properties"] for tool in tools)
 
 
 async def test_operator_names_a_scope_in_the_address(tmp_path: Path) -> None:

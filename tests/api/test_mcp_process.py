@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from slumberd.api.access import hash_of
-from tests.api.test_mcp import MOVE, SIX
+from tests.api.test_mcp import MOVE, TOOLS
 from tests.support.daemons import Daemon, Home
 from tests.support.mcp_clients import answer, http_client, names
 from tests.support.waiting import PATIENCE_SECONDS
@@ -79,7 +79,7 @@ async def test_agents_with_tokens_remember_and_recall_over_tcp(
     assert (event["user"], event["agent"]) == ("ann", "desk")
     assert {hit["kind"] for hit in found["hits"]} == {"episode", "fact"}
     assert other == {"hits": []}
-    assert offered == [name for name in SIX if name != "forget"]
+    assert offered == [name for name in TOOLS if name != "forget"]
 
 
 def inspect(*words: str, target: Sequence[str], strict: bool = False) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_inspector_lists_and_calls_tools_on_stdio(home: Home) -> None:
     called = inspect(*CALL, target=target)
     templates = inspect("--method", "resources/templates/list", target=target)
 
-    assert [tool["name"] for tool in listed["tools"]] == SIX
+    assert [tool["name"] for tool in listed["tools"]] == TOOLS
     assert called["structuredContent"]["state"] == "new"
     assert len(templates["resourceTemplates"]) == 2
 
@@ -128,7 +128,9 @@ def test_inspector_lists_and_calls_tools_over_http(daemon: tuple[Daemon, str]) -
     called = inspect(*CALL, target=target)
     prompts = inspect("--method", "prompts/list", target=target)
 
-    assert [tool["name"] for tool in listed["tools"]] == [name for name in SIX if name != "forget"]
+    assert [tool["name"] for tool in listed["tools"]] == [
+        name for name in TOOLS if name != "forget"
+    ]
     assert called["structuredContent"]["state"] == "new"
     assert [prompt["name"] for prompt in prompts["prompts"]] == [
         "start_of_session",

@@ -18,7 +18,7 @@ from slumberd import Memory
 from slumberd.service.control_socket import SOCKET
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.state_lock import StateLock
-from tests.api.test_mcp import MOVE, SIX
+from tests.api.test_mcp import MOVE, TOOLS
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
 from tests.support.daemons import PATIENCE_SECONDS, Home
@@ -108,8 +108,8 @@ async def test_administrative_tools_need_the_option(state: Path) -> None:
         offered = names((await client.list_tools()).tools)
         fired = await answer(client, "fire", dry_run=True)
 
-    assert offered[: len(SIX)] == SIX
-    assert offered[len(SIX) :] == ["status", "held", "fire", "approve", "reject", "undo"]
+    assert offered[: len(TOOLS)] == TOOLS
+    assert offered[len(TOOLS) :] == ["status", "held", "fire", "approve", "reject", "undo"]
     assert [report["rule_id"] for report in fired["reports"]] == ["preferences"]
 
 
@@ -144,7 +144,7 @@ def test_standard_output_holds_messages_and_standard_error_the_log(state: Path) 
     assert ended.returncode == 0, ended.stderr
     answers: list[dict[str, Any]] = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [one.get("id") for one in answers if "result" in one] == [1, 2]
-    assert names_of(answers[1]) == SIX
+    assert names_of(answers[1]) == TOOLS
     log = ended.stderr.splitlines()
     assert b'"daemon.stopped"' in log[-1]
     assert not problems_of_lines(log)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
+from slumberd.api.mcp_connection import PATH as MCP
 from slumberd.api.openapi import openapi_document
+from slumberd.api.page_checks import JSON, TRACES
 from slumberd.api.routes import ROUTES
 from slumberd.operations.table import OPERATIONS
 from tests.support.http_daemon import HttpDaemon, http_daemon
@@ -37,7 +39,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 ENDLESS = "/v1/events"
 """The path whose answer does not end."""
 
-LABELS = ["GET /healthz", "GET /metrics"] + [
+LABELS = ["GET /healthz", "GET /metrics", "POST /mcp", "POST /v1/traces"] + [
     f"{route.method} {route.public_path}" for route in ROUTES if route.public_path != ENDLESS
 ]
 """The operations of the document, as schemathesis names them, and the pages beside them."""
@@ -84,6 +86,47 @@ def test_daemon_answers_as_its_document_says(
 @pytest.mark.unit
 def test_every_operation_has_a_path() -> None:
     assert {route.operation.name for route in ROUTES} == set(OPERATIONS)
+
+
+@pytest.mark.unit
+def test_field_that_may_be_absent_is_not_required_by_generators() -> None:
+    document = openapi_document()
+    bodies = [
+        content["schema"]
+        for path in document["paths"].values()
+        for described in path.values()
+        for content in described.get("requestBody", {}).get("content", {}).values()
+    ]
+    found = [*_schemas_in(bodies), *_schemas_in([*document["components"]["schemas"].values()])]
+
+    # A generator of types requires each field that has a default.
+    assert len(found) > 500
+    assert not [each for each in found if "default" in each]
+    search = document["paths"]["/v1/search"]["post"]["requestBody"]["content"][JSON]["schema"]
+    assert search["required"] == ["query"]
+    assert search["properties"]["limit"]["description"].endswith("Default: 10.")
+    assert document["components"]["schemas"]["TripleForm"]["required"] == ["subject", "predicate"]
+
+
+def _schemas_in(schemas: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the schemas, and those inside them."""
+    for schema in schemas:
+        if isinstance(schema, dict):
+            yield schema
+            yield from _schemas_in([*schema.get("properties", {}).values()])
+            yield from _schemas_in([schema.get(key) for key in ("items", "additionalProperties")])
+            yield from _schemas_in([*schema.get("anyOf", []), *schema.get("prefixItems", [])])
+
+
+@pytest.mark.unit
+def test_document_names_its_server_and_every_path_of_programs() -> None:
+    document = openapi_document()
+
+    assert [server["url"] for server in document["servers"]] == ["/"]
+    assert {TRACES, MCP, "/healthz", "/metrics", "/v1/events"} <= {*document["paths"]}
+    assert {*document["paths"][TRACES]["post"]["requestBody"]["content"]} == {
+        JSON, "application/x-protobuf",
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -22,16 +22,16 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.api.traces import PATH, traces_route
-from slumberd.client.transports import ServedTransport, open_transport
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
 from slumberd.interchange.genai_spans import Owner, read_spans
-from slumberd.interchange.spans import Span
+from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.interfaces import Served
+from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
 from tests.support.traces import (
@@ -46,7 +46,10 @@ from tests.support.traces import (
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as protobuf
+
+    from slumberd.api import otlp_protobuf
 else:
+    otlp_protobuf = LateModule("slumberd.api.otlp_protobuf")
     protobuf = LateModule("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
 pytestmark = pytest.mark.integration
@@ -99,9 +102,8 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(directory: Path) -> AsyncIterator[Receiver]:
-    async with open_transport(directory) as transport:
-        assert isinstance(transport, ServedTransport)
-        served = transport._served
+    async with memory_in_loop(directory) as memory:
+        served = served_by(memory)
         yield Receiver(served, Starlette(routes=[traces_route(served)]))
 
 
@@ -286,6 +288,8 @@ def protobuf_of(*spans: Span) -> bytes:
             end_time_unix_nano=int(written["endTimeUnixNano"]),
         )
         _fill(made.attributes, written["attributes"])
+        for event in written["events"]:
+            _fill(made.events.add(name=event["name"]).attributes, event["attributes"])
     return request.SerializeToString()
 
 
@@ -329,6 +333,26 @@ async def test_protobuf_says_the_same_as_json(receiver: Receiver) -> None:
     assert again == {}
     assert len(first) == 4
     assert await receiver.episodes() == first
+
+
+def test_spans_in_protobuf_are_those_in_json() -> None:
+    spans = [
+        CALL,
+        span(
+            parent_id="aa" * 8,
+            attributes={"gen_ai.prompt.0.content": "x", "acme.prompt": ["x"], "acme.input": [],
+                        "llm.text.output": {"a": 1}, "acme.output": "", "acme.message": 7},
+            resource={"user.id": "bob", "acme.prompt": "x"},
+            events=(SpanEvent("gen_ai.choice", {"message": "x"}),
+                    SpanEvent("other", {"message": "x"})),
+        ),
+    ]  # fmt: skip
+
+    found = spans_of_document(document_of(spans))
+
+    assert found[1].others == ("acme.prompt", "llm.text.output")
+    assert [event.attributes for event in found[1].events] == [{"message": "x"}, {}]
+    assert otlp_protobuf.read_request(protobuf_of(*spans)) == found
 
 
 async def test_answer_to_protobuf_is_protobuf(receiver: Receiver) -> None:
@@ -433,6 +457,47 @@ async def test_log_line_counts_and_holds_no_content(receiver: Receiver) -> None:
         "event": "traces.taken", "log_level": "info", "by": "token ada",
         "spans": 1, "new": 2, "known": 0, "left_out": 0, "rejected": 0,
     }  # fmt: skip
+
+
+FORMS = [
+    {"gen_ai.input.messages": '[{"role": "user", "content": "Tea."}]'},
+    {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Tea."},
+    {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "Tea."},
+    {"ai.prompt.messages": '[{"role": "user", "content": [{"type": "text", "text": "Tea."}]}]'},
+    {"openinference.span.kind": "AGENT", "input.value": "Tea."},
+]
+
+
+@pytest.mark.parametrize("attributes", FORMS, ids=lambda form: next(reversed(form)))
+async def test_messages_of_every_convention_are_taken(
+    receiver: Receiver, attributes: dict[str, Any]
+) -> None:
+    assert await receiver.post_spans(span(attributes=attributes)) == {}
+
+    assert [each.content for each in await receiver.episodes()] == ["Tea."]
+
+
+async def test_attribute_that_is_not_taken_is_named(receiver: Receiver) -> None:
+    other = span(span_id="dd", attributes={"acme.llm.conversation": "Tea."})
+
+    with structlog.testing.capture_logs() as lines:
+        answer = await receiver.post_spans(CALL, other)
+
+    told = "not taken, since their form is unknown: attributes 'acme.llm.conversation' (1)"
+    assert answer == {"partialSuccess": {"rejectedSpans": "0", "errorMessage": told}}
+    [line] = [each for each in lines if each["event"] == "traces.unread"]
+    assert line == {
+        "event": "traces.unread", "log_level": "warning", "by": "token ada",
+        "attributes": ["acme.llm.conversation"],
+    }  # fmt: skip
+
+
+async def test_long_list_of_attributes_is_cut_and_says_so(receiver: Receiver) -> None:
+    others = [span(attributes={f"acme.llm.{n}.prompt": "Tea."}) for n in range(12)]
+
+    answer = await receiver.post_spans(*others)
+
+    assert answer["partialSuccess"]["errorMessage"].endswith("'acme.llm.9.prompt' (1) and 2 others")
 
 
 async def test_requests_at_the_same_time_put_each_message_once(receiver: Receiver) -> None:

@@ -17,9 +17,9 @@ HELD = 1_000
 PUTS_EACH = 20
 """For each time that everything is measured."""
 
-_UNREAD = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 50
-_HALF = b"POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"
-_STATES = (b"", b"GET /v1/facts HTTP/1.1\r\nHost: x\r\n", _UNREAD, _HALF)
+_UNREAD = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
+_HALF = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+_STATES = (b"", b"GET /v1/facts HTTP/1.1\r\nHost: localhost\r\n", _UNREAD, _HALF)
 """Nothing sent, half a head, many answers that nobody reads, and a body that does not come."""
 _SERVE = {"serve": {"enabled": True, "max_connections": 2 * HELD, "timeout_seconds": 600}}
 

@@ -122,6 +122,74 @@ def test_first_findings_of_a_kind_are_listed_and_all_are_counted(
     ]
 
 
+def test_page_of_several_is_not_right(site: Installation, tmp_path: Path) -> None:
+    memory = {"id": "m", "memory": "x", "user_id": "u", "created_at": "2025-01-01T00:00:00Z"}
+    page = {"next_cursor": "b", "results": [memory]}
+    file = write(tmp_path, json.dumps(page).encode())
+
+    done = site.call("import", "--audit", file, "--format", "mem0")
+
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 record, 1 episode: 1 part that is not there\n")
+
+
+def test_file_that_is_not_read_is_not_right(site: Installation, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "2025-01-01.md").write_text("x")
+    (tmp_path / "notes" / "a.pdf").touch()
+    call = (str(tmp_path / "notes"), "--format", "claude-folder", "--user", "u")
+
+    found = audit(site, *call)["findings"]
+
+    assert [(one["finding"], one["path"]) for one in found] == [("incomplete", "a.pdf")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind"),
+    [
+        pytest.param({"intent": "destroy"}, "quarantined", id="unknown intent"),
+        pytest.param({"triples": 7}, "quarantined", id="triples"),
+        pytest.param({"Subject": "x"}, "doubt", id="misspelled key"),
+    ],
+)
+def test_what_an_import_would_not_take_as_it_is_is_not_right(
+    site: Installation, tmp_path: Path, metadata: dict[str, Any], kind: str
+) -> None:
+    found = audit(site, write(tmp_path, jsonl(episode("e1", metadata=metadata))))["findings"]
+
+    assert [one["finding"] for one in found] == [kind]
+
+
+def test_episode_that_an_import_refuses_is_not_right(site: Installation, tmp_path: Path) -> None:
+    found = audit(site, write(tmp_path, jsonl(episode("e1", user="a\nb"))))["findings"]
+
+    assert [one["finding"] for one in found] == ["unreadable"]
+
+
+def test_remarks_are_said_instead_of_nothing(site: Installation, tmp_path: Path) -> None:
+    file = write(tmp_path, b'[{"id": "m", "memory": "x", "user_id": "u"}]')
+
+    done = site.call("import", "--audit", file, "--format", "mem0")
+
+    assert done.returncode == 0
+    assert done.stdout == "1 record, 1 episode: 1 episode has only the time of its file\n"
+
+
+@pytest.mark.parametrize(
+    "at", ["2025-01-01T00:00:00Z[UTC]", "Wed, 01 Jan 2025 00:00:00 GMT", 1735689600000000]
+)
+def test_timestamp_of_a_line_may_have_another_form(
+    site: Installation, tmp_path: Path, at: str | int
+) -> None:
+    line = json.loads(jsonl(episode("e1"))) | {"timestamp": at}
+
+    done = site.call("import", write(tmp_path, json.dumps(line).encode()))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (found,) = site.lines("recent", "alice")
+    assert found["timestamp"] == "2025-01-01T00:00:00.000000Z"
+
+
 def test_audit_needs_no_rules(site: Installation, tmp_path: Path) -> None:
     site.rules.unlink()
     site.rules.parent.rmdir()

@@ -175,17 +175,80 @@ def test_bad_record_is_listed_in_json(site: Installation, tmp_path: Path) -> Non
         "warnings": [],
         "replacing": 0,
         "masked": {},
+        "incomplete": [],
+        "remarks": {
+            "instant_of_file": 0,
+            "instant_of_update": 0,
+            "ended": 0,
+            "ended_only": 0,
+            "at_limit": 0,
+        },
     }
 
 
-def test_file_of_a_folder_that_is_no_note_is_a_warning(site: Installation, tmp_path: Path) -> None:
+def test_file_of_a_folder_that_is_not_read_is_reported(site: Installation, tmp_path: Path) -> None:
     call = sample(tmp_path, "claude-folder")
     (tmp_path / "inputs" / "picture.png").touch()
 
-    done = site.call(*call)
+    done, listed = site.call(*call), site.call(*call, "--json")
+
+    assert (done.returncode, listed.returncode) == (65, 65)
+    assert done.stdout == "imported 1 (new 1, changed 0, unchanged 0), rejected 0\n"
+    assert done.stderr.startswith("slumberd: picture.png: is not read: ")
+    (found,) = json.loads(listed.stdout)["incomplete"]
+    assert found["path"] == "picture.png"
+
+
+def test_name_that_is_no_utf_8_does_not_end_the_import(site: Installation, tmp_path: Path) -> None:
+    call = sample(tmp_path, "claude-folder")
+    Path(os.fsdecode(bytes(tmp_path) + b"/inputs/b\xff.md")).write_text("likes coffee")
+
+    done, audited = site.call(*call), site.call(*call, "--audit")
+
+    assert done.returncode == 65
+    assert done.stdout == "imported 1 (new 1, changed 0, unchanged 0), rejected 1\n"
+    assert "b\\xff.md, line 1: the name is not UTF-8" in done.stderr
+    assert audited.returncode == 1
+    assert "1 unreadable record" in audited.stdout
+
+
+PAGE = {"count": 9, "next": "https://mem.example/?page=2", "results": [MEMORY]}
+
+
+def test_first_page_of_several_is_put_and_reported(site: Installation, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(json.dumps(PAGE))
+
+    done = site.call("import", str(tmp_path / "a"), "--format", "mem0")
+
+    assert done.returncode == 65
+    assert done.stdout == "imported 1 (new 1, changed 0, unchanged 0), rejected 0\n"
+    assert "says that it is one page of several: it holds 1 of 9 records" in done.stderr
+
+
+@pytest.mark.parametrize(("count", "told"), [(9, False), (10, True), (11, False)])
+def test_input_as_long_as_a_search_returns_may_be_a_part(
+    site: Installation, tmp_path: Path, count: int, told: bool
+) -> None:
+    items = [ITEM | {"key": f"k{n}", "created_at": ITEM["updated_at"]} for n in range(count)]
+    (tmp_path / "a").write_text(json.dumps(items))
+
+    done = site.call("import", str(tmp_path / "a"), "--format", "langgraph", "--user-at", "2")
 
     assert done.returncode == 0
-    assert done.stderr.startswith("slumberd: picture.png, line 1: warning: is not read: ")
+    assert ("1 input has as many records as its program returns" in done.stderr) is told
+
+
+def test_instants_of_files_and_ends_are_counted(site: Installation, tmp_path: Path) -> None:
+    ended = MEMORY | {"id": "m2", "expiration_date": "2025-02-01"}
+    (tmp_path / "a").write_text(json.dumps([without(MEMORY, ["created_at"]), ended]))
+
+    done = site.call("import", str(tmp_path / "a"), "--format", "mem0")
+
+    assert done.returncode == 0
+    assert done.stderr == (
+        "slumberd: 1 episode has only the time of its file\n"
+        "slumberd: 1 record has an end, at which it is retracted\n"
+    )
 
 
 def test_records_without_an_instant_get_that_of_the_file(

@@ -181,7 +181,7 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstalla
         "sources": [
             {
                 "id": "e1", "session": "s1", "at": "2026-01-01T12:00:01.000000Z",
-                "source_node": "chat", "in_memory": True,
+                "speaker": "chat", "source_node": "chat", "in_memory": True,
             }
         ],
         "promoted": [

@@ -1,4 +1,4 @@
-"""The facade gives the same answers in process and through the daemon's socket."""
+"""The facade gives the same answers in process, through the daemon's socket, and over HTTP."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slumberd import Memory, Triple
+from slumberd import Memory, SyncMemory, Triple
 from slumberd.clock import SystemClock
 from slumberd.errors import (
     ConfigurationError,
     FutureInstantError,
+    KeyReusedError,
     MemoryScopeError,
     NoInputError,
     NothingKeptError,
     NotRunningError,
+    OtherSettingsError,
+    RecordRefusedError,
     StateDirectoryLockedError,
     UnreadableEpisodeError,
     UsageError,
@@ -31,7 +34,9 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Episode
 from slumberd.service.new_state_directory import make_state_directory
+from slumberd.service.state_lock import StateLock
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 
 pytestmark = pytest.mark.integration
 
@@ -43,20 +48,22 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @asynccontextmanager
 async def opened(directory: Path, way: str) -> AsyncIterator[Open]:
-    """Run a daemon in this loop, and yield what opens memories on it."""
-    async with Memory.open(directory, user="host") as own:
+    """Run a daemon, and yield what opens memories on it."""
+    if way == "by http":
+        async with memory_in_loop(directory) as own, served_over_http(own) as address:
+            yield lambda user: Memory.open(
+                address, user=user, token=PROGRAM_TOKEN, agent="desk", session="s1"
+            )
+        return
+    address = f"unix:{directory}" if way == "by socket" else str(directory)
+    async with Memory.open(directory, user="host"):
+        yield lambda user: Memory.open(address, user=user, agent="desk", session="s1")
 
-        @asynccontextmanager
-        async def open_here(user: str) -> AsyncIterator[Memory]:
-            yield Memory(own._transport, user=user, agent="desk", session="s1")
 
-        def open_by_socket(user: str) -> AbstractAsyncContextManager[Memory]:
-            return Memory.open(f"unix:{directory}", user=user, agent="desk", session="s1")
-
-        yield open_here if way == "in process" else open_by_socket
+WAYS = ["in process", "by socket", pytest.param("by http", marks=pytest.mark.slow)]
 
 
-@pytest.fixture(params=["in process", "by socket"])
+@pytest.fixture(params=WAYS)
 async def open_memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     async with opened(tmp_path / "memory", request.param) as open_one:
         yield open_one
@@ -149,6 +156,231 @@ async def test_a_new_directory_keeps_every_allergy_and_the_newest_home(open_memo
         objects = {fact.payload["object"] for fact in (await memory.facts()).facts}
 
     assert objects == {"penicillin", "Rome", "Swedish", "English", "jazz"}
+
+
+async def test_same_key_and_content_change_nothing_whatever_the_time(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        first = await memory.remember("tea", key="turn 1", when=NOON, metadata={"n": 1})
+        again = await memory.remember("tea", key="turn 1", metadata={"n": 1})
+        later = await memory.remember(
+            "tea", key="turn 1", when=NOON + timedelta(days=1), metadata={"n": 1}
+        )
+        [stored] = await memory.episodes()
+        edited = await memory.remember("rum", key="turn 1", metadata={"n": 1})
+        [new] = await memory.episodes()
+
+    assert first.id == again.id == later.id == edited.id == "key:ann/desk/turn 1"
+    assert [one.state for one in (first, again, later, edited)] == [
+        "new", "unchanged", "unchanged", "changed",
+    ]  # fmt: skip
+    assert (stored.timestamp, new.content) == (NOON, "rum")
+
+
+async def test_users_and_agents_have_keys_of_their_own(open_memory: Open) -> None:
+    async with open_memory("a") as memory:
+        memories = [
+            memory, memory.for_user("b"), memory.for_user("a", agent="b"),
+            memory.for_user("a/b", agent="c"), memory.for_user("a", agent="b/c"),
+            memory.for_user("a%2Fb", agent="c"),
+        ]  # fmt: skip
+        put = [await one.remember("tea", key="k/%") for one in memories]
+        outcome = await memories[-1].wait_for(put[-1].id)
+
+    assert {one.state for one in put} == {"new"}
+    assert len({one.id for one in put}) == len(memories)
+    assert put[-1].id == outcome.id == "key:a%252Fb/c/k%2F%25"
+
+
+async def test_key_of_another_session_is_refused(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("tea", key="k", session="one")
+        with pytest.raises(KeyReusedError, match="'k'"):
+            await memory.remember("tea", key="k", session="two")
+
+        [stored] = await memory.episodes()
+
+    assert stored.session == "one"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param({"id": "key:ann/desk/k"}, "give `key`", id="an id as keys make it"),
+        pytest.param({"id": "key:bob/desk/k"}, "give `key`", id="an id of another user's key"),
+        pytest.param({"id": "e", "key": "k"}, "one name", id="an id and a key"),
+        pytest.param({"key": ""}, "key", id="an empty key"),
+        pytest.param({"key": "k" * 990}, "too long", id="too long a key"),
+    ],
+)
+async def test_wrong_name_of_an_episode_is_refused(
+    open_memory: Open, given: dict[str, str], problem: str
+) -> None:
+    async with open_memory("ann") as memory:
+        with pytest.raises(UsageError, match=problem):
+            await memory.remember("tea", **given)  # type: ignore[arg-type] # names only
+        with pytest.raises((UsageError, RecordRefusedError), match=problem):
+            await memory.put_many([{"text": "tea", **given}])
+
+        assert await memory.episodes() == []
+
+
+async def test_taken_id_answers_with_one_text_whoever_has_it(open_memory: Open) -> None:
+    async with open_memory("ann") as ann:
+        await ann.remember("tea", id="e1")
+        texts = []
+        for other in (ann.for_user("bob"), ann.for_user("cy"), ann.for_user("ann", agent="x")):
+            with pytest.raises(MemoryScopeError) as caught:
+                await other.remember("mine", id="e1")
+            texts.append(caught.value.violation)
+        with pytest.raises(MemoryScopeError) as caught:
+            await ann.remember("mine", id="e1", session="s2")
+
+    assert {*texts, caught.value.violation} == {
+        "episode 'e1' belongs to another scope; give it another id, or a key"
+    }
+
+
+async def test_unknown_id_and_that_of_another_user_answer_with_one_text(open_memory: Open) -> None:
+    async with open_memory("ann") as ann:
+        await moved(ann, "Lisbon", "e1")
+        bob, texts = ann.for_user("bob"), set()
+        for id in ("e1", "e2"):
+            for call in (bob.explain(id), bob.wait_for(id)):
+                with pytest.raises(NoInputError) as caught:
+                    await call
+                texts.add(str(caught.value).replace(id, "ID"))
+
+    assert texts == {
+        "'ID' does not exist: neither the episodes nor the ledger of this scope have it"
+    }
+
+
+async def test_many_episodes_are_put_in_their_order_with_an_answer_for_each(
+    open_memory: Open,
+) -> None:
+    given: list[dict[str, Any]] = [
+        {"text": "I live in Oslo", "triples": [("ann", "lives_in", "Oslo")], "key": "1"},
+        {"text": "I live in Rome", "triples": [Triple("ann", "lives_in", "Rome")], "key": "2"},
+        {"text": "Noted", "speaker": "assistant", "session": "s2", "when": NOON},
+        {"text": "I live in Oslo", "triples": [("ann", "lives_in", "Oslo")], "key": "1"},
+    ]
+    async with open_memory("ann") as memory:
+        put = await memory.put_many(given)
+        again = await memory.put_many(given[:2])
+        await memory.wait_for(put[1].id)
+        [fact] = (await memory.facts()).facts
+        stored = {one.content: one for one in await memory.episodes()}
+
+    assert [one.state for one in put] == ["new", "new", "new", "unchanged"]
+    assert [one.state for one in again] == ["unchanged", "unchanged"]
+    assert fact.payload["object"] == "Rome"
+    assert (stored["Noted"].session, stored["Noted"].timestamp) == ("s2", NOON)
+    assert {one.session for one in stored.values()} == {"s1", "s2"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        pytest.param({"text": "x", "metadata": {"intent": "shout"}}, "intent", id="unreadable"),
+        pytest.param({"text": "x", "id": "bobs"}, "another scope", id="a taken id"),
+        pytest.param(
+            {"text": "x", "when": datetime(2999, 1, 1, tzinfo=UTC)}, "still to come", id="coming"
+        ),
+        pytest.param({"text": "x", "id": "a", "key": "b"}, "one name", id="two names"),
+    ],
+)
+async def test_one_refused_episode_of_many_refuses_all_with_its_place(
+    open_memory: Open, wrong: dict[str, Any], problem: str
+) -> None:
+    async with open_memory("ann") as memory:
+        await memory.for_user("bob").remember("mine", id="bobs")
+        with pytest.raises(RecordRefusedError, match=problem) as caught:
+            await memory.put_many([{"text": "a"}, {"text": "b"}, wrong, {"text": "c"}])
+
+        assert await memory.episodes() == []
+
+    assert caught.value.position == 2
+
+
+@pytest.mark.parametrize(
+    "episodes", [["tea"], [{}], [{"text": "a", "txt": "b"}], [7], [{"text": "a"}] * 10_001]
+)
+async def test_what_is_no_list_of_episodes_is_refused(open_memory: Open, episodes: Any) -> None:
+    async with open_memory("ann") as memory:
+        with pytest.raises(UsageError):
+            await memory.put_many(episodes)
+
+        assert await memory.episodes() == []
+
+
+@pytest.mark.slow
+async def test_ten_thousand_episodes_are_put_at_once(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        many = [
+            {"text": f"tea {number} " + "x" * 200, "key": str(number)} for number in range(10_000)
+        ]
+        put = await memory.put_many(many)
+
+    assert {one.state for one in put} == {"new"}
+    assert len(put) == 10_000
+
+
+async def test_one_memory_serves_many_users(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        bob = memory.for_user("bob", session="s9")
+        await memory.remember("tea of ann", key="1")
+        await bob.remember("tea of bob", key="1")
+        await memory.remember("tea of cy", key="1", user="cy")
+        by_call = {
+            user: [one.content for one in await memory.episodes(user=user)]
+            for user in ("ann", "bob", "cy", "dee")
+        }
+        [hit] = await memory.recall("tea", user="cy")
+        [of_bob] = await bob.episodes()
+
+    assert by_call == {"ann": ["tea of ann"], "bob": ["tea of bob"], "cy": ["tea of cy"], "dee": []}
+    assert (hit.text, of_bob.session, of_bob.agent) == ("tea of cy", "s9", "desk")
+
+
+async def test_every_call_takes_a_user(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        put = await memory.remember("home", triples=[("bob", "lives_in", "Oslo")], user="bob")
+        assert (await memory.wait_for(put.id, user="bob")).settled
+        [fact] = (await memory.facts(user="bob")).facts
+        assert (await memory.explain(fact.id, user="bob")).kind == "fact"
+        assert "home" in (await memory.context("home", user="bob")).text
+        await memory.put_many([{"text": "more"}], user="bob")
+        await memory.correct(fact=fact.id, object="Rome", reason="no", user="bob")
+        plan = await memory.forget(user="bob")
+        assert (await memory.forget(plan=plan.plan, user="bob")).done
+        assert await memory.episodes(user="bob") == []
+
+
+async def test_memory_without_a_user_asks_for_one(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        nobody = Memory(memory._transport, user=None, agent="desk", session="s1")
+        with pytest.raises(UsageError, match="name a user"):
+            await nobody.remember("tea")
+        with pytest.raises(UsageError, match="user"):
+            await memory.remember("tea", user="")
+
+        assert (await nobody.remember("tea", user="bob")).state == "new"
+
+
+async def test_reads_may_see_what_all_agents_of_the_user_know(open_memory: Open) -> None:
+    async with open_memory("ann") as desk:
+        home = desk.for_user("ann", agent="home")
+        await moved(home, "Lisbon", "e1")
+        await moved(desk.for_user("bob", agent="home"), "Rome", "e2")
+
+        assert (await desk.facts()).facts == []
+        assert [fact.id for fact in (await desk.facts(all_agents=True)).facts] == ["e1"]
+        hits = await desk.recall("Where did I move?", all_agents=True)
+        assert {hit.agent for hit in hits} == {"home"}
+        assert "Lisbon" in (await desk.context("Lisbon?", all_agents=True)).text
+        assert [one.id for one in await desk.episodes(all_agents=True)] == ["e1"]
+        assert (await desk.explain("e1", all_agents=True)).kind == "fact"
+        assert (await desk.wait_for("e1", all_agents=True)).settled
 
 
 @pytest.mark.parametrize(
@@ -449,12 +681,57 @@ async def test_fact_and_episode_are_explained(open_memory: Open) -> None:
     assert "e2 replaced it" in episode.explanation["rules"][0]["removal"]
 
 
+@pytest.mark.parametrize(
+    ("given", "speaker"),
+    [
+        pytest.param({}, "user", id="the person"),
+        pytest.param({"speaker": "assistant"}, "assistant", id="an agent"),
+        pytest.param({"metadata": {"role": "tool"}}, "tool", id="a role"),
+    ],
+)
+async def test_explanation_of_a_fact_says_who_spoke(
+    tmp_path: Path, given: dict[str, Any], speaker: str
+) -> None:
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        put = await memory.remember("Oslo", triples=[("ann", "lives_in", "Oslo")], **given)
+        await memory.wait_for(put.id)
+
+        [source] = (await memory.explain(put.id)).explanation["sources"]
+
+    assert (source["speaker"], source["source_node"]) == (speaker, "remember")
+
+
+async def test_explanation_of_a_fact_names_no_interface_as_its_speaker(tmp_path: Path) -> None:
+    async with Memory.open(tmp_path / "m", user="ann", agent="desk", session="s") as memory:
+        async with SQLiteMemoryStore(tmp_path / "m/memory.db") as host:
+            await host.put(
+                Episode(
+                    id="e1",
+                    content="Oslo",
+                    timestamp=NOON,
+                    source_node="remember",
+                    user="ann",
+                    agent="desk",
+                    session="s",
+                    metadata={"subject": "ann", "predicate": "lives_in", "object": "Oslo"},
+                ),
+                user="ann",
+                session="s",
+                agent="desk",
+            )
+        await memory.wait_for("e1")
+
+        [source] = (await memory.explain("e1")).explanation["sources"]
+
+    assert (source["speaker"], source["source_node"]) == (None, "remember")
+
+
 @pytest.mark.slow
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
     rule = tmp_path / "memory/rules.d/preferences.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 9}"))
+    await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory:
-        await reload_rules(tmp_path / "memory")
         await memory.remember("later", id="e1", triples=[("ann", "likes", "tea")])
 
         outcome = await memory.wait_for("e1", seconds=0)
@@ -470,11 +747,108 @@ async def reload_rules(directory: Path) -> None:
     await ask_asynchronously(directory, "reload", {})
 
 
-async def test_second_daemon_on_a_directory_is_refused(tmp_path: Path) -> None:
-    async with Memory.open(tmp_path / "m", user="ann"):
-        with pytest.raises(StateDirectoryLockedError):
-            async with Memory.open(tmp_path / "m", user="ann"):
+async def test_two_memories_of_one_directory_share_it_until_the_last_one_closes(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "m"
+    async with AsyncExitStack() as later:
+        async with Memory.open(directory, user="ann") as ann:
+            (tmp_path / "link").symlink_to(directory)
+            bob = await later.enter_async_context(Memory.open(tmp_path / "link", user="bob"))
+            await moved(ann, "Lisbon", "e1")
+        await moved(bob, "Oslo", "e2")
+        with pytest.raises(StateDirectoryLockedError), StateLock(directory):
+            pass
+
+    with StateLock(directory):
+        pass
+    async with Memory.open(directory, user="ann") as ann:
+        assert [fact.id for fact in (await ann.facts()).facts] == ["e1"]
+
+
+async def test_directory_is_shared_and_closed_after_the_program_moved_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    async with Memory.open("m", user="ann") as ann:
+        monkeypatch.chdir(tmp_path / "other")
+        async with Memory.open(tmp_path / "m", user="ann") as same:
+            await same.remember("tea", key="1")
+        assert (await ann.remember("tea", key="1")).state == "unchanged"
+
+    with StateLock(tmp_path / "m"):
+        pass
+
+
+async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+
+    def remember(user: str) -> str:
+        with SyncMemory.open(directory, user=user) as memory:
+            memory.remember("tea", id=user)
+            return memory.episodes()[0].id
+
+    async with Memory.open(directory, user="ann") as ann:
+        users = [f"u{number}" for number in range(4)]
+        stored = await asyncio.gather(*(asyncio.to_thread(remember, user) for user in users))
+        await ann.remember("tea", id="ann")
+
+    assert stored == users
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        pytest.param("slumberd.yaml", "search: {language: english}\n", "search", id="a setting"),
+        pytest.param(
+            "rules.d/more.yaml",
+            "rules: [{id: r, cadence: {every: 1}, when_filter: '', then_emits: [notes]}]\n",
+            "the rules",
+            id="the rules",
+        ),
+    ],
+)
+async def test_second_memory_with_other_settings_is_refused_with_their_names(
+    tmp_path: Path, file: str, text: str, named: str
+) -> None:
+    directory = tmp_path / "m"
+    async with Memory.open(directory, user="ann") as ann:
+        with (directory / file).open("a") as opened_file:
+            opened_file.write(text)
+
+        with pytest.raises(OtherSettingsError) as caught:
+            async with Memory.open(directory, user="bob"):
                 pass
+        await ann.remember("tea")
+
+    assert named in str(caught.value)
+    async with Memory.open(directory, user="bob"):
+        pass
+
+
+async def test_directory_that_another_program_holds_is_refused_with_its_address(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "m"
+    make_state_directory(directory)
+    with StateLock(directory), pytest.raises(StateDirectoryLockedError) as caught:
+        async with Memory.open(directory, user="ann"):
+            pass
+
+    assert f"unix:{directory}" in str(caught.value)
+    assert "--state-dir" not in str(caught.value)
+
+
+async def test_memory_that_is_cancelled_while_it_opens_leaves_no_daemon(tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0), Memory.open(directory, user="ann"):
+            await asyncio.Event().wait()
+
+    with StateLock(directory):
+        pass
 
 
 @pytest.mark.slow
@@ -553,7 +927,13 @@ with SyncMemory.open(sys.argv[1], user="ann") as memory:
 
 
 @pytest.mark.slow
-def test_synchronous_program_prints_only_what_it_prints_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", [False, True], ids=["words", "vectors"])
+def test_synchronous_program_prints_only_what_it_prints_itself(
+    tmp_path: Path, vectors: bool
+) -> None:
+    make_state_directory(tmp_path / "m")
+    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
+        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,

@@ -226,7 +226,7 @@ def test_every_key_of_a_pattern_has_its_effect(tmp_path: Path) -> None:
             _pattern("id: a", "when: '(?P<num>.)'", SAYS, "normalise: {num: [numbr]}"),
             [
                 "5:23: patterns[0].normalise.num[0]: 'case', 'whitespace', 'number' or 'date' is"
-                " needed, not 'numbr'"
+                " needed, not 'numbr'; did you mean 'number'?"
             ],
             id="unknown normaliser",
         ),

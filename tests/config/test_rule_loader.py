@@ -234,6 +234,32 @@ def test_loader_reports_a_missing_extra_at_the_key(
     ]
 
 
+def test_missing_extra_is_one_mistake_however_many_places_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("re2", "wordllama"):
+        monkeypatch.setitem(sys.modules, module, None)
+    says = "says: {subject: a, predicate: b, object: c}"
+    patterns = [f"{{id: p{n}, when: [tea, milk], unless: nay, {says}}}" for n in range(3)]
+    file = tmp_path / "patterns" / "p.yaml"
+    file.parent.mkdir()
+    file.write_text(f"patterns: [{', '.join(patterns)}]")
+    keys = "cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+    stages = "stages: [{extract: {with: patterns, patterns: patterns/p.yaml}}]"
+    more = f"  - {{id: c, {keys}, similarity: {{}}}}\n  - {{id: d, {keys}, similarity: {{}}}}"
+
+    found = _mistakes(
+        tmp_path,
+        a=f"rules:\n  - {{id: a, {keys}, {stages}}}\n{more}",
+        b=f"rules:\n  - {{id: b, {keys}, {stages}}}\n",
+    )
+
+    assert len(found) == 2
+    assert found[0].startswith("a.yaml:3:")
+    assert found[0].endswith("`pip install 'slumberd[vectors]'`; 1 more place needs it")
+    assert found[1].endswith("`pip install 'slumberd[regex]'`; 8 more places need it")
+
+
 @pytest.mark.parametrize(
     ("gate", "problem"),
     [

@@ -214,6 +214,7 @@ def test_fact_page_says_why_it_is_held(operator: Person) -> None:
     assert "The fact is current" in seen.text
     assert "I moved to Faro" in seen.text
     assert "It replaced: e2" in seen.text
+    assert "said by user, written by remember" in seen.text
     assert 'href="/console/episode?id=e3&amp;user=ana"' in seen.html
     assert 'href="/console/firing?id=all%40' in seen.html
 

@@ -40,7 +40,7 @@ def test_log_counts_refused_sign_ins_by_place(
     # A path with the name of the test is too long for the unix socket.
     with http_daemon(tmp_path_factory.mktemp("refused")) as daemon:
         refused = [send(daemon, token=WRONG), send(daemon, token=WRONG), send(daemon, peer="1")]
-        with daemon.by_socket(Origin="http://daemon") as client:
+        with daemon.by_socket(Origin="http://localhost") as client:
             refused.append(client.post("/console/sign-in", data={"token": WRONG}))
         logged = stop_and_read(daemon)
 

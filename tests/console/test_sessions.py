@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from slumberd.api.access import hash_of
-from slumberd.console.sessions import LIFETIME_SECONDS, MOST, MOST_FORMS, Sessions
+from slumberd.console.sessions import LIFETIME_SECONDS, MOST_EACH, MOST_FORMS, Sessions
 from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.unit
@@ -42,12 +44,21 @@ def test_session_ends_after_its_lifetime(clock: FakeClock) -> None:
     assert sessions.find(secret) is None
 
 
-def test_oldest_session_ends_when_there_are_too_many(clock: FakeClock) -> None:
+@pytest.mark.parametrize(
+    "owner",
+    [pytest.param({"token_hash": HASH}, id="token"), pytest.param({"uid": 7}, id="account")],
+)
+def test_too_many_sessions_of_one_owner_end_only_its_oldest(
+    clock: FakeClock, owner: dict[str, Any]
+) -> None:
     sessions = Sessions(clock)
-    secrets = [sessions.begin(uid=number) for number in range(MOST + 1)]
+    others = [sessions.begin(uid=1000), sessions.begin(token_hash=hash_of("slumberd_y"))]
+
+    secrets = [sessions.begin(**owner) for _ in range(MOST_EACH + 1)]
 
     assert sessions.find(secrets[0]) is None
     assert sessions.find(secrets[1]) is not None
+    assert all(sessions.find(secret) is not None for secret in others)
 
 
 def test_ended_session_is_not_found(clock: FakeClock) -> None:

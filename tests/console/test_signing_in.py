@@ -19,7 +19,7 @@ FOREIGN = "https://elsewhere.example"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
-    with http_daemon(tmp_path_factory.mktemp("http")) as running:
+    with http_daemon(tmp_path_factory.mktemp("http"), hosts=["memory.example"]) as running:
         yield running
         running.daemon.stop()
         logged = {event["event"] for event in [*running.daemon.seen, *running.daemon.remaining()]}
@@ -208,6 +208,14 @@ def test_user_of_the_unix_socket_signs_in_without_a_token(daemon: HttpDaemon) ->
 def test_foreign_name_of_this_machine_cannot_use_the_unix_socket(daemon: HttpDaemon) -> None:
     with daemon.by_socket(Host="elsewhere.example") as client:
         person = Person(client, "http://elsewhere.example")
+
+        assert person.go("/sign-in").status == 421
+        assert person.post("/sign-in", {"peer": "yes"}).status == 421
+
+
+def test_name_of_a_proxy_cannot_use_the_unix_socket(daemon: HttpDaemon) -> None:
+    with daemon.by_socket(Host="memory.example") as client:
+        person = Person(client, "https://memory.example")
         assert "Sign in as" not in person.read("/").text
 
         assert person.post("/sign-in", {"peer": "yes"}).status == 401

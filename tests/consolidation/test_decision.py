@@ -29,7 +29,7 @@ from tests.consolidation.test_precedence_by_oracle import (
     RULES,
 )
 from tests.support.builders import START, rule, version
-from tests.support.oracle import claims_in, current_claims, replaced_ids
+from tests.support.oracle import claims_in, current_claims, is_withdrawn, replaced_ids
 from tests.support.sample_sizes import amount
 
 NAMES = [*IDS, "e1#1", "e2#2"]
@@ -82,6 +82,8 @@ class History:
             metadata["triples"] = [
                 dict(self._metadata()) for _ in range(self._random.randint(0, 3))
             ]
+        if not self._random.randint(0, 7):
+            metadata["withdrawn"] = "rewound"
         return metadata
 
     def _metadata(self) -> Iterator[tuple[str, Any]]:
@@ -112,8 +114,9 @@ class History:
         for each in versions:
             episode = self.episodes[each.id]
             readable = bool(claims_in(episode, "facts"))
-            if each.matched or known.get(each.id, (0, None))[1] is not None:
-                known[each.id] = each.seq, episode if each.matched and readable else None
+            states = each.matched and not is_withdrawn(episode["metadata"])
+            if states or known.get(each.id, (0, None))[1] is not None:
+                known[each.id] = each.seq, episode if states and readable else None
 
     def _decide(self, fired: Any, versions: list[EpisodeVersion]) -> None:
         number, at = self._rows + 1, microseconds(START) + self._rows

@@ -10,6 +10,7 @@ import pytest
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import FiringPlace
+from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller
 from slumberd.storage.ledger.undo import BySince, Undoer
 from tests.support.builders import START, at, rule, triple
@@ -78,6 +79,27 @@ async def test_reports_and_undo_count_the_accepted_instant(provider: Provider) -
         since = BySince("all", at(6))
         await home.facts.ledger.undo_each(since, Undoer(at(11), "me"), dry_run=False, limit=9)
         assert set(await home.objects()) == {"tea"}
+
+
+async def test_rows_of_the_ledger_show_the_accepted_instant(provider: Provider) -> None:
+    async with open_stores(provider) as home:
+        await fire_under_a_wrong_clock(home)
+        before = await home.facts.reads.records(after=0, limit=99)
+        await home.facts.ledger.accept_clock(at=at(5), by="me")
+        await home.put(triple("e2", "bob", "likes", "milk", timestamp=at(-30)))
+        await home.fire(when=at(10))
+
+        rows = await home.facts.reads.records(after=0, limit=99)
+        of_tea = (await home.facts.why("tea")).assertions
+        believed = (
+            await home.facts.history("tea", ScopeFilter("alice", None, None), most=9)
+        ).believed
+
+        assert {row.at for row in before} == {WRONG}
+        assert [row.at for row in rows] == [at(5)] * (len(before) + 1) + [at(10)] * 2
+        assert [one.row.record.at for one in of_tea] == [at(5)]
+        assert [period.begins_at for period in believed] == [at(5)]
+        assert await verifies(home)
 
 
 async def test_a_second_acceptance_takes_nothing_back(provider: Provider) -> None:

@@ -19,8 +19,9 @@ import orjson
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.operations.handlers import Handler
-from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, listen
+from slumberd.service.control_socket import SOCKET, VERSION, listen
 from slumberd.service.pause import PausedFile, Pausing
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
 from tests.support.state_directory import state_directory
@@ -55,7 +56,8 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
 _LINES = (
     b"", b"\n", b"{}\n", b"[]\n", b"null\n", b'"version"\n', b"\xff\n", b'{"version": 1}\n',
     b'{"version": 1, "operation": null}\n', b'{"version": 1, "operation": ["fire"]}\n',
-    b"[" * 2_000, b'{"version": 1, "operation": "' + b"x" * MOST_BYTES, b"x" * MOST_BYTES + b"\n",
+    b"[" * 2_000, b'{"version": 1, "operation": "' + b"x" * MOST_REQUEST_BYTES,
+    b"x" * MOST_REQUEST_BYTES + b"\n",
     b'{"version": 1, "operation": "fire"}\n{"version": 1, "operation": "fire"}\n',
     b'{"version":1,"operation":"pin","user":"a","agent":"b","subject":"s","predicate":"p",'
     b'"reason":"r","object":' + b"[" * 500 + b"]" * 500 + b"}\n",

@@ -34,7 +34,7 @@ from tests.support.builders import at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory
 
 EPISODES = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
-PING = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+PING = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 PATIENCE_SECONDS = 20.0
 
 _WORDS = (
@@ -44,11 +44,12 @@ _WORDS = (
 )  # fmt: skip
 _LINES = (
     b"", b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n",
-    b"POST /v1/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffff\r\n",
-    b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
-    b"GET /v1/facts/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /v1/facts?limit=%00 HTTP/1.1\r\nHost: x\r\n\r\n" * 3,
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n",
+    b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nffffffffffff\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
+    b"GET /v1/facts/%ff%fe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /v1/facts?limit=%00 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
     b"GET /" + b"a" * 8_000 + b" HTTP/1.1\r\n\r\n",
 )  # fmt: skip
 
@@ -156,7 +157,7 @@ class HttpTarget:
 
 def written(method: str, path: str, body: bytes) -> bytes:
     """Return a request as HTTP/1.1 has it."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     form = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
     return f"{head}{form}\r\n".encode() + body
 
@@ -168,7 +169,7 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     commits = CommitSignal()
     memory = MemoryOperations(
         home.stores,
-        searcher_of(settings, home.stores.memory, home.stores.facts),
+        searcher_of(settings, home.stores.memory, home.stores.facts, home.clock),
         home.operations,
         rules=lambda: home.operations._rules(),
         clock=home.clock,

@@ -18,11 +18,11 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 from starlette.types import Message, Scope
 
-from slumberd import Memory
-from slumberd.api.mcp_server import BUG, PATH, open_mcp
+from slumberd.api.mcp_connection import PATH
+from slumberd.api.mcp_server import BUG, open_mcp
 from slumberd.operations.caller import Caller, Right
 from tests.fuzz.targets import Finding
-from tests.support.mcp_clients import served_by
+from tests.support.daemons_in_loop import memory_in_loop, served_by
 
 SECRET = "the safe of bob opens with 7391"  # noqa: S105 # what the tests look for
 CALLER = Caller(
@@ -170,7 +170,7 @@ class McpTarget:
 
     async def _serve(self) -> None:
         self._path = Path(self._folder.name) / str(next(self._numbers))
-        async with Memory.open(self._path, user="bob", agent="desk") as memory:
+        async with memory_in_loop(self._path, user="bob", agent="desk") as memory:
             said = await memory.remember(SECRET, id="b1", triples=[("bob", "says", SECRET)])
             await memory.wait_for(said.id)
             async with open_mcp(served_by(memory)) as route:

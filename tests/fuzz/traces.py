@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import orjson
 
 from slumberd.api import otlp_protobuf
-from slumberd.interchange.genai_spans import MOST_CHARACTERS, Owner, Reading, read_spans
-from slumberd.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
+from slumberd.interchange.genai_spans import Owner, Reading, read_spans
+from slumberd.interchange.span_messages import MOST_CHARACTERS
+from slumberd.interchange.span_names import WANTED
+from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.recalled import BEGIN
 from tests.fuzz.targets import Finding
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
@@ -34,7 +36,9 @@ class TraceTarget:
         spans = [
             span(attributes=messages(_HISTORY, [text("assistant", "Noted.")])),
             span(attributes={"gen_ai.input.messages": _HISTORY}, resource={"user.id": "bob"}),
-            span(events=(SpanEvent("gen_ai.user.message", {}),), parent_id="aa"),
+            span(events=(SpanEvent("gen_ai.user.message", {"content": "Tea."}),), parent_id="aa"),
+            span(attributes={"gen_ai.prompt.0.content": "Tea.", "acme.prompt": "x"}),
+            span(attributes={"ai.prompt": '{"prompt": "Tea."}', "ai.response.text": "Noted."}),
         ]
         for each in [[], spans[:1], spans]:
             yield _JSON + orjson.dumps(document_of(each))

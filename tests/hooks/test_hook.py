@@ -111,6 +111,17 @@ def test_next_session_starts_with_a_context_and_prompts_recall(hook: Hook) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fields", [{"prompt": ""}, {"prompt": " \n"}, {}])
+def test_blank_prompt_recalls_nothing_and_reports_nothing(
+    hook: Hook, fields: dict[str, str]
+) -> None:
+    with daemon(hook):
+        done = hook.run("UserPromptSubmit", **fields)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.slow
 def test_other_users_and_agents_are_not_recalled(hook: Hook) -> None:
     with daemon(hook) as memory:
         with SyncMemory.open(f"unix:{hook.state_dir}", user="bob", agent="desk") as others:

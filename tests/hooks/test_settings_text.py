@@ -123,6 +123,15 @@ def test_removal_keeps_other_commands_of_a_group_that_a_person_merged() -> None:
         pytest.param("myslumberd hook claude-code", id="another program"),
         pytest.param("echo 'slumberd hook claude-code", id="open quote"),
         pytest.param("slumberd hook", id="short"),
+        pytest.param("timeout 5 slumberd hook claude-code --user me | tee log", id="in a pipe"),
+        pytest.param("slumberd hook claude-code --user me > log", id="redirected"),
+        pytest.param("slumberd hook claude-code --user me; notify-send done", id="one of two"),
+        pytest.param("LANG=C slumberd hook claude-code --user me", id="with a variable"),
+        pytest.param("nice slumberd hook claude-code --user me", id="under another program"),
+        pytest.param("slumberd hook claude-code --user me --verbose 1", id="another option"),
+        pytest.param("slumberd hook claude-code --user", id="an option without a value"),
+        pytest.param("slumberd  hook claude-code", id="two spaces"),
+        pytest.param("python -c slumberd hook claude-code", id="no module"),
     ],
 )
 def test_removal_leaves_the_commands_of_others(command: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hooks.transcripts import MOST_CHARACTERS, Turn, episodes_of, read_turn
+from slumberd.hooks.readers import read_line
+from slumberd.hooks.transcripts import MOST_CHARACTERS, Turn, episodes_of
 from slumberd.model.recalled import BEGIN, END
 from slumberd.operations import memory_forms
 from tests.support.transcripts import (
@@ -29,7 +30,7 @@ BOTH = pytest.mark.parametrize("agent", [CLAUDE_CODE, CODEX])
 
 
 def turn_of(agent: str, line: bytes) -> Turn | None:
-    return read_turn(agent, line, "hook-session")
+    return read_line(agent, line, "hook-session").turn
 
 
 def texts_of(agent: str, lines: bytes) -> list[str]:
@@ -236,7 +237,7 @@ def test_another_turn_session_user_or_agent_gives_another_id(place: int) -> None
     ],
 )
 def test_inserted_text_is_no_word_of_the_person(content: Any, said: str | None) -> None:
-    turn = read_turn(CLAUDE_CODE, claude_line("user", content), "s")
+    turn = turn_of(CLAUDE_CODE, claude_line("user", content))
 
     assert (turn and turn.text) == said
 
@@ -251,6 +252,6 @@ def test_inserted_text_is_no_word_of_the_person(content: Any, said: str | None) 
     ],
 )
 def test_line_of_another_origin_is_no_word_of_the_person(origin: Any, is_said: bool) -> None:
-    turn = read_turn(CLAUDE_CODE, claude_line("user", "I live in Rome.", origin=origin), "s")
+    turn = turn_of(CLAUDE_CODE, claude_line("user", "I live in Rome.", origin=origin))
 
     assert (turn is not None) == is_said

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.graphiti import read_graphiti
-from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.interchange.records import Defaults, GivenScope, Record, without
 from slumberd.model.fact import FactPattern
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -36,6 +36,7 @@ EDGE: dict[str, Any] = {
     "attributes": {},
 }
 NODES = [{"uuid": "n1", "name": "Mira"}, {"uuid": "n2", "name": "Porto"}]
+MIRA = Defaults(GivenScope(user="mira"), modified=datetime(2026, 1, 1, tzinfo=UTC))
 MARCH, JUNE = (datetime(2025, month, 1, tzinfo=UTC) for month in (3, 6))
 
 
@@ -106,6 +107,47 @@ def test_fact_that_ends_before_it_begins_is_a_problem() -> None:
     (record,) = read([EDGE | {"invalid_at": "2024-06-01T00:00:00"}])
 
     assert record.problem == "the fact ends before it begins"
+
+
+def test_fact_of_which_only_the_end_is_known_is_a_retraction_at_its_end() -> None:
+    ended = EDGE | {"valid_at": None, "invalid_at": "2024-12-01T00:00:00Z", "fact": "Mira left"}
+
+    (record,) = read({"nodes": NODES, "edges": [ended]})
+
+    (found,) = record.episodes
+    assert (found.content, found.timestamp) == ("Mira left", datetime(2024, 12, 1, tzinfo=UTC))
+    assert without(found.metadata, ["graphiti"]) == {
+        "subject": "Mira",
+        "predicate": "LIVES_IN",
+        "object": "Porto",
+        "intent": "delete",
+    }
+
+
+def test_end_of_a_fact_without_nodes_is_a_text() -> None:
+    plain = {key: EDGE[key] for key in ("uuid", "name", "fact")}
+
+    (record,) = read([plain | {"invalid_at": "2024-12-01T00:00:00Z"}], MIRA)
+
+    (found,) = record.episodes
+    assert {*found.metadata} == {"graphiti"}
+    assert found.timestamp == datetime(2024, 12, 1, tzinfo=UTC)
+
+
+async def test_end_of_a_fact_retracts_what_another_fact_said(tmp_path: Path) -> None:
+    end = EDGE | {"uuid": "u2", "valid_at": None, "invalid_at": "2025-06-01T00:00:00Z"}
+    episodes = [each for one in read([EDGE, end | {"created_at": None}], MIRA) for each in one[1]]
+    async with (
+        SQLiteMemoryStore(tmp_path / "m.db") as memory,
+        SQLiteFactStore(tmp_path / "f.db") as facts,
+    ):
+        await memory.put_many(episodes)
+        await fire(memory, facts, rule(when_filter="predicate = 'LIVES_IN'"))
+
+        assert [one.id for one in await facts.query(FactPattern(), valid_at=MARCH)] == [
+            "graphiti:u1"
+        ]
+        assert await facts.query(FactPattern(), valid_at=JUNE) == []
 
 
 async def test_fact_is_true_between_its_two_instants(tmp_path: Path) -> None:

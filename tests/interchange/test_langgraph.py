@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 from slumberd.interchange.langgraph import read_langgraph
 from slumberd.interchange.records import Defaults, GivenScope, Record
 from slumberd.model.speaker import speaker_of
+from tests.support.builders import START
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:
@@ -61,10 +63,59 @@ def test_item_becomes_an_episode_of_the_user_in_its_namespace() -> None:
     }
 
 
-def test_value_without_a_text_is_its_json() -> None:
-    (record,) = (one for one in read(items()) if one.episodes[0].user == "jonas")
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"kind": "Memory", "content": {"content": "likes tea"}}, id="LangMem"),
+        pytest.param({"kind": "Note", "content": {"text": "likes tea", "x": 1}}, id="own schema"),
+        pytest.param({"data": {"memory": {"content": "likes tea"}}}, id="two levels"),
+        pytest.param({"type": "human", "data": {"content": "likes tea"}}, id="message"),
+        pytest.param({"lc": 1, "kwargs": {"content": "likes tea", "type": "human"}}, id="dump"),
+        pytest.param({"content": [{"type": "text", "text": "likes tea"}]}, id="list of parts"),
+        pytest.param({"content": ["likes tea"]}, id="list of texts"),
+        pytest.param({"content": {}, "text": "likes tea"}, id="empty inner value"),
+    ],
+)
+def test_text_within_a_value_is_the_content(value: dict[str, Any]) -> None:
+    (record,) = read([ROW | {"value": value}])
 
-    assert record.episodes[0].content == '{"kind":"Memory","content":{"content":"runs"}}'
+    assert record.episodes[0].content == "likes tea"
+    assert record.doubts == ()
+
+
+def test_value_without_a_text_is_its_json_and_a_doubt() -> None:
+    value = {"kind": "Person", "content": {"name": "Mira", "city": "Porto"}}
+
+    (record,) = read([ROW | {"value": value}])
+
+    assert record.episodes[0].content == orjson.dumps(value).decode()
+    assert "no text under content" in record.doubts[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [
+        pytest.param({"updated_at": "2025-01-01 08:00:00.4+00"}, None, id="written once"),
+        pytest.param({"created_at": None}, "update", id="only the update"),
+        pytest.param({}, "update", id="written again"),
+        pytest.param({"updated_at": None}, None, id="only the begin"),
+        pytest.param({"created_at": None, "updated_at": None}, "file", id="neither"),
+    ],
+)
+def test_item_says_where_its_instant_comes_from(
+    changes: dict[str, Any], source: str | None
+) -> None:
+    (record,) = read([ROW | changes], Defaults(user_at=2, modified=START))
+
+    assert record.episodes[0].metadata.get("instant_from") == source
+
+
+def test_item_that_expired_is_retracted_at_its_end() -> None:
+    (record,) = read([ROW | {"expires_at": "2025-03-01T00:00:00+00:00"}])
+
+    said, retraction = record.episodes
+    assert retraction.metadata["replaces"] == said.id
+    assert retraction.timestamp == datetime(2025, 3, 1, tzinfo=UTC)
 
 
 def test_same_key_in_two_namespaces_makes_two_ids() -> None:

@@ -40,6 +40,7 @@ def test_entity_becomes_one_episode_with_its_type_and_observations() -> None:
     (found,) = record.episodes
     assert found.content == "Mira (person)\n- allergic to nuts\n- lives in Porto"
     assert found.metadata == {
+        "instant_from": "file",
         "subject": "Mira",
         "predicate": "is_a",
         "object": "person",
@@ -60,6 +61,7 @@ def test_relation_becomes_a_triple() -> None:
     (record,) = read(WORKS_AT)
 
     assert record.episodes[0].metadata == {
+        "instant_from": "file",
         "subject": "Mira",
         "predicate": "works_at",
         "object": "Acme",

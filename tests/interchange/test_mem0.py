@@ -28,6 +28,8 @@ MEMORY = {
     "actor_id": "Mira",
     "role": "user",
 }
+CREATED = datetime(2025, 4, 2, 15, tzinfo=UTC)
+UPDATED = datetime(2025, 5, 1, 10, 30, tzinfo=UTC)
 ALICE = Defaults(GivenScope(user="alice"), modified=START)
 
 
@@ -41,7 +43,7 @@ def test_memory_becomes_an_episode_of_its_scope() -> None:
 
     assert (found.id, found.content) == ("mem0:5f0c", "Prefers window seats")
     assert (found.user, found.agent, found.session) == ("mira", "concierge", "trip-9")
-    assert found.timestamp == datetime(2025, 5, 1, 10, 30, tzinfo=UTC)
+    assert found.timestamp == CREATED
 
 
 def test_metadata_of_a_memory_are_kept_and_are_no_claim() -> None:
@@ -54,10 +56,57 @@ def test_metadata_of_a_memory_are_kept_and_are_no_claim() -> None:
     }
 
 
-def test_memory_that_was_never_updated_happened_when_it_was_created() -> None:
-    (record,) = read([MEMORY | {"updated_at": None}])
+@pytest.mark.parametrize(
+    ("changes", "at", "source"),
+    [
+        pytest.param({"updated_at": None}, CREATED, None, id="never updated"),
+        pytest.param({}, CREATED, None, id="updated, but not known to be edited"),
+        pytest.param({"previous_memory": "Prefers the aisle"}, UPDATED, None, id="edited"),
+        pytest.param({"created_at": None}, UPDATED, "update", id="only the update is known"),
+        pytest.param({"created_at": None, "updated_at": ""}, START, "file", id="only the file"),
+        pytest.param({"created_at": 1743606000000}, CREATED, None, id="epoch milliseconds"),
+        pytest.param({"created_at": "2025-04-02T15:00:00Z[UTC]"}, CREATED, None, id="with a zone"),
+        pytest.param({"created_at": "2025-04-02T15:00:00+0000"}, CREATED, None, id="no colon"),
+    ],
+)
+def test_memory_was_said_when_it_was_created_unless_it_was_edited(
+    changes: dict[str, Any], at: datetime, source: str | None
+) -> None:
+    (record,) = read([MEMORY | changes], ALICE)
 
-    assert record.episodes[0].timestamp == datetime(2025, 4, 2, 15, tzinfo=UTC)
+    assert record.episodes[0].timestamp == at
+    assert record.episodes[0].metadata.get("instant_from") == source
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        pytest.param({"expiration_date": "2025-06-01"}, (2025, 6, 2), id="whole day"),
+        pytest.param({"expiration_date": "2025-06-01T08:00:00Z"}, (2025, 6, 1, 8), id="instant"),
+        pytest.param({"deleted_at": "2025-06-01T08:00:00Z"}, (2025, 6, 1, 8), id="deleted"),
+        pytest.param({"expiration_date": "2024-01-01"}, (2025, 4, 2, 15), id="before its begin"),
+    ],
+)
+def test_memory_that_expired_was_true_and_is_retracted_at_its_end(
+    changes: dict[str, Any], end: tuple[int, ...]
+) -> None:
+    (record,) = read([MEMORY | changes])
+
+    said, retraction = record.episodes
+    assert (said.content, said.timestamp) == ("Prefers window seats", CREATED)
+    assert retraction.timestamp == datetime(*end, tzinfo=UTC)  # type: ignore[arg-type,misc] # parts
+    assert retraction.metadata == {
+        "speaker": "Mira", "role": "user", "intent": "delete", "replaces": "mem0:5f0c",
+    }  # fmt: skip
+
+
+def test_memory_whose_end_cannot_be_read_counts_as_not_ended() -> None:
+    (record,) = read([MEMORY | {"expiration_date": "soon"}])
+
+    assert len(record.episodes) == 1
+    assert record.doubts == (
+        "key 'expiration_date': 'soon' is not ISO 8601, so it counts as not ended",
+    )
 
 
 def test_relation_becomes_a_triple_of_the_time_of_the_file() -> None:

@@ -201,7 +201,7 @@ def test_bad_files_are_reported_and_the_others_are_read(tmp_path: Path) -> None:
     assert records["bad.md"].problem == "is not UTF-8, at byte 3"
     assert "is a link" in records["link.md"].problem
     assert "is not ISO 8601" in records["old.md"].problem
-    assert "is not read: it ends in none of .md" in records["picture.png"].doubts[0]
+    assert "is not read: it ends in none of .md" in records["picture.png"].incomplete
     assert records["good.md"].episodes[0].content == "Use tabs."
 
 
@@ -241,3 +241,96 @@ def test_note_that_is_not_split_is_one_section() -> None:
     (found,) = sections(read_note(INDEX), 0)
 
     assert found.text == INDEX.strip()
+
+
+def instants_of(folder: Path, files: dict[str, str]) -> list[tuple[datetime, str | None]]:
+    found = episodes_of(claude(make(folder, files)))
+    return [(one.timestamp, one.metadata.get("instant_from")) for one in found]
+
+
+MAY = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param("2024-05-01.md", "Tea.", id="name"),
+        pytest.param("20240501_notes.md", "Tea.", id="compact name"),
+        pytest.param("2024-05-01.MD", "Tea.", id="name in capitals"),
+        pytest.param("journal/2024/05/01.md", "Tea.", id="names of folders"),
+        pytest.param("2024-05-01/tea.md", "Tea.", id="name of a folder"),
+        pytest.param("a.md", "# Log\n\n## 2024-05-01\n\nTea.", id="heading"),
+        pytest.param("a.md", "## May 1, 2024: tea\n\nTea.", id="heading in words"),
+        pytest.param("a.md", "# 2024-05-01\n\n## Drinks\n\nTea.", id="heading around it"),
+        pytest.param("a.md", "# Log\n\n### 2024-04-01\n\nA.\n\n### 2024-05-01\n\nB.", id="within"),
+        pytest.param("a.md", "---\nname: tea\ndate: 2024-05-01\n---\nTea.", id="front matter"),
+        pytest.param("a.md", "---\nUpdated: May 1, 2024\n---\nTea.", id="front matter in words"),
+        pytest.param("a.md", "---\nlast-modified: 2024-05-01\n---\nTea.", id="other field"),
+        pytest.param(
+            "a.md", "---\ncreated: x\n---\n# 2024-05-01\n\nTea.", id="field without a date"
+        ),
+        pytest.param("a.md", "# Tea\nDate: 2024-05-01\n\nTea.", id="header"),
+        pytest.param("2023-01-01.md", "# 2024-05-01\n\nTea.", id="heading before name"),
+        pytest.param("a.md", "# 2024-05-01\nmodified: often\n\nTea.", id="header without a date"),
+        pytest.param("2023-01-01.md", "---\ndate: 2024-05-01\n---\nTea.", id="fields before name"),
+    ],
+)
+def test_dated_note_has_its_date(tmp_path: Path, path: str, text: str) -> None:
+    assert instants_of(tmp_path, {path: text}) == [(MAY, None)]
+
+
+def test_note_without_a_date_has_the_time_of_its_file_and_says_so(tmp_path: Path) -> None:
+    assert instants_of(tmp_path, {"tea.md": "Tea."}) == [(START, "file")]
+
+
+def test_date_that_is_still_to_come_is_not_the_one_of_the_note(tmp_path: Path) -> None:
+    make(tmp_path, {"a.md": "# Flight on 2031-05-01\n\nBook it."})
+    defaults = ALICE._replace(latest=datetime(2026, 11, 28, tzinfo=UTC))
+
+    (record,) = read_claude_folder(open_folder(tmp_path), defaults)
+
+    assert record.episodes[0].timestamp == START
+
+
+@pytest.mark.parametrize("name", [b"b\xff.md", b"f\xff/b.md"], ids=["file", "folder"])
+def test_name_that_is_no_utf_8_is_reported_and_the_others_are_read(
+    tmp_path: Path, name: bytes
+) -> None:
+    make(tmp_path, {"a.md": "A.", "c.md": "C."})
+    bad = Path(os.fsdecode(bytes(tmp_path) + b"/" + name))
+    bad.parent.mkdir(exist_ok=True)
+    bad.write_text("B.")
+
+    records = claude(tmp_path)
+
+    assert [one.content for record in records for one in record.episodes] == ["A.", "C."]
+    (problem,) = [record for record in records if record.problem]
+    assert "the name is not UTF-8" in problem.problem
+    assert problem.path == name.decode("utf-8", "backslashreplace")
+
+
+def test_folder_whose_own_name_is_no_utf_8_is_read(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/f\xff"))
+
+    (found,) = episodes_of(claude(make(folder, {"a.md": "A."})))
+
+    assert found.session == "f\\xff"
+
+
+def test_folder_that_cannot_be_read_is_reported_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, {"a.md": "A.", "closed/b.md": "B."})
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    first, second = claude(tmp_path)
+
+    assert first.episodes[0].content == "A."
+    assert (second.path, second.problem) == ("closed", "the folder cannot be read")

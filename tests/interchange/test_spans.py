@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.interchange.spans import DEEPEST, MOST_SPANS, Span, SpanEvent, spans_of_document
+from slumberd.interchange.spans import (
+    DEEPEST,
+    LONGEST_NAME,
+    MOST_OTHERS,
+    MOST_SPANS,
+    Span,
+    SpanEvent,
+    spans_of_document,
+)
 from tests.support.sample_sizes import amount
 from tests.support.traces import NOON, SECOND, document_of, span
 
@@ -38,6 +46,52 @@ def test_attributes_that_nobody_reads_are_left_out() -> None:
     [found] = spans_of_document(document_of([span(attributes={"db.query.text": "SELECT 1"})]))
 
     assert found.attributes == {}
+
+
+MAY_HOLD = (
+    "acme.prompt", "traceloop.entity.input", "langfuse.observation.output", "mlflow.spanInputs",
+    "pydantic_ai.all_messages", "lk.user_transcript", "gen_ai.response.text", "events",
+)  # fmt: skip
+HOLD_NOTHING = (
+    "gen_ai.response.id", "gen_ai.response.model", "gen_ai.output.type", "input.mime_type",
+    "gen_ai.response.finish_reasons", "gen_ai.system_instructions", "llm.prompt_template.template",
+    "ai.response.providerMetadata", "http.request.body.content", "db.query.text",
+    "messaging.message.id", "exception.message", "gen_ai.tool.call.arguments", "server.address",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAY_HOLD)
+def test_name_of_an_attribute_that_may_hold_messages_is_kept(name: str) -> None:
+    for value in ("x", ["x"], {"a": "x"}):
+        [found] = spans_of_document(document_of([span(attributes={name: value})]))
+
+        assert (found.attributes, found.others) == ({}, (name,))
+
+
+@pytest.mark.parametrize("name", HOLD_NOTHING)
+def test_name_of_another_attribute_is_left_out(name: str) -> None:
+    [found] = spans_of_document(document_of([span(attributes={name: "x"})]))
+
+    assert found.others == ()
+
+
+def test_numbers_and_empty_values_hold_no_messages() -> None:
+    values = [1, 2.5, True, "", [], {}]
+
+    for value in values:
+        [found] = spans_of_document(document_of([span(attributes={"acme.prompt": value})]))
+        assert found.others == ()
+
+
+def test_names_are_cut_and_only_the_first_are_kept() -> None:
+    attributes = {f"acme.{'x' * 200}.{n}.prompt": "x" for n in range(99)} | {
+        f"acme.{n}.prompt{'x' * 200}.text": "x" for n in range(99)
+    }
+
+    [found] = spans_of_document(document_of([span(attributes=attributes)]))
+
+    assert len(found.others) == MOST_OTHERS
+    assert {len(name) for name in found.others} == {LONGEST_NAME}
 
 
 def test_unknown_keys_and_missing_ones_are_no_mistake() -> None:

@@ -70,6 +70,18 @@ TWO = {**ONE, "fact_ids": ["f1", "f2"]}
             "upsert_memory", 1, "e1", id="remember with an id",
         ),
         pytest.param(
+            "transcript", {"turn": {"text": SECRET, "id": "e1"}}, {"id": "e1", "state": "new"},
+            "upsert_memory", 1, "e1", id="turn of a transcript",
+        ),
+        pytest.param(
+            "remember", {"text": SECRET, "key": "k"}, {"id": "e1", "state": "changed"},
+            "upsert_memory", 1, "e1", id="remember with a key",
+        ),
+        pytest.param(
+            "put_many", {"episodes": [{"text": SECRET}]}, {"episodes": [{}, {}]},
+            "upsert_memory", 2, None, id="many",
+        ),
+        pytest.param(
             "recall", {"query": SECRET}, {"hits": [SECRET, SECRET]}, "search_memory", 2, None,
             id="recall",
         ),

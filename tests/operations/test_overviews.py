@@ -14,7 +14,7 @@ from slumberd import Memory
 from slumberd.client.transports import Transport
 from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
-from tests.support.mcp_clients import served_by
+from tests.support.daemons_in_loop import memory_in_loop, served_by
 
 pytestmark = pytest.mark.integration
 
@@ -145,7 +145,7 @@ async def test_only_an_operator_may_leave_out_the_user(
     tmp_path: Path, request_: dict[str, Any]
 ) -> None:
     reader = Caller(name="token", rights=frozenset({Right.READ}))
-    async with Memory.open(tmp_path / "memory", user="host") as memory:
+    async with memory_in_loop(tmp_path / "memory") as memory:
         with pytest.raises(UsageError, match="name a user"):
             await served_by(memory).dispatcher.call("report", request_, reader)
 
@@ -181,6 +181,6 @@ async def test_episode_is_found_by_its_id_in_its_scope_only(transport: Transport
 @pytest.mark.parametrize("operation", ["profile", "report", "episodes"])
 async def test_caller_of_one_user_may_name_no_other(tmp_path: Path, operation: str) -> None:
     caller = Caller(name="token", user="eve")
-    async with Memory.open(tmp_path / "memory", user="host") as memory:
+    async with memory_in_loop(tmp_path / "memory") as memory:
         with pytest.raises(NotAllowedError):
             await served_by(memory).dispatcher.call(operation, {"user": "ada"}, caller)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd import Memory
-from slumberd.client.transports import ServedTransport
+from slumberd.client.transports import OwnTransport
 from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.operations.memory_forms import ScopedForm
@@ -62,7 +62,7 @@ async def test_daemon_serves_exactly_the_table(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)
 
-        assert served._served.dispatcher.names == set(OPERATIONS)
+        assert served._daemon.served.dispatcher.names == set(OPERATIONS)
 
 
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
@@ -119,7 +119,7 @@ async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) 
             OPERATIONS[name].result.model_validate_json(orjson.dumps(answer))
 
 
-def _served_by(memory: Memory) -> ServedTransport:
+def _served_by(memory: Memory) -> OwnTransport:
     transport = memory._transport
-    assert isinstance(transport, ServedTransport)
+    assert isinstance(transport, OwnTransport)
     return transport

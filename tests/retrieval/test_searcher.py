@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode
+from tests.support.fakes import FakeClock
 from tests.support.providers import ON_FILES, AnyFactStore, AnyMemoryStore, Provider, path_of
 from tests.support.reachable_texts import reachable_texts
 
@@ -443,3 +445,51 @@ async def test_search_and_context_name_the_speaker_of_the_law(stores: Stores) ->
     assert {hit.id: hit.speaker for hit in hits} == named
     assert {item.id: item.speaker for item in context.items} == named
     assert 'said by "ann"' in context.text
+
+
+def searcher_at(stores: Stores, clock: FakeClock) -> Searcher:
+    return Searcher(
+        stores.memory,
+        stores.facts,
+        clock=clock,
+        recorded_at=stores.facts.ledger.last_recorded_at,
+    )
+
+
+async def test_episodes_of_the_future_are_found_when_their_instant_comes(stores: Stores) -> None:
+    clock = FakeClock(at(0))
+    searcher = searcher_at(stores, clock)
+    await stores.put(
+        episode("e1", content="coffee", timestamp=at(-60)),
+        episode("soon", content="coffee soon", timestamp=at(299)),
+        episode("later", content="coffee later", timestamp=at(1_000)),
+    )
+
+    async def found() -> tuple[set[str], set[str]]:
+        hits = await searcher.search("coffee", user="alice")
+        context = await searcher.context("coffee", user="alice")
+        return {hit.id for hit in hits}, {hit.id for hit in context.items}
+
+    assert await found() == ({"e1", "soon"},) * 2
+    clock.advance(701)
+    assert await found() == ({"e1", "soon", "later"},) * 2
+    clock.advance(-701)
+    assert await found() == ({"e1", "soon"},) * 2
+
+
+async def test_an_instant_that_is_asked_for_shows_what_lies_before_it(stores: Stores) -> None:
+    searcher = searcher_at(stores, FakeClock(at(0)))
+    await stores.put(episode("later", content="coffee", timestamp=at(1_000)))
+
+    assert ids(await searcher.search("coffee", user="alice", as_of=at(1_001))) == ["later"]
+    assert ids(await searcher.search("coffee", user="alice", as_of=at(999))) == []
+
+
+async def test_clock_that_is_behind_the_ledger_hides_no_episode(stores: Stores) -> None:
+    await stores.facts.correct(
+        fact("f1", "a", "b", "c"), by="me", reason="the ledger now has a row of this year"
+    )
+    searcher = searcher_at(stores, FakeClock(START - timedelta(days=365 * 50)))
+    await stores.put(episode("e1", content="coffee"))
+
+    assert ids(await searcher.search("coffee", user="alice")) == ["e1"]

@@ -16,10 +16,11 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.errors import NotRunningError, StoreError, UsageError
+from slumberd.errors import NotRunningError, RequestTooLargeError, StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.service.control_socket import MOST_BYTES, SOCKET, RefusedError, ask, listen
+from slumberd.service.control_socket import SOCKET, RefusedError, ask, listen
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.support.daemons import Home
 from tests.support.jumping_time import run_without_waiting
 
@@ -187,7 +188,6 @@ async def test_refusal_keeps_its_exit_code(
         pytest.param(b"not json\n", id="no json"),
         pytest.param(b"[]\n", id="no object"),
         pytest.param(b'{"version": 99, "operation": "greet"}\n', id="another version"),
-        pytest.param(b"x" * (MOST_BYTES + 9) + b"\n", id="too long"),
     ],
 )
 async def test_line_that_is_no_request_is_refused_with_64(tmp_path: Path, line: bytes) -> None:
@@ -201,6 +201,20 @@ async def test_line_that_is_no_request_is_refused_with_64(tmp_path: Path, line: 
         answer = orjson.loads(await asyncio.to_thread(send))
 
     assert (answer["ok"], answer["exit_code"]) == (False, 64)
+
+
+@pytest.mark.parametrize("size", [MOST_REQUEST_BYTES + 1, 3 * MOST_REQUEST_BYTES])
+async def test_request_that_is_too_large_is_refused_by_name(tmp_path: Path, size: int) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(exchange, tmp_path, b"x" * size + b"\n"))
+        with pytest.raises(RequestTooLargeError) as refused:
+            await send_request(tmp_path, "greet", name="x" * size)
+
+    given = f"the request is too large: {size:,} bytes, at most 4,194,304; send less"
+    assert (answer["kind"], answer["exit_code"], answer["error"]) == (
+        "RequestTooLargeError", 65, given,
+    )  # fmt: skip
+    assert "at most 4,194,304" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -325,9 +339,9 @@ async def test_user_with_64_connections_is_refused_until_one_closes(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("size", "ok"),
-    [pytest.param(2**20, True, id="1 MiB"), pytest.param(2**20 + 1, False, id="longer")],
+    [pytest.param(4 * 2**20, True, id="4 MiB"), pytest.param(4 * 2**20 + 1, False, id="longer")],
 )
-async def test_request_of_64_kibibytes_is_read_and_a_longer_one_is_refused(
+async def test_request_of_four_mebibytes_is_read_and_a_longer_one_is_refused(
     tmp_path: Path, size: int, ok: bool
 ) -> None:
     line = b'{"version":1,"operation":"greet","name":"you"}'.ljust(size) + b"\n"

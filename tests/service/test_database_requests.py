@@ -12,7 +12,12 @@ import orjson
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.errors import NotRunningError, StaleWriterError, StoreError
+from slumberd.errors import (
+    NotRunningError,
+    RequestTooLargeError,
+    StaleWriterError,
+    StoreError,
+)
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
@@ -142,8 +147,8 @@ def asking(address: str, operation: str, **fields: Any) -> Asking:
     return Asking(lambda: ask_database(address, 0, operation, fields))
 
 
-def sending(address: str) -> Asking:
-    return Asking(lambda: send_request(address, 0, "echo", b"{}\n", host="me", poll_seconds=0.01))
+def sending(address: str, line: bytes = b"{}\n") -> Asking:
+    return Asking(lambda: send_request(address, 0, "echo", line, host="me", poll_seconds=0.01))
 
 
 def test_daemon_answers_requests_and_leaves_none_in_the_table(
@@ -173,11 +178,13 @@ def test_error_of_an_operation_reaches_the_sender_with_class_and_code(
 def test_large_answer_arrives_and_a_large_request_is_refused(postgres_address: str) -> None:
     with daemon_on(postgres_address, Operations()):
         answer = asking(postgres_address, "large", length=40 * MIB).result()
-        refused = asking(postgres_address, "echo", text="x" * (2 * MIB)).result()
+        unsent = asking(postgres_address, "echo", text="x" * (4 * MIB)).result()
+        refused = orjson.loads(sending(postgres_address, b" " * (4 * MIB + 1)).result())
 
     assert len(answer["text"]) == 40 * MIB
-    assert refused.exit_code == 64
-    assert "at most 1 MiB" in str(refused)
+    assert isinstance(unsent, RequestTooLargeError)
+    assert (refused["kind"], refused["exit_code"]) == ("RequestTooLargeError", 65)
+    assert "the request is too large: more than 4,194,304 bytes" in refused["error"]
 
 
 @pytest.mark.nightly

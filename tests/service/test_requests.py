@@ -68,7 +68,11 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
         ("fire", {"reason": ""}, "fire: reason: 1 to 1,000 characters are needed"),
         ("fire", {"reason": "a\0b"}, "reason: it holds NUL or invalid Unicode"),
         ("retry", {"reason": "a\ud800"}, "reason: it holds NUL or invalid Unicode"),
-        ("drop", {"all": True, "reason": "x" * 1_001}, "reason: 1 to 1,000 characters are needed"),
+        (
+            "drop",
+            {"all": True, "reason": "x" * 1_001},
+            "reason: too long: 1,001 characters, at most 1,000",
+        ),
         ("decide", {"firing": "all@1", "reason": 7}, "reason: text is needed, not 7"),
         ("backfill", {"rule": "all", "reason": ["x"]}, "reason: text is needed, not a list"),
         ("forget", {"user": "alice", "reason": " "}, "reason: 1 to 1,000 characters are needed"),

@@ -176,6 +176,22 @@ def test_shards_answer_as_one_store(
     assert several == one
 
 
+def test_keys_many_episodes_and_all_agents_are_as_in_one_store(both: list[Asker]) -> None:
+    def answers(ask: Asker) -> list[Any]:
+        episodes = [{"text": "tea", "key": "1"}, {"text": "rum", "key": "2"}]
+        put = [
+            ask("put_many", user="ana", agent=agent, episodes=episodes)
+            for agent in (*AGENTS[:3], AGENTS[0])
+        ]
+        one = ask("remember", user="ana", agent=AGENTS[0], key="1", text="milk")
+        found = ask("episodes", user="ana", all_agents=True, limit=7)["episodes"]
+        return [put, one, sorted((each["agent"], each["content"]) for each in found)]
+
+    one, several = map(answers, both)
+
+    assert several == one
+
+
 @pytest.mark.nightly
 def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
     for ask in both:

@@ -45,7 +45,8 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP *.test 127.0.0.1, MAP * ~NOTFOUND"
+    ", EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
 _LOCAL_SCHEMES = ("about", "blob", "data")
 _REPORT = "slumberdTestReport"

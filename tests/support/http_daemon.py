@@ -55,7 +55,10 @@ class HttpDaemon:
         """Yield a client on the unix socket, who is an operator."""
         transport = httpx.HTTPTransport(uds=str(self.socket))
         with httpx.Client(
-            transport=transport, base_url="http://daemon", headers=headers, timeout=PATIENCE_SECONDS
+            transport=transport,
+            base_url="http://localhost",
+            headers=headers,
+            timeout=PATIENCE_SECONDS,
         ) as client:
             yield client
 

@@ -13,10 +13,9 @@ import pytest
 
 from slumberd import Memory
 from slumberd.api.access import hash_of
-from slumberd.client.transports import ServedTransport
 from slumberd.operations.caller import Right
-from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.forked_commands import words_of_program
 from tests.support.late_imports import LateModule
 from tests.support.waiting import PATIENCE_SECONDS
@@ -65,13 +64,6 @@ Open = Callable[[str], "AbstractAsyncContextManager[mcp.Client]"]
 """Opens a client of a user."""
 
 
-def served_by(memory: Memory) -> Served:
-    """Return the daemon of a memory in this event loop."""
-    transport = memory._transport
-    assert isinstance(transport, ServedTransport)
-    return transport._served
-
-
 def configure(directory: Path, tokens: Mapping[str, Sequence[str]], **serve: Any) -> None:
     """Make a state directory that serves HTTP to some tokens.
 
@@ -111,7 +103,7 @@ async def serving(directory: Path) -> AsyncIterator[Path]:
 async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
     """Run a daemon as `serving` does; yield its memory, too."""
     async with (
-        Memory.open(directory, user="host") as memory,
+        memory_in_loop(directory) as memory,
         server.serve_http(served_by(memory), extensions=[mcp_server.open_mcp, traces.serve_traces]),
     ):
         yield memory, directory / "http.sock"

@@ -103,6 +103,8 @@ def claims_in(
 ) -> list[OracleClaim]:
     """Return all claims of an episode in a channel; malformed ones are left out."""
     meta = episode["metadata"]
+    if is_withdrawn(meta):
+        return []
     triples = meta.get("triples")
     if triples is None:
         return [found for found in [claim_of(episode, channel, rules)] if found]
@@ -115,6 +117,11 @@ def claims_in(
         for n, triple in enumerate(triples)
     ]
     return [claim for claim in made if claim is not None]
+
+
+def is_withdrawn(meta: dict[str, Any]) -> bool:
+    """Return whether the speaker of an episode took it back: then it makes no claim."""
+    return isinstance(meta.get("withdrawn"), str) and meta["withdrawn"] != ""
 
 
 def cleared_by(meta: dict[str, Any]) -> str | tuple[str, ...]:

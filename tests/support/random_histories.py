@@ -17,7 +17,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.oracle import OracleClaim, claims_in
+from tests.support.oracle import OracleClaim, claims_in, is_withdrawn
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
@@ -109,7 +109,7 @@ class Story:
 
     def _remember(self, number: int, rule_id: str, version: EpisodeVersion) -> None:
         episode = self.log[version.seq - 1]
-        if not version.matched:
+        if not version.matched or is_withdrawn(version.metadata):
             before = [
                 evaluation
                 for evaluation in self.remaining(self.clock.now())
@@ -213,6 +213,8 @@ def episodes(draw: st.DrawFn) -> dict[str, Any]:
         metadata["intent"] = intent
     if intent in ("update", "delete") and draw(st.booleans()):
         metadata["replaces"] = draw(st.sampled_from(list(USERS)))
+    if not draw(st.integers(0, 5)):
+        metadata["withdrawn"] = draw(st.sampled_from(["rewound", "", None]))
     return {
         "id": eid,
         "user": USERS[eid],

@@ -109,12 +109,13 @@ class SlumberdStore(BaseStore):
 
     @classmethod
     @contextmanager
-    def open(
+    def open(  # noqa: PLR0913 # what a store is told
         cls,
         where: str | Path,
         *,
         user: str,
         agent: str = "default",
+        token: str | None = None,
         user_at: int | None = None,
         ttl: TTLConfig | None = None,
         clock: Clock | None = None,
@@ -125,6 +126,7 @@ class SlumberdStore(BaseStore):
             where: As `slumberd.Memory.open` takes it.
             user: Whose memory keeps the items.
             agent: Which agent keeps them.
+            token: What a daemon that serves HTTP knows the caller by.
             user_at: The place of the label that names the user, from 1: with 2, items of
                 ``("memories", "ada")`` are in the memory of ada. Then each call must name that
                 label. None keeps all namespaces in the memory of `user`.
@@ -138,7 +140,8 @@ class SlumberdStore(BaseStore):
         """
         portal, stack = Portal(str(where)), AsyncExitStack()
         try:
-            transport = portal.call(partial(stack.enter_async_context, open_transport(where)))
+            opening = open_transport(where, token=token)
+            transport = portal.call(partial(stack.enter_async_context, opening))
             yield cls(
                 transport, portal, user=user, agent=agent, user_at=user_at, ttl=ttl, clock=clock
             )

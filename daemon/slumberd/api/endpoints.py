@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -73,8 +73,6 @@ class Endpoints:
             return await self._answer(route, request)
         except SlumberdError as error:
             return problem_of(error, conditional="if-match" in request.headers)
-        except ClientDisconnect:
-            return plain_problem(400, "the client went away before the end of the body")
         except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return plain_problem(500, _CANNOT_WRITE.format(error.strerror))
         except Exception as error:  # noqa: BLE001 # a bug of one operation must not end the server

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slumberd.api.endpoints import caller_in
+from slumberd.api.gate import STREAM
 from slumberd.api.http_requests import fields_in_query
 from slumberd.api.problems import problem_of
 from slumberd.clock import set_within
@@ -19,7 +20,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.table import CHANGES
 from slumberd.service.interfaces import Served
 
-PATH = "/v1/events"
+PATH = STREAM
 QUERY = ("after", "kinds", "user", "agent")
 """The fields of the operation ``changes`` that the query may have."""
 

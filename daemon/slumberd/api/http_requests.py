@@ -16,7 +16,6 @@ from slumberd.errors import UsageError
 from slumberd.operations.forms import RequestForm
 from slumberd.storage.strict_json import read_object
 
-JSON = "application/json"
 _TAG = re.compile(r'^\s*"([^"]*)"\s*$')
 _WHOLE, _NUMBER = (
     re.compile(r"^-?[0-9]{1,30}$"),
@@ -40,7 +39,8 @@ async def read_request(route: HttpRoute, request: Request) -> dict[str, Any]:
     else:
         fields = await _read_body(request)
     if hidden := sorted(route.hidden.intersection(fields)):
-        raise UsageError(f"{route.operation.name}: {hidden[0]}: the path says this; leave it out")
+        says = "the header Idempotency-Key" if hidden[0] == route.keyed else "the path"
+        raise UsageError(f"{route.operation.name}: {hidden[0]}: {says} says this; leave it out")
     if missing := [name for name in route.required if fields.get(name) is None]:
         raise UsageError(f"{route.operation.name}: {missing[0]}: is missing")
     return {**fields, **route.fixed, **_outside(route, request)}
@@ -53,7 +53,26 @@ def _outside(route: HttpRoute, request: Request) -> dict[str, Any]:
         fields[route.in_path] = request.path_params["id"]
     if route.conditional is not None and (tag := request.headers.get("if-match")) is not None:
         fields[route.conditional] = version_in(tag)
+    if (key := request.headers.get("idempotency-key")) is not None:
+        fields |= _keyed_by(route, key)
     return fields
+
+
+def _keyed_by(route: HttpRoute, key: str) -> dict[str, str]:
+    """Return the field that the header ``Idempotency-Key`` holds; a read needs none.
+
+    Raises:
+        UsageError: The change knows no keys, so it may be done twice.
+    """
+    if route.keyed is not None:
+        quoted = _TAG.match(key)
+        return {route.keyed: key.strip() if quoted is None else quoted[1]}
+    if route.operation.read_only:
+        return {}
+    raise UsageError(
+        f"{route.operation.name} takes no header Idempotency-Key; POST /v1/episodes does, and the"
+        " field `key` of an episode"
+    )
 
 
 def version_in(tag: str) -> str | None:
@@ -74,9 +93,6 @@ async def _read_body(request: Request) -> dict[str, Any]:
     body = await request.body()
     if not body:
         return {}
-    form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if form != JSON:
-        raise UsageError(f"the body is of the type {form!r}; send {JSON}")
     try:
         return read_object(body)
     except orjson.JSONDecodeError:

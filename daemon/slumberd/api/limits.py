@@ -1,30 +1,19 @@
-"""Bound what clients of HTTP can hold: connections, time, bodies, and requests at once."""
+"""Bound what one connection of HTTP may take: time, headers, and a place among all."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 import structlog
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from slumberd.api.access import Access
-from slumberd.api.problems import problem_of
 from slumberd.clock import Clock
-from slumberd.errors import (
-    NotAuthenticatedError,
-    RequestTooLargeError,
-    SlumberdError,
-    TooManyRequestsError,
-)
 from slumberd.service.control_socket import unix_peer
 
 REPORT_SECONDS = 60.0
@@ -35,11 +24,8 @@ MOST_REASONS = 100
 
 OTHERS = "others"
 
-OPEN_PATHS = frozenset({"/healthz", "/openapi.json"})
-"""What anybody may read who can connect."""
-
-CONSOLE = "/console"
-"""The path of the web console, which asks people to sign in."""
+MOST_HEADER_BYTES = 16_384
+"""The longest headers of a request."""
 
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
@@ -111,16 +97,38 @@ class ConnectionLimits:
     """What one connection may take.
 
     Attributes:
-        most: Connections at a time.
+        most: Connections at a time, of the network and of the unix socket each.
         request_seconds: The time for a whole request, from its first byte.
         write_seconds: The time in which a client must take what waits for it.
         refusals: Counts what is cut off.
+        open: How many connections there are, of the unix socket (True) and of the network (False).
+        waiting: Those that wait for a whole request, the first one for the longest time.
     """
 
     most: int
     request_seconds: float
     write_seconds: float
     refusals: RefusalCounter
+    open: Counter[bool] = field(default_factory=Counter)
+    waiting: tuple[dict[LimitedProtocol, None], ...] = field(default_factory=lambda: ({}, {}))
+
+
+class _Reader(h11.Connection):
+    """Reads requests, but none in which a proxy may see another end (RFC 9112, 6.1 and 6.3)."""
+
+    def next_event(self) -> Any:  # noqa: ANN401 # as h11 has it
+        """Return what comes next.
+
+        Raises:
+            RemoteProtocolError: It is not HTTP, or has no certain end.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            old = event.http_version < b"1.1"
+            if b"transfer-encoding" in names and (old or b"content-length" in names):
+                raise h11.RemoteProtocolError("the request has no certain end")
+        return event
 
 
 class LimitedProtocol(H11Protocol):
@@ -134,24 +142,40 @@ class LimitedProtocol(H11Protocol):
     def __init__(self, limits: ConnectionLimits, **kept: Any) -> None:
         super().__init__(**kept)
         self.logger = SERVER_LOGGER
+        self.conn = _Reader(h11.SERVER, MOST_HEADER_BYTES)
         self._limits = limits
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._by_socket = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection, or refuse it when there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type] # as asyncio calls it
         peer = unix_peer(transport.get_extra_info("socket"))
         self.app_state = {**self.app_state, "peer": peer}
-        if len(self.connections) > self._limits.most:
+        self._by_socket = peer is not None
+        self._limits.open[self._by_socket] += 1
+        if self._limits.open[self._by_socket] > self._limits.most:
             self._limits.refusals.count("too many connections")
-            self.transport.write(_FULL)
-            self.transport.close()
-            return
+            # Whoever holds connections without a request makes room for whoever has one.
+            longest = next(iter(self._limits.waiting[self._by_socket]), self)
+            longest.make_room()
+            if longest is self:
+                return
         self._await_request()
+
+    def make_room(self) -> None:
+        """End this connection, because there are too many."""
+        self._stop_waiting()
+        started: bool = getattr(self.cycle, "response_started", False)  # None before a request
+        if not started:
+            self.transport.write(_FULL)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection and its timers."""
+        self._limits.open[self._by_socket] -= 1
+        self._stop_waiting()
         self._cancel_deadline()
         self._cancel_stalled()
         super().connection_lost(exc)
@@ -162,6 +186,7 @@ class LimitedProtocol(H11Protocol):
             self._await_request()
         super().data_received(data)
         if self.conn.their_state in _RECEIVED:
+            self._stop_waiting()
             self._cancel_deadline()
 
     def send_400_response(self, msg: str) -> None:
@@ -181,6 +206,8 @@ class LimitedProtocol(H11Protocol):
         if not self.flow.write_paused:
             self._await_reader()
         super().on_response_complete()
+        if self.conn.their_state is h11.IDLE:
+            self._begin_waiting()
         if self.conn.their_state is h11.SEND_BODY and self._deadline is None:
             self._await_request()
 
@@ -194,7 +221,15 @@ class LimitedProtocol(H11Protocol):
         super().resume_writing()
         self._cancel_stalled()
 
+    def _begin_waiting(self) -> None:
+        self._stop_waiting()
+        self._limits.waiting[self._by_socket][self] = None
+
+    def _stop_waiting(self) -> None:
+        self._limits.waiting[self._by_socket].pop(self, None)
+
     def _await_request(self) -> None:
+        self._begin_waiting()
         self._cancel_deadline()
         self._deadline = self.loop.call_later(
             self._limits.request_seconds, self._cut, "slow request"
@@ -221,119 +256,3 @@ class LimitedProtocol(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
-
-
-class RequestSlots:
-    """Bounds how many requests are under way: of all callers, and of each.
-
-    Args:
-        most: Of all callers. One caller may have half of them.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.most_each = max(1, most // 2)
-        self._by_caller: Counter[str] = Counter()
-
-    @contextmanager
-    def one(self, caller: str) -> Iterator[None]:
-        """Take a place while the block runs.
-
-        Raises:
-            TooManyRequestsError: There is none.
-        """
-        if self._by_caller.total() >= self.most:
-            raise TooManyRequestsError(self.most, "the daemon")
-        if self._by_caller[caller] >= self.most_each:
-            raise TooManyRequestsError(self.most_each, caller)
-        self._by_caller[caller] += 1
-        try:
-            yield
-        finally:
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
-
-
-class Gate:
-    """Lets a request in when its caller is known, its body is small, and there is a place.
-
-    It stores the caller in ``scope["state"]["caller"]``. The web console finds out its callers
-    itself; all of them share the places of one caller.
-
-    Args:
-        app: What answers.
-        access: Finds out who calls.
-        slots: Bounds the requests under way.
-        refusals: Counts refused requests.
-        most_bytes: The largest body.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        access: Access,
-        slots: RequestSlots,
-        refusals: RefusalCounter,
-        most_bytes: int,
-    ) -> None:
-        self._app = app
-        self._access = access
-        self._slots = slots
-        self._refusals = refusals
-        self._most_bytes = most_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        headers, path = Headers(scope=scope), scope["path"]
-        try:
-            if path in OPEN_PATHS:
-                name = "anybody"
-            elif path == CONSOLE or path.startswith(f"{CONSOLE}/"):
-                name = "the console"
-            else:
-                caller = self._access.caller_of(
-                    scope["state"].pop("peer", None), headers.get("authorization")
-                )
-                scope["state"]["caller"], name = caller, str(caller)
-            body = LimitedBody(receive, headers.get("content-length"), self._most_bytes)
-            with self._slots.one(name):
-                await self._app(scope, body.receive, send)
-        except SlumberdError as error:
-            if isinstance(error, NotAuthenticatedError):
-                self._refusals.count("not authenticated")
-            elif isinstance(error, TooManyRequestsError):
-                self._refusals.count("too many requests")
-            await problem_of(error)(scope, receive, send)
-
-
-class LimitedBody:
-    """Reads the body of a request up to a limit.
-
-    Args:
-        receive: Receives the next part.
-        announced: The header ``Content-Length``; None without one.
-        most_bytes: The limit.
-
-    Raises:
-        RequestTooLargeError: The header announces more.
-    """
-
-    def __init__(self, receive: Receive, announced: str | None, most_bytes: int) -> None:
-        self._receive = receive
-        self._most = self._left = most_bytes
-        if announced is not None and int(announced) > most_bytes:
-            raise RequestTooLargeError(most_bytes)
-
-    async def receive(self) -> Message:
-        """Return the next part.
-
-        Raises:
-            RequestTooLargeError: The parts are larger than the limit.
-        """
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise RequestTooLargeError(self._most)
-        return message

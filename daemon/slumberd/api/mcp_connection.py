@@ -11,6 +11,12 @@ from slumberd.operations.caller import ALL_RIGHTS, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.table import OPERATIONS
 
+PATH = "/mcp"
+"""Where the daemon's HTTP server answers the protocol."""
+
+QUERY = ("user", "agent", "session", "all_agents", "admin")
+"""What the query of the address may have."""
+
 Call = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 """Returns the answer of an operation, by its name, to the fields of a request."""
 
@@ -25,6 +31,7 @@ class Connection:
         agent: Which agent remembers and recalls; None for all agents.
         session: The conversation that new episodes belong to; None for the default one.
         rights: What the caller may do.
+        all_agents: Whether reads see what all agents of the user know.
         admin: Whether the administrative tools are offered.
     """
 
@@ -33,6 +40,7 @@ class Connection:
     agent: str | None = None
     session: str | None = None
     rights: frozenset[Right] = ALL_RIGHTS
+    all_agents: bool = False
     admin: bool = False
 
     def allows(self, operation: str) -> bool:
@@ -52,12 +60,15 @@ class Connection:
         """
         return await self.call(operation, {**request, **self._scope_for(operation)})
 
-    def _scope_for(self, operation: str) -> dict[str, str]:
+    def _scope_for(self, operation: str) -> dict[str, Any]:
         """Return the fields of a request that name the scope."""
-        if "user" not in OPERATIONS[operation].form.model_fields:
+        fields = OPERATIONS[operation].form.model_fields
+        if "user" not in fields:
             return {}
         if self.user is None:
             raise UsageError(
                 "this connection names no user; write ?user=NAME at the end of the address"
             )
+        if self.all_agents and "all_agents" in fields:
+            return {"user": self.user, "all_agents": True}
         return {"user": self.user} | ({} if self.agent is None else {"agent": self.agent})

@@ -36,18 +36,14 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from slumberd import __version__
-from slumberd.api.mcp_connection import Connection
+from slumberd.api.mcp_connection import PATH, QUERY, Connection
 from slumberd.api.mcp_prompts import PROMPTS, get_prompt
 from slumberd.api.mcp_resources import RESOURCES, TEMPLATES, read_resource
 from slumberd.api.mcp_tools import TOOLS, TOOLS_BY_NAME, failed_result
-from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Served
-
-PATH = "/mcp"
-"""Where the daemon's HTTP server answers the Model Context Protocol."""
 
 _LISTS_FRESH_MILLISECONDS = 300_000
 """How long a client may keep a list of tools, resources or prompts: they never change."""
@@ -211,32 +207,13 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
         server,
         json_response=True,
         stateless=True,
-        security_settings=_browser_checks(served.settings.serve),
+        # The gate has checked the headers, as for every path.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         max_request_body_size=served.settings.serve.max_body_bytes,
     )
     async with sessions.run():
         # A GET would hold a stream open on which nothing is ever sent.
         yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions), methods=["POST"])
-
-
-_LOCAL = ("localhost", "slumberd", "127.0.0.1", "[::1]")
-"""Names for clients on this machine; `slumberd` stands in addresses by the unix socket."""
-
-
-def _browser_checks(serve: ServeSettings) -> TransportSecuritySettings:
-    """Return which values of the headers ``Host`` and ``Origin`` are answered.
-
-    A page in a browser may reach this server by a name of its own: another host gets 421, and
-    another origin 403.
-    """
-    own = [] if serve.address is None else [serve.address.rpartition(":")[0]]
-    hosts = [name for host in (*_LOCAL, *own) for name in (host, f"{host}:*")]
-    return TransportSecuritySettings(
-        allowed_hosts=[*hosts, *serve.allowed_hosts], allowed_origins=[*serve.allowed_origins]
-    )
-
-
-_QUERY = ("user", "agent", "session", "admin")
 
 
 def _connect_over_http(served: Served, context: Context) -> Connection:
@@ -252,21 +229,25 @@ def _connect_over_http(served: Served, context: Context) -> Connection:
     request: Request = context.request  # type: ignore[assignment] # what the transport attached
     caller: Caller = request.state.caller
     query = dict(request.query_params)
-    if unknown := [name for name in query if name not in _QUERY]:
-        raise UsageError(f"the address has {unknown[0]!r}; it may have {', '.join(_QUERY)}")
-    admin = query.get("admin", "false")
-    if admin not in ("true", "false"):
-        raise UsageError(f"admin is {admin!r}; write admin=true, or leave it out")
+    if unknown := [name for name in query if name not in QUERY]:
+        raise UsageError(f"the address has {unknown[0]!r}; it may have {', '.join(QUERY)}")
+    for name in ("admin", "all_agents"):
+        if query.get(name) not in (None, "true", "false"):
+            raise UsageError(f"{name} is {query[name]!r}; write {name}=true, or leave it out")
+    all_agents = query.get("all_agents") == "true"
     user, agent = query.get("user", caller.user), query.get("agent", caller.agent)
     if user is not None:
         caller.scope(user, agent, query.get("session"))
+        if all_agents:
+            caller.scope(user, all_agents=True)
     return Connection(
         call=partial(call_as, served, caller),
         user=user,
         agent=agent,
         session=query.get("session"),
         rights=caller.rights,
-        admin=admin == "true",
+        all_agents=all_agents,
+        admin=query.get("admin") == "true",
     )
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from typing import Any
 
 from mcp.server.stdio import stdio_server
 
 from slumberd.api.mcp_connection import Call, Connection
-from slumberd.api.mcp_server import call_as, server_of
+from slumberd.api.mcp_server import server_of
+from slumberd.client.request_json import as_json
 from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Interface, Served
 
 
@@ -44,7 +46,11 @@ def stdio_interface(connect: Callable[[Call], Connection], ended: asyncio.Event)
 
     @asynccontextmanager
     async def interface(served: Served) -> AsyncIterator[None]:
-        connection = connect(partial(call_as, served, Caller.here()))
+        async def call(operation: str, request: dict[str, Any]) -> Answer:
+            limited = as_json(operation, request)
+            return await served.dispatcher.call(operation, limited, Caller.here())
+
+        connection = connect(call)
         async with asyncio.TaskGroup() as group:
             group.create_task(serve(connection), name="mcp")
             yield

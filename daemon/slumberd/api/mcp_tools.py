@@ -27,8 +27,12 @@ from slumberd.retrieval.context import NOTICE, quote
 
 _AGENT_SPEAKS = "agent"
 
-_NEVER_ARGUMENTS = frozenset({"user", "agent", "version", "operation"})
+_NEVER_ARGUMENTS = frozenset({"user", "agent", "all_agents", "version", "operation"})
 """Fields of requests that no tool takes: the scope, and the frame of the control socket."""
+
+
+_ONCE = frozenset({"idempotency_key"})
+"""What HTTP says by a header, and ``key`` says else."""
 
 
 def _same(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +134,7 @@ class MemoryTool:
                 f" {', '.join(known) or 'none'}"
             )
         request = self.request_of(arguments)
-        if connection.session is not None and self.name == "remember":
+        if connection.session is not None and self.name in ("remember", "put_many"):
             request = {"session": connection.session, **request}
         answer = await connection.ask(self.operation_name, request)
         return self.result_of(arguments, answer)
@@ -177,6 +181,14 @@ def _say_who_spoke(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments if speaker_of(None, named) else {**arguments, "speaker": _AGENT_SPEAKS}
 
 
+def _say_who_spoke_in_each(arguments: dict[str, Any]) -> dict[str, Any]:
+    episodes = arguments.get("episodes")
+    if not isinstance(episodes, list):
+        return arguments
+    said = [_say_who_spoke(one) if isinstance(one, dict) else one for one in episodes]
+    return {**arguments, "episodes": said}
+
+
 def _plan_first(arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "dry_run": arguments.get("plan") is None}
 
@@ -201,10 +213,23 @@ TOOLS = (
             " the rules give the predicate one value, such as `lives_in`; else, such as of"
             " `allergic_to`, it stands beside them. A triple with intent `set` replaces every"
             " older value, and with `delete` it retracts the value, or without `object` all."
-            " It is stored when the result comes; the same `id` and text again change nothing."
+            " It is stored when the result comes. Give a `key` of your own, and the same key and"
+            " text again change nothing."
         ),
+        hidden=_ONCE,
         request_of=_say_who_spoke,
-        idempotent=False,  # without an id, each call is another episode
+        idempotent=False,  # without a key, each call is another episode
+    ),
+    MemoryTool(
+        name="put_many",
+        title="Remember many",
+        operation_name="put_many",
+        text=(
+            "Remember at most 10,000 things at once, all or none. Each of `episodes` has the"
+            " arguments of `remember`, and counts as one call of it."
+        ),
+        request_of=_say_who_spoke_in_each,
+        idempotent=False,
     ),
     MemoryTool(
         name="recall",

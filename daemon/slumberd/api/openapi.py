@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,6 +12,10 @@ from slumberd import __version__
 from slumberd.api.endpoints import OPEN_METRICS
 from slumberd.api.event_stream import PATH as EVENTS_PATH
 from slumberd.api.event_stream import QUERY as EVENTS_QUERY
+from slumberd.api.gate import HEALTH
+from slumberd.api.mcp_connection import PATH as MCP
+from slumberd.api.mcp_connection import QUERY as MCP_QUERY
+from slumberd.api.page_checks import TRACES
 from slumberd.api.problems import MEDIA_TYPE as PROBLEM
 from slumberd.api.problems import status_of
 from slumberd.api.routes import ROUTES, HttpRoute
@@ -23,6 +28,7 @@ from slumberd.errors import (
     SlumberdError,
     StoreError,
     TooManyRequestsError,
+    UnknownHostError,
     UsageError,
     VersionConflictError,
 )
@@ -33,10 +39,13 @@ Document = dict[str, Any]
 
 _TEMPLATE = "#/components/schemas/{model}"
 _JSON = "application/json"
+_PROTOBUF = "application/x-protobuf"
+_OF_MCP = (HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 _EVERYWHERE: tuple[type[SlumberdError], ...] = (
     UsageError,
     NotAuthenticatedError,
     NotAllowedError,
+    UnknownHostError,
     RequestTooLargeError,
     TooManyRequestsError,
     StoreError,
@@ -67,10 +76,14 @@ def openapi_document() -> Document:
         paths[route.public_path][route.method.lower()] = _operation(route, schemas)
     paths[EVENTS_PATH]["get"] = _events(schemas)
     paths["/metrics"]["get"] = _plain("metrics", "Return the metrics.", OPEN_METRICS)
-    paths["/healthz"]["get"] = {
-        **_plain("health", "Answer that the daemon answers.", _JSON),
+    paths[HEALTH]["get"] = {
+        "operationId": "health",
+        "summary": "Answer that the daemon answers.",
         "security": [],
+        "responses": {"200": {"description": "It answers.", "content": {_JSON: {}}}},
     }
+    paths[TRACES]["post"] = _traces()
+    paths[MCP]["post"] = _mcp()
     return {
         "openapi": "3.1.0",
         "info": {
@@ -79,10 +92,11 @@ def openapi_document() -> Document:
             "summary": "The memory of agents: episodes, and the facts that rules make of them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": "/", "description": "The address that this document comes from."}],
         "security": [{}, {"token": []}],
         "paths": dict(paths),
         "components": {
-            "schemas": schemas,
+            "schemas": {name: _without_defaults(each) for name, each in schemas.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -103,7 +117,7 @@ def _operation(route: HttpRoute, schemas: Document) -> Document:
     else:
         described["requestBody"] = {
             "required": bool(form.get("required")),
-            "content": {_JSON: {"schema": form, **_example(route)}},
+            "content": {_JSON: {"schema": _without_defaults(form), **_example(route)}},
         }
     return described
 
@@ -131,6 +145,28 @@ def _schema_of(schema: Document, schemas: Document) -> Document:
     """Return a schema; move the definitions inside it to the components."""
     schemas.update(schema.pop("$defs", {}))
     return schema
+
+
+def _without_defaults(schema: Document) -> Document:
+    """Return a schema whose descriptions say the defaults: generators require fields that have one.
+
+    A field that is not among the required ones may be absent.
+    """
+    found = {key: _inside(key, value) for key, value in schema.items() if key != "default"}
+    default = schema.get("default")
+    if default not in (None, "", []):
+        said = schema.get("description", "")
+        found["description"] = f"{said} Default: {json.dumps(default)}.".strip()
+    return found
+
+
+def _inside(key: str, value: Any) -> Any:  # noqa: ANN401 # any part of a schema
+    if key == "properties":
+        return {name: _without_defaults(each) for name, each in value.items()}
+    if key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        return [_without_defaults(each) for each in value]
+    is_schema = key in ("items", "additionalProperties") and isinstance(value, dict)
+    return _without_defaults(value) if is_schema else value
 
 
 def _without_null(schema: Document) -> Document:
@@ -163,6 +199,8 @@ def _header_parameters(route: HttpRoute) -> list[Document]:
         return [_header("If-None-Match", "The entity tag that the caller has.")]
     if route.conditional is not None:
         return [_header("If-Match", "The entity tag of the fact that the caller saw, or `*`.")]
+    if route.keyed is not None:
+        return [_header("Idempotency-Key", "As the field `key`; other content gets 422.")]
     return []
 
 
@@ -217,6 +255,78 @@ def _plain(name: str, summary: str, media_type: str) -> Document:
         "responses": {
             "200": {"description": summary, "content": {media_type: {}}},
             **{str(status): _problem(status) for status in statuses},
+        },
+    }
+
+
+def _traces() -> Document:
+    """Return the description of the path that takes traces."""
+    summary = "Put the messages in traces of agents as episodes (OTLP over HTTP)."
+    spans = {"type": "array", "items": {"type": "object"}}
+    taken = {"type": "object", "properties": {"resourceSpans": spans}}
+    binary: Document = {"schema": {"type": "string", "format": "binary"}}
+    failure = {"type": "object", "properties": {"message": _TEXT}}
+    problem = {"$ref": _TEMPLATE.format(model="Problem")}
+    said = {_JSON: {"schema": failure}, _PROTOBUF: binary, PROBLEM: {"schema": problem}}
+    statuses = {*map(int, map(status_of, _EVERYWHERE)), HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
+    answer = {_JSON: {"schema": {"type": "object"}}, _PROTOBUF: binary}
+    return {
+        "operationId": "traces",
+        "summary": summary,
+        "description": "Needs the right `write`. The body may be compressed by gzip.",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": taken}, _PROTOBUF: binary}},
+        "responses": {
+            "200": {"description": "What was rejected, if anything was.", "content": answer},
+            **{
+                str(int(status)): {"description": HTTPStatus(status).phrase, "content": said}
+                for status in sorted(statuses)
+            },
+        },
+    }
+
+
+def _mcp() -> Document:
+    """Return the description of the path that answers the Model Context Protocol."""
+    summary = (
+        "Answer one message of the Model Context Protocol (Streamable HTTP, without sessions)."
+    )
+    message = {
+        "type": "object",
+        "description": "A message of JSON-RPC 2.0.",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "integer"]},
+            "method": _TEXT,
+            "params": {"type": "object"},
+        },
+    }
+    answer = {_JSON: {"schema": {"type": "object"}}}
+    statuses = {*map(int, map(status_of, _EVERYWHERE)), *_OF_MCP}
+    return {
+        "operationId": "mcp",
+        "summary": summary,
+        "description": (
+            "The header Accept names application/json and text/event-stream."
+            " The token, and these parameters, say whose memory it is."
+        ),
+        "parameters": [
+            {"name": name, "in": "query", "required": False, "schema": _TEXT} for name in MCP_QUERY
+        ],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": message}}},
+        "responses": {
+            "200": {"description": "The answer to the message.", "content": answer},
+            "202": {"description": "The message needs no answer."},
+            **{
+                str(int(status)): {
+                    "description": HTTPStatus(status).phrase,
+                    "content": {
+                        **answer,
+                        PROBLEM: {"schema": {"$ref": _TEMPLATE.format(model="Problem")}},
+                    },
+                }
+                for status in sorted(statuses)
+            },
         },
     }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,7 +15,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from slumberd.interchange.spans import DEEPEST, WANTED, Span, SpanEvent, limited
+from slumberd.interchange.span_names import is_wanted
+from slumberd.interchange.spans import (
+    DEEPEST,
+    LONGEST_NAME,
+    MOST_OTHERS,
+    Span,
+    SpanEvent,
+    is_of_calls,
+    is_other,
+    limited,
+)
 
 
 def read_request(body: bytes) -> list[Span]:
@@ -47,8 +58,22 @@ def _span(span: trace_pb2.Span, resource: dict[str, Any]) -> Span:
         span.end_time_unix_nano,
         _attributes(span.attributes),
         resource,
-        tuple(SpanEvent(event.name, _attributes(event.attributes)) for event in span.events),
+        tuple(map(_event, span.events)),
+        tuple(islice(_others(span.attributes), MOST_OTHERS)),
     )
+
+
+def _event(event: trace_pb2.Span.Event) -> SpanEvent:
+    is_kept = is_of_calls(event.name)
+    return SpanEvent(event.name, _attributes(event.attributes, is_kept=lambda _: is_kept))
+
+
+def _others(pairs: Iterable[KeyValue]) -> Iterator[str]:
+    for pair in pairs:
+        value = pair.value
+        holds = value.string_value or value.array_value.values or value.kvlist_value.values
+        if holds and is_other(pair.key):
+            yield pair.key[:LONGEST_NAME]
 
 
 def _id(value: bytes) -> str:
@@ -56,8 +81,10 @@ def _id(value: bytes) -> str:
     return value.hex() if any(value) else ""
 
 
-def _attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
-    return {pair.key: _value(pair.value) for pair in pairs if pair.key in WANTED}
+def _attributes(
+    pairs: Iterable[KeyValue], is_kept: Callable[[str], bool] = is_wanted
+) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs if is_kept(pair.key)}
 
 
 def _value(value: AnyValue, depth: int = 0) -> Any:  # noqa: ANN401 # any JSON

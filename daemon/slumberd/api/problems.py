@@ -16,6 +16,7 @@ from slumberd.errors import (
     RequestTooLargeError,
     SlumberdError,
     TooManyRequestsError,
+    UnknownHostError,
     VersionConflictError,
 )
 from slumberd.service.control_socket import plain_field, valid_text
@@ -44,6 +45,7 @@ BY_CLASS: Mapping[type[SlumberdError], HTTPStatus] = {
     RequestTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RequestTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
     TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
+    UnknownHostError: HTTPStatus.MISDIRECTED_REQUEST,
     VersionConflictError: HTTPStatus.CONFLICT,
 }
 """The status of an error for which HTTP has a better one."""

@@ -15,6 +15,11 @@ from slumberd.operations.table import OPERATIONS
 Method = Literal["GET", "POST", "PATCH"]
 Shape = Literal["whole", "first fact"]
 
+OPERATIONS_PATH = "/v1/operations/"
+"""Where each operation is called by its name, by POST, as on the control socket."""
+
+_KEYED = "idempotency_key"
+
 PROTOCOL_FIELDS = frozenset({"version", "operation"})
 """The fields of every request that HTTP says by other means."""
 
@@ -34,6 +39,7 @@ class HttpRoute:
         in_path: The field that the id in the path is.
         right: What its caller needs, beside the operation's own right.
         conditional: The field that the header ``If-Match`` holds.
+        keyed: The field that the header ``Idempotency-Key`` holds.
         shape: Which part of the answer is sent.
     """
 
@@ -47,6 +53,7 @@ class HttpRoute:
     in_path: str | None = None
     right: Right | None = None
     conditional: str | None = None
+    keyed: str | None = None
     shape: Shape = "whole"
 
     @property
@@ -57,7 +64,7 @@ class HttpRoute:
     @property
     def hidden(self) -> frozenset[str]:
         """The fields of the form that neither the query nor the body may have."""
-        outside = {self.in_path, self.conditional} - {None}
+        outside = {self.in_path, self.conditional, self.keyed} - {None}
         return PROTOCOL_FIELDS.union(self.fixed, (name for name in outside if name is not None))
 
     @property
@@ -67,7 +74,14 @@ class HttpRoute:
 
 
 _NAMED = (
-    HttpRoute(method="POST", path="/v1/episodes", operation=table.REMEMBER, status=201),
+    HttpRoute(
+        method="POST",
+        path="/v1/episodes",
+        operation=table.REMEMBER,
+        status=201,
+        keyed=_KEYED,
+    ),
+    HttpRoute(method="POST", path="/v1/episodes/many", operation=table.PUT_MANY, status=201),
     HttpRoute(method="GET", path="/v1/episodes", operation=table.EPISODES),
     HttpRoute(method="GET", path="/v1/outcomes/{id:path}", operation=table.OUTCOME, in_path="id"),
     HttpRoute(method="GET", path="/v1/facts", operation=table.FACTS),
@@ -147,12 +161,14 @@ _NAMED = (
 
 
 def _others() -> Iterator[HttpRoute]:
-    """Yield a route for each operation that has no path of its own."""
+    """Yield the paths that every operation has, and those of reads without another path."""
     named = {route.operation.name for route in _NAMED}
     for name, operation in OPERATIONS.items():
-        if name not in named:
-            method: Method = "GET" if operation.read_only else "POST"
-            yield HttpRoute(method=method, path=f"/v1/operations/{name}", operation=operation)
+        path = f"{OPERATIONS_PATH}{name}"
+        if name not in named and operation.read_only:
+            yield HttpRoute(method="GET", path=path, operation=operation)
+        keyed = _KEYED if operation is table.REMEMBER else None
+        yield HttpRoute(method="POST", path=path, operation=operation, keyed=keyed)
 
 
 ROUTES = (*_NAMED, *_others())

@@ -21,17 +21,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from slumberd.api.access import Access
 from slumberd.api.endpoints import JSON, Endpoints, answer_health
 from slumberd.api.event_stream import PATH as EVENTS_PATH
 from slumberd.api.event_stream import EventStream
+from slumberd.api.gate import DESCRIPTION, HEALTH, Gate, PersonOf
 from slumberd.api.limits import (
+    MOST_HEADER_BYTES,
     ConnectionLimits,
-    Gate,
     LimitedProtocol,
     RefusalCounter,
-    RequestSlots,
     log_refused_sign_ins,
 )
 from slumberd.api.openapi import openapi_document
@@ -45,13 +46,12 @@ from slumberd.service.interfaces import Served
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
 """Yields one more route, which is served until the end of its block."""
 
-Pages = Callable[[Served, Access, RefusalCounter], BaseRoute]
-"""Returns the route of the web console, which counts refused attempts to sign in."""
+Pages = Callable[[Served, Access, RefusalCounter], tuple[BaseRoute, PersonOf]]
+"""Returns the route of the web console, which counts refused attempts to sign in; and who asks."""
 
 Listening = Callable[[Sequence[socket.socket]], None]
 """Is told the sockets, when clients can connect."""
 
-_MOST_HEADER_BYTES = 16_384
 _IDLE_SECONDS = 30
 _STOP_SECONDS = 5
 _TICK_SECONDS = 1.0
@@ -83,15 +83,17 @@ async def serve_http(
     access = Access(settings.serve.tokens_file, credentials=settings.credentials_dir)
     async with AsyncExitStack() as stack:
         more = [await stack.enter_async_context(extension(served)) for extension in extensions]
+        person_of: PersonOf = _nobody
         if pages is not None:
-            more.append(pages(served, access, sign_ins))
+            console, person_of = pages(served, access, sign_ins)
+            more.append(console)
         sockets = stack.enter_context(open_sockets(settings))
         gate = Gate(
             application(served, stream, more),
             access=access,
-            slots=RequestSlots(settings.serve.max_requests),
+            person_of=person_of,
+            serve=settings.serve,
             refusals=refusals,
-            most_bytes=settings.serve.max_body_bytes,
         )
         server = _Server(_server_configuration(gate, settings, refusals))
         async with asyncio.TaskGroup() as group:
@@ -106,6 +108,10 @@ async def serve_http(
                 server.stop()
         refusals.log()
         sign_ins.log()
+
+
+def _nobody(_: Scope) -> None:
+    """Return who is signed in to a console that is not served."""
 
 
 def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) -> Starlette:
@@ -125,8 +131,8 @@ def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) 
     return Starlette(
         routes=[
             *more,
-            Route("/healthz", answer_health),
-            Route("/openapi.json", answer_description),
+            Route(HEALTH, answer_health),
+            Route(DESCRIPTION, answer_description),
             Route("/metrics", endpoints.metrics),
             Route(EVENTS_PATH, stream.answer),
             *endpoints.routes(),
@@ -157,7 +163,7 @@ def _server_configuration(
         server_header=False,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_STOP_SECONDS,
-        h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )
 
 

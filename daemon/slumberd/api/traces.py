@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import import_module
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from slumberd.api.endpoints import caller_in
+from slumberd.api.page_checks import TRACES, media_type
 from slumberd.api.problems import status_of
 from slumberd.capture.episodes import Capture
 from slumberd.errors import (
@@ -37,10 +39,11 @@ from slumberd.service.interfaces import Served
 
 _log = structlog.get_logger(__name__)
 
-PATH = "/v1/traces"
+PATH = TRACES
 
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_REASONS = 5
+_MOST_NAMES = 10
 _RETRY_SECONDS = "5"
 _FAULTS = {
     "form": HTTPStatus.BAD_REQUEST,
@@ -105,7 +108,7 @@ class TraceReceiver:
 
     async def receive(self, request: Request) -> Response:
         """Answer a request as OTLP says, in the form in which it came."""
-        form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        form = media_type(request.headers)
         try:
             return _success(form, await self._answer(request, form))
         except SlumberdError as error:
@@ -169,6 +172,9 @@ class TraceReceiver:
         episodes = [episode for reading in readings for episode in reading.episodes]
         done = await self._episodes.put(episodes)
         problems = [*filter(None, (_problem(reading, done) for reading in readings))]
+        unread = Counter(name for reading in readings for name in reading.unread)
+        if unread:
+            _log.warning("traces.unread", by=str(caller), attributes=[*unread][:_MOST_NAMES])
         if done.new or problems:
             _log.info(
                 "traces.taken",
@@ -179,7 +185,8 @@ class TraceReceiver:
                 left_out=sum(reading.left_out for reading in readings),
                 rejected=len(problems),
             )
-        return Result(len(problems), _message(problems, sum(each.silent for each in readings)))
+        silent = sum(reading.silent for reading in readings)
+        return Result(len(problems), _message(problems, silent, unread))
 
 
 def _problem(reading: Reading, done: PutOnce) -> str:
@@ -189,14 +196,23 @@ def _problem(reading: Reading, done: PutOnce) -> str:
     return problem and f"span {reading.span.span_id or '?'}: {problem}"
 
 
-def _message(problems: Sequence[str], silent: int) -> str:
+def _message(problems: Sequence[str], silent: int, unread: Mapping[str, int]) -> str:
     """Return what a program should know about its spans."""
     listed = [*problems[:_MOST_REASONS]]
     if more := len(problems) - len(listed):
         listed.append(f"{more:,} more spans were rejected")
     if silent:
         listed.append(_NO_MESSAGES.format(f"{silent:,}"))
+    if unread:
+        listed.append(_describe_unread(unread))
     return "; ".join(listed)
+
+
+def _describe_unread(unread: Mapping[str, int]) -> str:
+    """Return the names of attributes that may hold messages, each with how many spans have it."""
+    names = [f"{name!r} ({count:,})" for name, count in [*unread.items()][:_MOST_NAMES]]
+    more = f" and {len(unread) - len(names):,} others" if len(unread) > len(names) else ""
+    return f"not taken, since their form is unknown: attributes {', '.join(names)}{more}"
 
 
 def _spans_in(plain: bytes, form: str) -> list[Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from slumberd.capture.forget_words import ForgetWords, Request
 from slumberd.capture.secrets import mask_json
@@ -58,6 +58,20 @@ def describe_kinds(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
+class Captured(NamedTuple):
+    """What may be stored of a new episode.
+
+    Attributes:
+        episode: The episode, without its secrets if they are masked.
+        masked: How many secrets of each kind were masked.
+        forget: What the person asks to forget by it; None for nothing.
+    """
+
+    episode: Episode
+    masked: Counter[str]
+    forget: Request | None
+
+
 class Capture:
     """What the configuration says of new episodes.
 
@@ -80,6 +94,16 @@ class Capture:
     def secret_filter(self) -> SecretFilter:
         """Return a filter that has counted nothing yet."""
         return SecretFilter(self._secrets)
+
+    def capture(self, episode: Episode) -> Captured:
+        """Return what may be stored of a new episode.
+
+        Raises:
+            SecretRefusedError: It holds secrets, and they are refused.
+        """
+        secrets = self.secret_filter()
+        found = secrets.episode(episode)
+        return Captured(found, secrets.kinds, self.request_in(found))
 
     def request_in(self, episode: Episode) -> Request | None:
         """Return what a person asks to forget by an episode; None for all that others say."""

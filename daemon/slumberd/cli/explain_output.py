@@ -14,7 +14,7 @@ from slumberd.model.fact import Fact
 from slumberd.observability.line_format import printable
 from slumberd.operations.reads.explanations import ExplainedFact, describe_removal
 
-SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
+SOURCE_COLUMNS = ("episode", "session", "at", "speaker", "source node", "in memory")
 ASSERTION_COLUMNS = (
     "row", "at", "firing", "rule hash", "trigger", "by", "did", "replaces", "counts",
 )  # fmt: skip
@@ -113,6 +113,7 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
         print("in memory   no longer among the episodes\n")
         return
     print(f"scope       user {cell(version.user)}, agent {cell(version.agent)}")
+    print(f"speaker     {cell(version.speaker)}")
     print(f"in memory   session {cell(version.session)}, at {cell(instant(version.at))}")
     print()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from slumberd.client.transports import Transport, open_transport
 from slumberd.errors import UsageError
+from slumberd.model.scope import ScopeFilter
 from slumberd.operations.memory_forms import (
     ContextText,
     Correction,
@@ -21,6 +22,7 @@ from slumberd.operations.memory_forms import (
     KnownEpisode,
     Outcome,
     Remembered,
+    RememberedList,
 )
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS
@@ -86,16 +88,20 @@ WAIT_SECONDS = 30.0
 
 
 class Memory:
-    """The memory of one user and one agent.
+    """The memory of one user and one agent; each call may name another user.
 
     Args:
         transport: Calls the operations.
-        user: Whose memory it is.
+        user: Whose memory it is; None when each call names a user, or a token does.
         agent: Which agent remembers and recalls.
         session: The conversation that new episodes belong to.
+
+    Raises:
+        MemoryScopeError: A part of the scope is malformed.
     """
 
-    def __init__(self, transport: Transport, *, user: str, agent: str, session: str) -> None:
+    def __init__(self, transport: Transport, *, user: str | None, agent: str, session: str) -> None:
+        ScopeFilter.of("anybody" if user is None else user, session, agent, operation="open")
         self._transport = transport
         self._user = user
         self._agent = agent
@@ -104,39 +110,67 @@ class Memory:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, where: str | Path, *, user: str, agent: str = "default", session: str = "default"
+        cls,
+        where: str | Path,
+        *,
+        user: str | None = None,
+        agent: str = "default",
+        session: str = "default",
+        token: str | None = None,
     ) -> AsyncIterator[Self]:
         """Open the memory of a user.
 
         With a directory, slumberd runs inside this program until the block ends: it fires the
         rules, and writes its log to ``slumberd.log`` there. A new directory gets a first rule.
+        Several blocks of one process share a directory; the last one to end closes it.
 
         Args:
             where: A state directory; or ``unix:`` and the state directory of a running daemon; or
+                ``http://`` or ``https://`` and the place of a daemon that serves HTTP; or
                 ``postgresql://`` and the database of a running daemon, on any host.
-            user: Whose memory it is.
+            user: Whose memory it is; None when each call names a user, or the token does.
             agent: Which agent remembers and recalls.
             session: The conversation that new episodes belong to.
+            token: What a daemon that serves HTTP knows the caller by.
 
         Raises:
             ConfigurationError: The configuration or the rules in the directory have mistakes.
+            OtherSettingsError: The directory is open in this process, with other settings.
             StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
             DatabaseHeldError: A daemon holds the database of the directory's configuration.
-            UsageError: The address has another scheme.
+            MemoryScopeError: A part of the scope is malformed.
+            UsageError: The address has another scheme, names no directory, or takes no token.
         """
-        async with open_transport(where) as transport:
+        async with open_transport(where, token=token) as transport:
             yield cls(transport, user=user, agent=agent, session=session)
+
+    def for_user(self, user: str, *, agent: str | None = None, session: str | None = None) -> Self:
+        """Return the memory of another user, over the same connection.
+
+        Args:
+            user: Whose memory it is.
+            agent: Which agent remembers and recalls; by default that of this memory.
+            session: The conversation that new episodes belong to; by default that of this memory.
+        """
+        return type(self)(
+            self._transport,
+            user=user,
+            agent=self._agent if agent is None else agent,
+            session=self._session if session is None else session,
+        )
 
     async def remember(  # noqa: PLR0913 # the fields of an episode
         self,
         text: str,
         *,
         triples: Sequence[Triple | tuple[str, str, Any] | Mapping[str, Any]] = (),
-        when: datetime | None = None,
+        when: datetime | date | str | None = None,
+        key: str | None = None,
         id: str | None = None,
         session: str | None = None,
         speaker: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        user: str | None = None,
     ) -> Remembered:
         """Put an episode; it is on disk when this returns.
 
@@ -145,58 +179,99 @@ class Memory:
             triples: What it says: triples, tuples of subject, predicate and object, or dictionaries
                 with the keys of `Triple`. Values of one call stand side by side; a later value
                 replaces them where the predicate holds one value.
-            when: When it was said; by default now. Name a coming date in the text.
-            id: Its id. The same id and text again change nothing; another text is a new version.
-                By default a new id.
+            when: When it was said, as a datetime or ISO 8601 text; by default now. Without a time
+                zone it is in the local one. Name a coming date in the text.
+            key: A name of your own for the episode, which only this user and agent know. The same
+                key, text, metadata and session again change nothing, whatever `when` says; other
+                content is a new version.
+            id: Its id, which no other user may have; prefer `key`. The same id and text again
+                change nothing; another text is a new version. By default a new id.
             session: The conversation; by default that of the memory.
             speaker: Who said it, such as ``assistant``; by default what `metadata` say, else
                 ``user``, the person whose memory it is.
             metadata: Any other keys; any JSON.
+            user: Whose memory it is; by default that of this memory.
 
         Raises:
+            KeyReusedError: The key belongs to an episode of another session.
             UsageError: One of `triples` has none of these forms.
             SlumberdError: The episode is refused; nothing is written.
         """
-        answer = await self._call(
-            "remember",
+        fields = _fields_of_episode(
             text=text,
-            triples=[_triple_of(triple) for triple in _listed(triples)],
-            when=_text_of(when),
+            triples=triples,
+            when=when,
+            key=key,
             id=id,
-            session=session or self._session,
+            session=self._session if session is None else session,
             speaker=speaker,
-            metadata=dict(metadata or {}),
+            metadata=_keys_of(metadata),
         )
-        return Remembered.model_validate(answer)
+        return Remembered.model_validate(await self._call("remember", user=user, **fields))
 
-    async def recall(
+    async def put_many(
+        self,
+        episodes: Sequence[Mapping[str, Any]],
+        *,
+        session: str | None = None,
+        user: str | None = None,
+    ) -> list[Remembered]:
+        """Put many episodes in one transaction: all, or none; on disk when this returns.
+
+        Args:
+            episodes: At most 10,000, each a dictionary with the arguments of `remember`.
+            session: The conversation of those that name none; by default that of the memory.
+            user: Whose memory it is; by default that of this memory.
+
+        Returns:
+            For each episode its id, and whether it is new; in their order.
+
+        Raises:
+            RecordRefusedError: An episode is refused; the error has its place in the list.
+            UsageError: One of them is no such dictionary.
+        """
+        answer = await self._call(
+            "put_many",
+            user=user,
+            session=self._session if session is None else session,
+            episodes=[_fields_of_episode(**_given_episode(one)) for one in episodes],
+        )
+        return RememberedList.model_validate(answer).episodes
+
+    async def recall(  # noqa: PLR0913 # what a search may be limited to
         self,
         query: str,
         *,
-        kinds: Sequence[Kind] = KINDS,
+        kinds: Kind | Sequence[Kind] = KINDS,
         session: str | None = None,
-        as_of: datetime | None = None,
+        as_of: datetime | date | str | None = None,
         limit: int = 10,
         min_score: float = 0.0,
+        all_agents: bool = False,
+        user: str | None = None,
     ) -> list[Hit]:
         """Return the episodes and facts that answer a question, best first.
 
         Args:
             query: The question.
-            kinds: What is searched.
+            kinds: What is searched: ``fact``, ``episode``, or both.
             session: Only episodes of this session; by default all sessions, and facts.
             as_of: What was known at this instant; by default now.
             limit: At most this many, 1 to 1,000.
             min_score: The least score, 0 to 1.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
         """
         answer = await self._call(
             "recall",
             query=query,
-            kinds=[*kinds],
+            kinds=[*kinds] if isinstance(kinds, tuple | set | frozenset) else kinds,
             session=session,
             as_of=_text_of(as_of),
             limit=limit,
             min_score=min_score,
+            all_agents=all_agents,
+            user=user,
         )
         return Hits.model_validate(answer).hits
 
@@ -206,7 +281,9 @@ class Memory:
         *,
         budget: int = 4_096,
         session: str | None = None,
-        as_of: datetime | None = None,
+        as_of: datetime | date | str | None = None,
+        all_agents: bool = False,
+        user: str | None = None,
     ) -> ContextText:
         """Return what an agent takes with it to answer a question, quoted as data.
 
@@ -215,14 +292,28 @@ class Memory:
             budget: At most this many tokens.
             session: The conversation whose latest turns are taken; by default those of all.
             as_of: What was known at this instant; by default now.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
         """
         answer = await self._call(
-            "context", question=question, budget=budget, session=session, as_of=_text_of(as_of)
+            "context",
+            question=question,
+            budget=budget,
+            session=session,
+            as_of=_text_of(as_of),
+            all_agents=all_agents,
+            user=user,
         )
         return ContextText.model_validate(answer)
 
     async def episodes(
-        self, *, session: str | None = None, limit: int = 20, skip: int = 0
+        self,
+        *,
+        session: str | None = None,
+        limit: int = 20,
+        skip: int = 0,
+        all_agents: bool = False,
+        user: str | None = None,
     ) -> list[KnownEpisode]:
         """Return the latest episodes, newest first.
 
@@ -230,8 +321,17 @@ class Memory:
             session: Only those of this session.
             limit: At most this many, 1 to 1,000.
             skip: So many of the latest ones are left out, 0 to 1,000,000.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
         """
-        answer = await self._call("episodes", session=session, limit=limit, skip=skip)
+        answer = await self._call(
+            "episodes",
+            session=session,
+            limit=limit,
+            skip=skip,
+            all_agents=all_agents,
+            user=user,
+        )
         return EpisodeList.model_validate(answer).episodes
 
     async def facts(  # noqa: PLR0913 # what a page may be limited to
@@ -241,9 +341,11 @@ class Memory:
         subject: str | None = None,
         subject_prefix: str | None = None,
         predicate: str | None = None,
-        valid_at: datetime | None = None,
+        valid_at: datetime | date | str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        all_agents: bool = False,
+        user: str | None = None,
     ) -> FactPage:
         """Return a page of current facts, by id.
 
@@ -255,6 +357,8 @@ class Memory:
             valid_at: What was true at this instant; by default now.
             limit: At most this many, 1 to 1,000.
             cursor: Where the page before ended, its ``next``.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
         """
         answer = await self._call(
             "facts",
@@ -265,6 +369,8 @@ class Memory:
             valid_at=_text_of(valid_at),
             limit=limit,
             cursor=cursor,
+            all_agents=all_agents,
+            user=user,
         )
         return FactPage.model_validate(answer)
 
@@ -278,6 +384,7 @@ class Memory:
         object: Any = _MISSING,  # noqa: A002, ANN401 # any JSON
         retract: bool = False,
         if_version: str | None = None,
+        user: str | None = None,
     ) -> Correction:
         """Assert the right value of a fact, or retract the fact.
 
@@ -289,6 +396,7 @@ class Memory:
             object: The right value.
             retract: Whether there is no right value.
             if_version: The fact's ``version`` that the correction is about.
+            user: Whose memory it is; by default that of this memory.
 
         Raises:
             SlumberdError: There is no such fact, it has changed since, or the call is unclear.
@@ -302,49 +410,133 @@ class Memory:
             predicate=predicate,
             retract=retract,
             if_version=if_version,
+            user=user,
             **given,
         )
         return Correction.model_validate(answer)
 
-    async def forget(self, *, session: str | None = None, plan: str | None = None) -> Erasure:
+    async def forget(
+        self, *, session: str | None = None, plan: str | None = None, user: str | None = None
+    ) -> Erasure:
         """Return what an erasure would erase; with its plan, erase it for good.
 
         Args:
             session: Only this session; by default everything of the user and the agent.
             plan: The ``plan`` of the answer to the first call.
+            user: Whose memory it is; by default that of this memory.
 
         Raises:
             SlumberdError: Nothing of the scope is stored, or the scope has changed since the plan.
         """
-        answer = await self._call("forget", session=session, plan=plan, dry_run=plan is None)
+        answer = await self._call(
+            "forget", session=session, plan=plan, dry_run=plan is None, user=user
+        )
         return Erasure(done=plan is not None, plan=plan or answer["plan"], certificate=answer)
 
-    async def explain(self, id: str) -> Explained:
+    async def explain(
+        self, id: str, *, all_agents: bool = False, user: str | None = None
+    ) -> Explained:
         """Return why a fact is current, or what became of an episode.
 
         Args:
             id: The fact or the episode.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
 
         Raises:
             SlumberdError: The scope has neither.
         """
-        return Explained.model_validate(await self._call("explain", id=id))
+        answer = await self._call("explain", id=id, all_agents=all_agents, user=user)
+        return Explained.model_validate(answer)
 
-    async def wait_for(self, id: str, *, seconds: float = WAIT_SECONDS) -> Outcome:
+    async def wait_for(
+        self,
+        id: str,
+        *,
+        seconds: float = WAIT_SECONDS,
+        all_agents: bool = False,
+        user: str | None = None,
+    ) -> Outcome:
         """Wait until every enabled rule has evaluated an episode; return what became of it.
 
         Args:
             id: The episode.
             seconds: The longest wait, 0 to 60. Then the outcome is not ``settled``.
+            all_agents: Whether the memories of all agents of the user are read.
+            user: Whose memory it is; by default that of this memory.
         """
-        return Outcome.model_validate(await self._call("outcome", id=id, seconds=float(seconds)))
-
-    async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
-        return await self._transport.call(
-            operation, {"user": self._user, "agent": self._agent, **request}
+        answer = await self._call(
+            "outcome", id=id, seconds=seconds, all_agents=all_agents, user=user
         )
+        return Outcome.model_validate(answer)
+
+    async def _call(self, operation: str, *, user: str | None, **request: Any) -> dict[str, Any]:
+        """Return the answer to a request of a user: the given one, or that of the memory."""
+        agent = None if request.get("all_agents") else self._agent
+        named = self._user if user is None else user
+        return await self._transport.call(operation, {"user": named, "agent": agent, **request})
 
 
-def _text_of(at: datetime | None) -> str | None:
-    """Return an instant as a request has it; one without a time zone is in the local one."""
-    return None if at is None else at.astimezone().isoformat()
+def _given_episode(given: object) -> dict[str, Any]:
+    """Return the arguments of `Memory.remember` that a dictionary holds.
+
+    Raises:
+        UsageError: It is no dictionary, or it has another key.
+    """
+    if not isinstance(given, Mapping) or "text" not in given:
+        raise UsageError(
+            f"{given!r:.200} is no episode; write a dictionary with the arguments of `remember`,"
+            " at least 'text'"
+        )
+    return dict(given)
+
+
+def _fields_of_episode(**given: Any) -> dict[str, Any]:
+    """Return the fields of an episode as a request has them.
+
+    Raises:
+        UsageError: One of the triples has no form of a triple.
+    """
+    fields = {
+        name: value
+        for name, value in given.items()
+        if value is not None or name in ("text", "triples")
+    }
+    if "triples" in fields:
+        fields["triples"] = [_triple_of(triple) for triple in _listed(fields["triples"])]
+    if "when" in fields:
+        fields["when"] = _text_of(fields["when"])
+    if "metadata" in fields:
+        fields["metadata"] = _keys_of(fields["metadata"])
+    return fields
+
+
+def _text_of(at: datetime | date | str | None) -> str | None:
+    """Return an instant as a request has it; one without a time zone is in the local one.
+
+    Raises:
+        UsageError: It is no instant.
+    """
+    if at is None:
+        return None
+    try:
+        text = at if isinstance(at, str) else at.isoformat()
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise UsageError(
+            f"{at!r:.200} is no instant; write a datetime, or ISO 8601 such as"
+            " '2026-01-01T12:00:00+01:00'"
+        ) from None
+
+
+def _keys_of(metadata: object) -> dict[str, Any]:
+    """Return the metadata of a call.
+
+    Raises:
+        UsageError: They have no keys.
+    """
+    if metadata is None:
+        return {}
+    if isinstance(metadata, Mapping):
+        return dict(metadata)
+    raise UsageError(f"metadata is {metadata!r:.200}; write a dictionary of keys and values")

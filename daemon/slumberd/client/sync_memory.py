@@ -40,21 +40,33 @@ class SyncMemory:
     @classmethod
     @contextmanager
     def open(
-        cls, where: str | Path, *, user: str, agent: str = "default", session: str = "default"
+        cls,
+        where: str | Path,
+        *,
+        user: str | None = None,
+        agent: str = "default",
+        session: str = "default",
+        token: str | None = None,
     ) -> Iterator[Self]:
         """Open the memory of a user, as `Memory.open` does."""
         portal, stack = Portal(str(where)), AsyncExitStack()
-        opened = Memory.open(where, user=user, agent=agent, session=session)
+        opened = Memory.open(where, user=user, agent=agent, session=session, token=token)
         try:
             memory = portal.call(partial(stack.enter_async_context, opened))
             yield cls(memory, portal)
         finally:
             portal.close(stack.aclose)
 
+    def for_user(self, user: str, *, agent: str | None = None, session: str | None = None) -> Self:
+        """Return the memory of another user, as `Memory.for_user` does."""
+        memory = self._memory.for_user(user, agent=agent, session=session)
+        return type(self)(memory, self._portal)
+
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return self._portal.call(work)
 
     remember = _synchronous(Memory.remember)
+    put_many = _synchronous(Memory.put_many)
     recall = _synchronous(Memory.recall)
     context = _synchronous(Memory.context)
     episodes = _synchronous(Memory.episodes)

@@ -1,47 +1,33 @@
-"""Two ways to call operations: in this process, and through the daemon's control socket."""
+"""Ways to call operations: in this process, or of a daemon by its socket, database or HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
-from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, load_settings
+from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
+from slumberd.client.request_json import as_json
 from slumberd.errors import UsageError
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream, open_file
-from slumberd.observability.logs import DeltaLines, log_events_into
-from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import is_divided, require_postgres, rules_of
+from slumberd.service.composition import require_postgres
 from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
-from slumberd.service.daemon import first_store_error
-from slumberd.service.interfaces import Served
-from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.startup import make_daemon
-from slumberd.service.systemd import Notifier
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
-
-LOG_FILE = "slumberd.log"
-"""The log of a daemon in a program, in its state directory, unless the settings name a file."""
 
 MOST_CALLS = 32
 """Calls of one program to a daemon at the same time; further ones wait.
 
 The daemon takes twice as many connections from one user."""
 
+HTTP_SCHEMES = ("http://", "https://")
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
-_CONFIGURATION = "slumberd.yaml"
+_REMEDY = f"name a directory, {SCHEME} and a directory, http://, https:// or postgresql://"
 
 
 class Transport(Protocol):
@@ -76,7 +62,9 @@ class SocketTransport:
         """
         try:
             async with self._room:
-                return await ask_asynchronously(self._directory, operation, _as_json(request))
+                return await ask_asynchronously(
+                    self._directory, operation, as_json(operation, request)
+                )
         except RefusedError as refused:
             raise own_error(refused) from None
 
@@ -112,147 +100,74 @@ class DatabaseTransport:
                     self._address,
                     self._shard,
                     operation,
-                    _as_json(request),
+                    as_json(operation, request),
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
 
 
-class ServedTransport:
-    """Calls operations of a daemon in this event loop.
+class OwnTransport:
+    """Calls operations of a daemon of this process.
 
     Args:
-        served: The daemon.
+        daemon: The daemon.
     """
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._caller = Caller.here()
+    def __init__(self, daemon: OwnDaemon) -> None:
+        self._daemon = daemon
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._served.dispatcher.call(operation, _as_json(request), self._caller)
-
-
-def _as_json(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a request as its JSON is read again, so that both ways take the same values.
-
-    Raises:
-        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits.
-    """
-    try:
-        # orjson writes null for infinity.
-        json.dumps(request, allow_nan=False)
-        found: dict[str, Any] = orjson.loads(orjson.dumps(request))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return found
+        return await self._daemon.call(operation, as_json(operation, request))
 
 
 @asynccontextmanager
-async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
+async def open_transport(
+    where: str | Path, *, token: str | None = None
+) -> AsyncIterator[Transport]:
     """Open what an address names.
 
     Args:
-        where: ``unix:`` and the state directory of a running daemon; or ``postgresql://`` and a
-            database that a running daemon holds, on any host; else a state directory, on which a
-            daemon runs in this event loop until the end of the block.
+        where: ``unix:`` and the state directory of a running daemon; or ``http://`` or ``https://``
+            and the place of a daemon that serves HTTP; or ``postgresql://`` and a
+            database that a running daemon holds, on any host; else a state directory, on which one
+            daemon runs in this process until the last such block ends.
+        token: What a daemon that serves HTTP knows the caller by.
 
     Raises:
         NotRunningError: By the first call; no daemon runs there.
+        OtherSettingsError: The directory is open in this process, with other settings.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
         DatabaseHeldError: A daemon holds the database of the directory's configuration.
-        UsageError: The address has another scheme.
+        UsageError: The address has another scheme, names no directory, or takes no token.
     """
-    text = str(where)
+    text = _address_of(where)
+    if text.startswith(HTTP_SCHEMES):
+        from slumberd.client.http_transport import HttpTransport  # only when it is used
+
+        yield HttpTransport(text, token)
+        return
+    if token is not None:
+        raise UsageError(f"{text!r} takes no token; only http:// and https:// do")
     if text.startswith(SCHEME):
-        yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
+        yield SocketTransport(_directory_of(text.removeprefix(SCHEME).removeprefix("//")))
         return
     if text.startswith(DATABASE_SCHEMES):
         yield DatabaseTransport(text)
         return
     if "://" in text:
-        raise UsageError(
-            f"{text!r} is no address; name a directory, {SCHEME} and a directory, or postgresql://"
-        )
-    async with _run_daemon(Path(text)) as served:
-        yield ServedTransport(served)
+        raise UsageError(f"{text!r} is no address; {_REMEDY}")
+    async with OWN_DAEMONS.open(_directory_of(text)) as daemon:
+        yield OwnTransport(daemon)
 
 
-@asynccontextmanager
-async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
-    """Run a daemon in this event loop while the block runs."""
-    settings, rules = await asyncio.to_thread(_load, directory)
-    await asyncio.to_thread(is_divided, settings)  # asks the database, so that nothing below waits
-    log = LineStream(await asyncio.to_thread(_open_log, settings))
-    clock, stop = SystemClock(), asyncio.Event()
-    ready: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
-    daemon = make_daemon(
-        settings,
-        rules,
-        lambda: _load(directory),
-        clock=clock,
-        logs=_delta_lines(log, settings, clock),
-        notifier=Notifier(None),
-        interfaces=[lambda served: _announce(served, ready)],
-        waits=False,
-    )
-    # The end of the block waits for the task; a group of tasks could not end in another task.
-    with log_events_into(log, clock.now):
-        task = asyncio.create_task(daemon.run(stop), name="slumberd")  # noqa: TID251
-    try:
-        waited: list[asyncio.Future[Any]] = [task, ready]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            await _finish(task)
-        yield ready.result()
-    finally:
-        stop.set()
-        try:
-            await _finish(task)
-        finally:
-            log.close()
+def _address_of(where: object) -> str:
+    if isinstance(where, str | PathLike):
+        return fsdecode(where)
+    raise UsageError(f"{where!r:.200} is no address; {_REMEDY}")
 
 
-def _delta_lines(log: LineStream, settings: Settings, clock: SystemClock) -> DeltaLines:
-    """Return what writes the line of each delta into the log."""
-    return DeltaLines(
-        log,
-        level=settings.logging.level,
-        now=clock.now,
-        render=json_line,
-        scope=settings.logging.scope,
-    )
-
-
-@asynccontextmanager
-async def _announce(served: Served, ready: asyncio.Future[Served]) -> AsyncIterator[None]:
-    ready.set_result(served)
-    yield
-
-
-async def _finish(task: asyncio.Task[None]) -> None:
-    """Wait for a daemon to end.
-
-    Raises:
-        SlumberdError: Why it ended, if it failed.
-    """
-    try:
-        await task
-    except ExceptionGroup as errors:
-        raise first_store_error(errors) from errors
-
-
-def _load(directory: Path) -> tuple[Settings, RuleSet]:
-    """Return the configuration and the rules of a state directory; make a missing one."""
-    file = directory / _CONFIGURATION
-    if not directory.exists() or not any(directory.iterdir()):
-        make_state_directory(directory)
-    settings = load_settings(
-        None, overrides={}, environ={}, system_file=file, state_dir=directory.absolute()
-    )
-    return settings, rules_of(settings)
-
-
-def _open_log(settings: Settings) -> Any:  # noqa: ANN401 # what `open_file` returns
-    return open_file(settings.log_path or settings.state_dir / LOG_FILE)
+def _directory_of(text: str) -> Path:
+    if not text or "\0" in text:
+        raise UsageError(f"{text!r:.200} names no directory; {_REMEDY}")
+    return Path(text)

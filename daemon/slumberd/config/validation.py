@@ -98,14 +98,31 @@ def _add_need(
     return replace(mistake, problem=f"{trap}; {needs[place]}")
 
 
-def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Problem]:
-    """Return the problems of a value; a strict check does not read text as a number."""
+def problems(
+    form: type[BaseModel], value: object, *, strict: bool, is_yaml: bool = True
+) -> list[Problem]:
+    """Return the problems of a value.
+
+    Args:
+        form: What it must be.
+        value: The value.
+        strict: Whether text is not read as a number.
+        is_yaml: Whether a person wrote it in YAML, whose remedies are then of use.
+    """
     try:
         form.model_validate(value, strict=strict)
     except ValidationError as error:
         found = [_describe(form, details) for details in error.errors(include_url=False)]
-        return list(_drop_echoes(found))
+        listed = list(_drop_echoes(found))
+        return listed if is_yaml else [_without_yaml(one) for one in listed]
     return []
+
+
+def _without_yaml(problem: Problem) -> Problem:
+    """Return a problem without a remedy that only YAML needs."""
+    for remedy in _OF_YAML:
+        problem = problem._replace(but=problem.but.removesuffix(remedy))
+    return problem
 
 
 def _drop_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
@@ -129,10 +146,12 @@ def nearest(word: str, known: Sequence[str]) -> str:
     """Return the known word that is nearest to a word; empty when none is near."""
     word = word[:_LONGEST_WORD]
     within = [name for name in known if len(word) >= _LEAST_PART and word in name]
-    close = within or get_close_matches(word, known, n=1)
+    close = within or get_close_matches(word, known, n=1, cutoff=_CLOSE)
     return close[0] if close else ""
 
 
+_CLOSE = 0.75
+"""The least share of equal letters of two close words: two of four letters may be exchanged."""
 _LONGEST_WORD = 64
 _LEAST_PART = 4
 """The fewest letters of a part of a word that identify the word."""
@@ -198,7 +217,8 @@ def _locate_problem(form: type[BaseModel], details: ErrorDetails) -> Problem:
 
 def _unknown_key(form: type[BaseModel], trail: Trail, value: object) -> Problem:
     key, here = str(trail[-1]), _form_at(form, trail[:-1])
-    known = list(here.model_fields) if here else []
+    # A field without `repr` belongs to the protocol, and no person writes it.
+    known = [name for name, field in here.model_fields.items() if field.repr] if here else []
     close = nearest(key, known)
     if value is None and not close and (remedy := _remedy_for_part(key)):
         pass
@@ -229,19 +249,23 @@ def _keys_below(form: type[BaseModel], name: str) -> Iterable[str]:
     return below.model_fields if below else ()
 
 
+_INSTANT_NEEDED = "an instant with an offset is needed, such as '2026-01-01T12:00:00+01:00'"
 _TEXTS = {
     "bool": "true or false is needed",
+    "datetime": _INSTANT_NEEDED,
     "dict": "keys with values are needed",
     "finite": "a number is needed",
     "float": "a number is needed",
     "greater_than": "more than {gt} is needed",
     "greater_than_equal": "at least {ge} is needed",
     "int": "a whole number is needed",
+    "less_than": "less than {lt} is needed",
     "less_than_equal": "at most {le} is needed",
     "list": "a list is needed",
     "literal": "{expected} is needed",
     "model": "keys with values are needed",
     "string": "text is needed",
+    "timezone": _INSTANT_NEEDED,
     "too": "at least one entry is needed",
     "value": "{error}",
 }
@@ -249,16 +273,68 @@ _TEXTS = {
 
 def _describe_need(details: ErrorDetails) -> str:
     kind = details["type"]
+    if length := _describe_size(details):
+        return length
     text = _TEXTS.get(kind) or _TEXTS.get(kind.split("_")[0], details["msg"])
     bounds = {key: _without_fraction(value) for key, value in details.get("ctx", {}).items()}
     return text.format(**bounds)
 
 
+def _describe_size(details: ErrorDetails) -> str:
+    """Return the whole problem of a text or list of a wrong length or form; empty for others."""
+    value, bounds = details["input"], details.get("ctx", {})
+    if not value:
+        return ""
+    match details["type"]:
+        case "string_too_long":
+            return too_long(len(value), bounds["max_length"])
+        case "string_too_short":
+            return (
+                f"too short: {_count(len(value), 'character')}, at least {bounds['min_length']:,}"
+            )
+        case "too_long":
+            return too_long(len(value), bounds["max_length"], "entry", "entries")
+        case "string_pattern_mismatch" if value.strip():
+            return f"text of the form {bounds['pattern']!r} is needed, not {format_value(value)}"
+        case "too_short":
+            entries = _count(len(value), "entry", "entries")
+            return f"too few: {entries}, at least {bounds['min_length']:,}"
+        case _:
+            return ""
+
+
+def too_long(length: int, most: int, one: str = "character", many: str = "characters") -> str:
+    """Return the problem of a text or a list that is longer than allowed.
+
+    Args:
+        length: How long it is.
+        most: How long it may be.
+        one: The word for one part of it.
+        many: The word for several.
+    """
+    word = "long" if one == "character" else "many"
+    return f"too {word}: {_count(length, one, many)}, at most {most:,}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _describe_value(details: ErrorDetails) -> str:
     kind, value = details["type"], details["input"]
-    if kind == "value_error":
+    if kind == "value_error" or _describe_size(details):
         return ""
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", details["ctx"]["expected"])
+        close = nearest(value, known) if isinstance(value, str) else ""
+        return f", not {format_value(value)}" + (f"; did you mean {close!r}?" if close else "")
     return f", not {format_value(value)}{_remedy(kind, value)}"
+
+
+_DASHES = "; begin each entry with '- '"
+_NO_DASH = "; leave out the '-', or put a key before the list"
+_SPACE = "; a space goes after ':'"
+_OF_YAML = (_DASHES, _NO_DASH, _SPACE)
 
 
 def _remedy(kind: str, value: object) -> str:
@@ -270,11 +346,11 @@ def _remedy(kind: str, value: object) -> str:
         case "list", str() if re.fullmatch(NAME, value):
             return f"; write [{value}]"
         case "list", dict() | None:
-            return "; begin each entry with '- '"
+            return _DASHES
         case (("model" | "dict"), str()) if re.match(r"\w+:\S", value):
-            return "; a space goes after ':'"
+            return _SPACE
         case "model", list():
-            return "; leave out the '-', or put a key before the list"
+            return _NO_DASH
         case _:
             return ""
 

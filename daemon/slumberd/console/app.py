@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Scope
 
 from slumberd.api.access import Access
+from slumberd.api.gate import PersonOf
 from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
 from slumberd.console.links import ROOT, Fields, is_own, link
@@ -26,7 +28,6 @@ from slumberd.console.visit import Page, Redirect, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
-    RequestTooLargeError,
     SlumberdError,
     UsageError,
 )
@@ -49,12 +50,11 @@ HEADERS = {
 """The headers of every answer. No page may be framed, cached, or run what it does not serve."""
 
 _KEPT = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
-_FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 1_000
 _FAILED = "the daemon failed, which is a bug; see its log"
 _FOREIGN = (
     "the form",
-    "comes from another site, or from a session that has ended; open its page again, and send it",
+    "comes from a session that has ended, or from another site; open its page again, and send it",
 )
 
 _log = structlog.get_logger("slumberd")
@@ -70,15 +70,18 @@ class Person:
     session: Session
 
 
-def console_route(served: Served, access: Access, refused: RefusalCounter) -> BaseRoute:
-    """Return the route of the console.
+def console_route(
+    served: Served, access: Access, refused: RefusalCounter
+) -> tuple[BaseRoute, PersonOf]:
+    """Return the route of the console, and what finds out who is signed in to it.
 
     Args:
         served: The daemon.
         access: Finds out whose a token is.
         refused: Counts refused attempts to sign in, by where they came from.
     """
-    return Mount(ROOT, routes=Console(served, access, refused).routes())
+    console = Console(served, access, refused)
+    return Mount(ROOT, routes=console.routes()), console.caller_in
 
 
 class Console:
@@ -110,6 +113,13 @@ class Console:
             Route("/{other:path}", self._guarded(self._answer_unknown)),
         ]
 
+    def caller_in(self, scope: Scope) -> Caller | None:
+        """Return who is signed in; None for nobody."""
+        try:
+            return self._person(Request(scope)).caller
+        except NotAuthenticatedError:
+            return None
+
     def _guarded(self, answer: Endpoint) -> Endpoint:
         """Return an endpoint that answers each error with a page, and protects each answer."""
 
@@ -133,7 +143,7 @@ class Console:
             person = self._person(request)
             if request.method == "POST" and page.submit is not None:
                 fields = await read_form(request)
-                check_form(request, person.session, fields)
+                check_form(person.session, fields)
                 shown = await page.submit(self._visit(page, person, fields))
             else:
                 fields = _given(request.query_params.multi_items())
@@ -187,7 +197,6 @@ class Console:
         if request.method != "POST":
             view = self._sign_in.show(request)
             return await self._response(request, None, view)
-        check_origin(request)
         fields = await read_form(request)
         try:
             secret = self._sign_in.begin(request, fields)
@@ -204,7 +213,7 @@ class Console:
 
     async def _answer_sign_out(self, request: Request) -> Response:
         person = self._person(request)
-        check_form(request, person.session, await read_form(request))
+        check_form(person.session, await read_form(request))
         self._sign_in.sessions.end(request.cookies[COOKIE])
         answer = RedirectResponse(link(SIGN_IN), HTTPStatus.SEE_OTHER)
         answer.delete_cookie(COOKIE, path=ROOT)
@@ -244,19 +253,15 @@ async def read_form(request: Request) -> Fields:
     """Return the fields of a form.
 
     Raises:
-        RequestTooLargeError: The body is too large.
-        UsageError: The body is no form.
+        UsageError: The body is no form, or has too many fields.
     """
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent != _FORM:
-        raise UsageError(f"the body is of the type {sent!r}; send {_FORM}")
     try:
         text = (await request.body()).decode()
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except UnicodeDecodeError:
         raise UsageError("the form is not UTF-8") from None
     except ValueError:
-        raise RequestTooLargeError(_MOST_FIELDS) from None
+        raise UsageError(f"the form has more than {_MOST_FIELDS:,} fields; send fewer") from None
     return _given(pairs)
 
 
@@ -265,29 +270,13 @@ def _given(pairs: list[tuple[str, str]]) -> Fields:
     return {name: value for name, value in pairs if value != ""}
 
 
-def check_form(request: Request, session: Session, fields: Fields) -> None:
+def check_form(session: Session, fields: Fields) -> None:
     """Check that a form comes from a page of this session.
 
     Raises:
         NotAllowedError: It does not.
     """
-    check_origin(request)
     if not session.allows(fields.get("form_secret", "")):
-        raise NotAllowedError(*_FOREIGN)
-
-
-def check_origin(request: Request) -> None:
-    """Check that a browser sends a form from a page of this host.
-
-    Raises:
-        NotAllowedError: It does not say so, or says something else.
-    """
-    origin, fetched = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    if origin is not None:
-        own = urlsplit(origin).netloc == request.headers.get("host") and origin != "null"
-    else:
-        own = fetched in ("same-origin", "none")
-    if not own:
         raise NotAllowedError(*_FOREIGN)
 
 

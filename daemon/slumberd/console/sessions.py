@@ -13,8 +13,8 @@ from slumberd.clock import Clock
 LIFETIME_SECONDS = 12 * 3600.0
 """A session ends so long after its sign-in."""
 
-MOST = 1_000
-"""At most so many sessions; the oldest ends when there are more."""
+MOST_EACH = 100
+"""A token, or an account, has at most so many sessions; its oldest ends when there are more."""
 
 MOST_FORMS = 100
 """A session remembers so many forms that were shown and not sent."""
@@ -69,7 +69,7 @@ class Sessions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_hash: OrderedDict[str, Session] = OrderedDict()
+        self._by_hash: dict[str, Session] = {}
 
     def begin(self, *, token_hash: str | None = None, uid: int | None = None) -> str:
         """Begin a session, and return the secret that the browser keeps.
@@ -80,9 +80,11 @@ class Sessions:
         """
         secret = secrets.token_urlsafe(_RANDOM_BYTES)
         ends = self._clock.monotonic() + LIFETIME_SECONDS
+        owner = (token_hash, uid)
+        own = [key for key, each in self._by_hash.items() if (each.token_hash, each.uid) == owner]
+        if len(own) >= MOST_EACH:
+            del self._by_hash[own[0]]
         self._by_hash[_hash_of(secret)] = Session(token_hash, uid, ends)
-        while len(self._by_hash) > MOST:
-            self._by_hash.popitem(last=False)
         return secret
 
     def find(self, secret: str) -> Session | None:

@@ -14,6 +14,13 @@ from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.delta_lines import DeltaLines
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest, FiringCall
+from slumberd.consolidation.log_positions import (
+    begin_rule,
+    is_in_log,
+    last_agreement,
+    resume_rule,
+    step_back,
+)
 from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
@@ -179,9 +186,10 @@ class Consolidator:
         rule = call.request.rule
         async with self._time_limit(call):
             position, held = await self._facts.ledger.position_of(rule.id)
-            after = position or await self._begin(rule, call.request.at)
-            if held is not None and not await self._agrees_with_log(after):
-                after, held = await self._walk_back(rule.id, after), None
+            watermarks, at = self._facts.watermarks, call.request.at
+            after = position or await begin_rule(self._episodes, watermarks, rule, at)
+            if held is not None and not await is_in_log(self._episodes, after):
+                after, held = await self._step_back(rule.id, after), None
         if held is not None and not held.approved:
             report.held = held
             return
@@ -411,7 +419,8 @@ class Consolidator:
         try:
             batch = await self._consolidate(call, window, whole=True)
         except LogRestoredError:
-            earlier = window._replace(after=await self._last_agreement(rule.id, mark))
+            agreed = await last_agreement(self._episodes, self._facts.watermarks, rule.id, mark)
+            earlier = window._replace(after=agreed)
             batch = await self._consolidate(call, earlier, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unrecorded = batch.unrecorded
@@ -670,46 +679,18 @@ class Consolidator:
         return await self._apply(batch, cancelled=cancelled)
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
-        """Return where a rule resumes; step back when the log lost rows below its watermark.
+        """Return where a rule resumes in the log."""
+        return await resume_rule(self._episodes, self._facts.watermarks, rule, at)
 
-        The log's row at the watermark must still have the same episode. If not, the episodes
-        were restored from a backup, and the rule resumes where the log and the ledger last agree.
-        """
-        mark = await self._facts.watermarks.position(rule.id)
-        if mark is None:
-            return await self._begin(rule, at)
-        if await self._agrees_with_log(mark):
-            return mark
-        return await self._walk_back(rule.id, mark)
-
-    async def _begin(self, rule: ConsolidationRule, at: datetime) -> Position:
-        mark = START if rule.start == "beginning" else await self._episodes.newest()
-        if mark != START:
-            await self._episodes.fsync()
-        await self._facts.watermarks.begin(rule.id, mark, served=at)
-        return mark
-
-    async def _walk_back(self, rule_id: str, mark: Position) -> Position:
-        earlier = await self._last_agreement(rule_id, mark)
-        await self._facts.watermarks.rewind(rule_id, earlier)
-        return earlier
-
-    async def _last_agreement(self, rule_id: str, mark: Position) -> Position:
-        """Return the last end of a batch below a position at which log and ledger agree."""
-        for earlier in await self._facts.watermarks.batch_ends(rule_id):
-            if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
-                return earlier
-        return START
-
-    async def _agrees_with_log(self, mark: Position) -> bool:
-        return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
+    async def _step_back(self, rule_id: str, mark: Position) -> Position:
+        return await step_back(self._episodes, self._facts.watermarks, rule_id, mark)
 
     async def _read_first(self, call: FiringCall, after: Position) -> DeltaBatch:
         """Return the first batch of a firing; step back when the log was restored."""
         try:
             return await self._read(call, None, after)
         except LogRestoredError:
-            earlier = await self._walk_back(call.request.rule.id, after)
+            earlier = await self._step_back(call.request.rule.id, after)
             return await self._read(call, None, earlier)
 
     async def _read(self, call: FiringCall, upto: int | None, after: Position) -> DeltaBatch:

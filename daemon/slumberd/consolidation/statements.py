@@ -17,6 +17,14 @@ _OWN = ("intent", "subject", "predicate", "object", "replaces")
 """The keys of metadata that make a statement of the episode's own."""
 
 
+def as_stated(version: EpisodeVersion) -> EpisodeVersion:
+    """Return a version as its speaker lets it stand; no rule selects one that was taken back.
+
+    So a rule that has evaluated an older version withdraws what that one claimed.
+    """
+    return version._replace(matched=False) if version.withdrawn and not version.fault else version
+
+
 def statements_of(version: EpisodeVersion) -> list[EpisodeVersion]:
     """Return a version once for each of its statements, each with the metadata of its own.
 
@@ -24,6 +32,7 @@ def statements_of(version: EpisodeVersion) -> list[EpisodeVersion]:
     own, the metadata states nothing, as with the intent ``noop``. A version whose ``triples``
     cannot be read is returned with a fault.
     """
+    version = as_stated(version)
     triples = version.metadata.get("triples")
     if triples is None or version.fault or not version.matched:
         return [version]

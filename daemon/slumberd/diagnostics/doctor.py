@@ -36,6 +36,7 @@ from slumberd.diagnostics.store_checks import (
     check_person,
     check_reductions,
 )
+from slumberd.diagnostics.transcripts import check_transcripts
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
@@ -58,6 +59,7 @@ URGENT = frozenset(
         "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
         "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable", "store.values",
+        "transcripts.no_person", "transcripts.unknown",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -212,6 +214,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: check_due_rules(context),
         lambda: check_person(context),
         lambda: check_waiting_answers(context),
+        lambda: check_transcripts(context.settings.state_dir, context.now),
     )
     for check in checks:
         try:

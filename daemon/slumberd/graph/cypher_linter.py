@@ -21,6 +21,7 @@ from slumberd.graph.cypher_parser import (
     spans,
     walk,
 )
+from slumberd.model.arguments import require_iterable
 
 WRITE_IN_PROMOTION = "write-in-promotion"
 """The rule that is broken by a query that may write."""
@@ -157,6 +158,7 @@ class Linter:
     """
 
     def __init__(self, procedures: frozenset[str] = frozenset()) -> None:
+        require_iterable("procedures", procedures)
         self._procedures = frozenset(name.lower() for name in procedures)
 
     def check(self, cypher: str) -> None:

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.errors import ExtraMissingError, UnportableCypherError
+from slumberd.model.arguments import require_text
 
 MAX_CHARACTERS = 4_096
 """The most characters of a query."""
@@ -64,6 +65,7 @@ def scan(cypher: str) -> QueryText:
         UnportableCypherError: The query is empty, too long or nested too deeply, or it holds
             comments, several statements, or characters that parsers read differently.
     """
+    require_text("cypher", cypher)
     if not cypher.strip() or len(cypher) > MAX_CHARACTERS:
         problem = (
             "is empty" if not cypher.strip() else f"is longer than {MAX_CHARACTERS:,} characters"

@@ -26,6 +26,7 @@ from slumberd.model.graph import (
     triple_id,
 )
 from slumberd.model.health import StoreHealth
+from slumberd.storage.file_paths import path_of
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class LadybugGraphStore:
         read_only: bool = False,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        self.path = Path(path)
+        self.path = path_of(path)
         self._read_only = read_only
         self._timeout_seconds = timeout_seconds
         self._linter = Linter()

@@ -17,6 +17,10 @@ PUTTING = frozenset({STOP, BEFORE_COMPACTION, SESSION_END})
 """The events after which the new turns of a transcript are put."""
 
 
+OPTIONS = ("--user", "--agent", "--state-dir", "--cursors")
+"""The options of the command of a hook; an installation writes each once, with its value."""
+
+
 class CodingAgent(NamedTuple):
     """A coding agent.
 

@@ -17,16 +17,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn, TextIO
 
-from slumberd.hooks.agents import AGENTS, PROMPT, PUTTING, SESSION_END, SESSION_START
+from slumberd.hooks.agents import AGENTS, OPTIONS, PROMPT, PUTTING, SESSION_END, SESSION_START
 from slumberd.hooks.answers import context_answer, quote_hits
 from slumberd.hooks.cursors import Cursors, Transcript
 from slumberd.hooks.putting import Report, Target, TurnPutter
+from slumberd.hooks.stale_paths import find_newer
 
 MOST_SECONDS = 2.0
 """How long a hook takes at most. The coding agents wait three seconds or longer."""
 
 CONTEXT_TOKENS = 1_500
 """The budget of the context at the start of a session. Claude Code takes 10,000 characters."""
+
+MOST_EVENT_BYTES = 64 * 1024 * 1024
+"""A longer event is refused; a prompt in it may hold pictures."""
 
 MOST_QUESTION_CHARACTERS = 2_000
 """So much of a prompt is searched for."""
@@ -38,7 +42,6 @@ MIN_SCORE = 0.1
 """How much of a prompt a memory must answer."""
 
 USAGE = 64
-OPTIONS = ("--user", "--agent", "--state-dir", "--cursors")
 
 
 def main() -> NoReturn:
@@ -127,7 +130,10 @@ def _parse(words: Sequence[str]) -> tuple[Target, Path] | str:
 
 
 def _read_event(source: BinaryIO) -> dict[str, Any]:
-    event = json.loads(source.read())
+    encoded = source.read(MOST_EVENT_BYTES + 1)
+    if len(encoded) > MOST_EVENT_BYTES:
+        raise ValueError(f"the event is longer than {MOST_EVENT_BYTES:,} bytes")
+    event = json.loads(encoded)
     if not isinstance(event, dict):
         raise ValueError("the event is no JSON object")  # noqa: TRY004 # reported to a person
     return event
@@ -143,10 +149,12 @@ def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report
         text = answer.document.get("text", "")
     elif name == PROMPT:
         question = str(event.get("prompt", ""))[:MOST_QUESTION_CHARACTERS]
+        if not question.strip():
+            return ""
         answer = target.ask("recall", query=question, limit=MOST_RECALLED, min_score=MIN_SCORE)
         text = quote_hits(answer.document.get("hits", []), session)
     elif name in PUTTING:
-        _put_turns(event, session, TurnPutter(target, Cursors(cursors), report))
+        _put_turns(event, session, TurnPutter(target, Cursors(cursors), report), report)
         if name == SESSION_END:
             Cursors(cursors).remove_orphans()
         return ""
@@ -158,7 +166,13 @@ def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report
     return context_answer(name, text)
 
 
-def _put_turns(event: dict[str, Any], session: str, putter: TurnPutter) -> None:
+def _put_turns(event: dict[str, Any], session: str, putter: TurnPutter, report: Report) -> None:
     path = event.get("transcript_path")
-    if isinstance(path, str) and path:  # Codex may run without a transcript
-        putter.put(Transcript(path, session))
+    if not isinstance(path, str) or not path:  # Codex may run without a transcript
+        return
+    if (newer := find_newer(path, session)) is not None:
+        report(f"the transcript {path!r} is old; {newer!r} of the same session is read, too")
+        putter.put(Transcript(newer, session))
+        if not Path(path).exists():
+            return
+    putter.put(Transcript(path, session))

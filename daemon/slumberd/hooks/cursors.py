@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 MODE = 0o700
 _TAIL_BYTES = 256
+_BEGINNING_CHARACTERS = 20_000
 _CHARACTERS_OF_NAME = 32
 
 
@@ -36,12 +36,22 @@ class Cursor(NamedTuple):
     Attributes:
         offset: In bytes from its beginning.
         tail: A hash of the bytes before it, which shows whether the file was replaced.
-        last_turn: What was said last before it, as `forgetting` keeps it.
+        history: What is known of the lines before it.
+        is_inside: Whether it lies within a line that is too long, and is skipped.
+        failed_at: Where a line begins that a hook could not read; -1 for none.
+        failures: How many hooks could not read it.
     """
 
     offset: int
     tail: str
-    last_turn: Mapping[str, Any] = {}
+    history: dict[str, Any]
+    is_inside: bool = False
+    failed_at: int = -1
+    failures: int = 0
+
+
+START = Cursor(0, hashlib.sha256().hexdigest()[:_CHARACTERS_OF_NAME], {})
+"""The beginning of a transcript."""
 
 
 class Cursors:
@@ -75,25 +85,41 @@ class Cursors:
         return found
 
     def read(self, transcript: Transcript) -> Cursor:
-        """Return the cursor of a transcript; its beginning when there is none."""
+        """Return the cursor of a transcript; its beginning when there is none.
+
+        A cursor of slumberd 0.2.0 leads to the beginning, too: that version did not know all turns.
+        """
         document = _read(self._file(transcript, "json"))
         try:
-            last = document.get("last_turn")
-            last_turn = last if isinstance(last, dict) else {}
-            return Cursor(max(0, int(document["offset"])), str(document["tail"]), last_turn)
+            found = Cursor(**{name: document[name] for name in Cursor._fields})
+            place = found._replace(offset=max(0, int(found.offset)), failures=int(found.failures))
+            is_whole = isinstance(document["history"], dict)
         except (KeyError, TypeError, ValueError):
-            return Cursor(0, "")
+            return START
+        return place if is_whole else START
 
     def write(self, transcript: Transcript, cursor: Cursor) -> None:
         """Replace the cursor of a transcript."""
-        document = {"path": transcript.path, **cursor._asdict()}
+        document = {**transcript._asdict(), **cursor._asdict()}
         self._write(self._file(transcript, "json"), document)
+
+    def history_of(self, session: str) -> dict[str, Any] | None:
+        """Return what is known of the transcript of a session; None when it was never read."""
+        name = json.dumps(session)
+        for file in self._directory.glob("*.json"):
+            if name not in _beginning_of(file):
+                continue
+            document = _read(file)
+            history = document.get("history")
+            if document.get("session") == session and isinstance(history, dict):
+                return history
+        return None
 
     def remove_orphans(self) -> None:
         """Remove the files of transcripts that exist no more."""
         for file in self._directory.glob("*.json"):
-            path = _read(file).get("path")
-            if not isinstance(path, str) or not Path(path).exists():
+            path = _read_path(file)
+            if path is None or not Path(path).exists():
                 file.with_suffix(".unfinished").unlink(missing_ok=True)
                 file.unlink(missing_ok=True)
 
@@ -106,7 +132,7 @@ class Cursors:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 # a descriptor
-                json.dump(document, opened)
+                opened.write(json.dumps(document))  # json.dump takes several times as long
             temporary.replace(file)
         finally:
             temporary.unlink(missing_ok=True)
@@ -121,21 +147,43 @@ def _read(file: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def cursor_at(file: BinaryIO, offset: int) -> Cursor:
-    """Return the cursor at a place of an open transcript."""
-    return Cursor(offset, _hash_before(file, offset))
+def _read_path(file: Path) -> str | None:
+    """Return the path in a cursor, of which only the beginning is read; None when it has none."""
+    try:
+        path, _ = json.JSONDecoder().raw_decode(_beginning_of(file), len('{"path": '))
+    except ValueError:
+        return None
+    return path if isinstance(path, str) else None
 
 
-def start_of(file: BinaryIO, cursor: Cursor) -> int:
+def _beginning_of(file: Path) -> str:
+    """Return the beginning of a cursor, with its path and session; empty if it cannot be read."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(_BEGINNING_CHARACTERS)
+    except (OSError, ValueError):
+        return ""
+
+
+def cursor_at(file: BinaryIO, offset: int, history: dict[str, Any]) -> Cursor:
+    """Return the cursor at a place of an open transcript, with what is known of the lines before.
+
+    Args:
+        file: The transcript.
+        offset: The place.
+        history: What is known.
+    """
+    return Cursor(offset, _hash_before(file, offset), history)
+
+
+def start_of(file: BinaryIO, cursor: Cursor) -> Cursor:
     """Return where to read an open transcript on: at the cursor, or at 0 in a replaced file."""
-    intact = _hash_before(file, cursor.offset) == cursor.tail
-    return cursor.offset if intact else 0
+    return cursor if _hash_before(file, cursor.offset) == cursor.tail else START
 
 
 def _hash_before(file: BinaryIO, offset: int) -> str:
     """Return a hash of the last bytes before a place; an empty text when the file is shorter."""
     first = max(0, offset - _TAIL_BYTES)
-    file.seek(first)
-    before = file.read(offset - first)
+    before = os.pread(file.fileno(), offset - first, first)
     intact = len(before) == offset - first
     return hashlib.sha256(before).hexdigest()[:_CHARACTERS_OF_NAME] if intact else ""

@@ -7,7 +7,7 @@ import shlex
 from pathlib import PurePath
 from typing import Any
 
-from slumberd.hooks.agents import EVENTS, CodingAgent
+from slumberd.hooks.agents import EVENTS, OPTIONS, CodingAgent
 from slumberd.hooks.json_text import (
     Edited,
     Item,
@@ -183,12 +183,24 @@ def _commands_of(group: object) -> list[str]:
 
 
 def _is_ours(command: str, agent: CodingAgent) -> bool:
-    """Return whether a command line runs a hook of slumberd for a coding agent."""
+    """Return whether a command line is of the form that an installation writes, and no more.
+
+    A command of a person that runs a hook with other programs around it is the person's.
+    """
     try:
         words = shlex.split(command)
     except ValueError:
         return False
-    return any(
-        PurePath(program).name == _PROGRAM and words[at : at + 2] == ["hook", agent.name]
-        for at, program in enumerate(words, 1)
+    if shlex.join(words) != command or not words:
+        return False
+    is_module = PurePath(words[0]).name != _PROGRAM
+    if is_module and words[1:3] != ["-m", _PROGRAM]:
+        return False
+    call = words[3:] if is_module else words[1:]
+    options = call[2::2]
+    return (
+        call[:2] == ["hook", agent.name]
+        and len(call) % 2 == 0
+        and len(set(options)) == len(options)
+        and set(options) <= set(OPTIONS)
     )

@@ -7,7 +7,7 @@ million records, two different texts share one with a probability of 0.000003.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +18,9 @@ from slumberd.model.episode import Episode, microseconds
 
 FindingKind = Literal[
     "unreadable",
+    "incomplete",
+    "quarantined",
+    "doubt",
     "duplicate_text",
     "duplicate_triple",
     "contradiction",
@@ -41,9 +44,9 @@ class Finding(NamedTuple):
         kind: What is wrong.
         place: The record.
         earlier: The earlier record that it does not agree with; None when there is only one.
-        user: The user of the record; empty for an unreadable one.
-        agent: The agent of the record; empty for an unreadable one.
-        detail: The text, triple, id or instant in question, or why the record is unreadable.
+        user: The user of the record; empty for one without an episode.
+        agent: The agent of the record; empty for one without an episode.
+        detail: The text, triple, id or instant in question, or what is wrong with the record.
     """
 
     kind: FindingKind
@@ -52,6 +55,18 @@ class Finding(NamedTuple):
     user: str
     agent: str
     detail: str
+
+
+class Refusal(NamedTuple):
+    """Why an episode is not taken as it is.
+
+    Attributes:
+        kind: Whether an import would refuse it, or every rule would quarantine it.
+        reason: Why.
+    """
+
+    kind: Literal["unreadable", "quarantined"]
+    reason: str
 
 
 class _Held(NamedTuple):
@@ -87,6 +102,8 @@ class Auditor:
             are of the same instant.
         multi_valued: The predicates that may have several objects at once.
         latest: The last instant that is not still to come; None for no such check.
+        refusal: Returns why an import would refuse an episode, or why every rule would quarantine
+            it; None for one that is right.
     """
 
     def __init__(
@@ -95,9 +112,11 @@ class Auditor:
         lasting: bool = False,
         multi_valued: Collection[str] = (),
         latest: datetime | None = None,
+        refusal: Callable[[Episode], Refusal | None] = lambda _: None,
     ) -> None:
         self._lasting = lasting
         self._latest = latest
+        self._refusal = refusal
         self._multi_valued = frozenset(multi_valued)
         self._texts: dict[int, Place] = {}
         self._text_users: dict[int, tuple[int, Place]] = {}
@@ -113,7 +132,17 @@ class Auditor:
         place = (record.line, record.path)
         if record.problem:
             yield Finding("unreadable", place, None, "", "", record.problem)
+        if record.incomplete:
+            yield Finding("incomplete", place, None, "", "", record.incomplete)
+        for doubt in record.doubts:
+            first = record.episodes[0] if record.episodes else None
+            yield Finding(
+                "doubt", place, None, first.user if first else "", first.agent if first else "",
+                doubt,
+            )  # fmt: skip
         for episode in record.episodes:
+            if refusal := self._refusal(episode):
+                yield _finding(refusal.kind, episode, place, None, refusal.reason)
             latest = self._latest
             if latest is not None and _microseconds(episode.timestamp) > microseconds(latest):
                 yield _finding("future", episode, place, None, episode.timestamp.isoformat())

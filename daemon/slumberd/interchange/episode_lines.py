@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO
 
+import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from slumberd.capture.episodes import SecretFilter
 from slumberd.config.validation import format_value, suggestion
+from slumberd.interchange.instants import read_instant
 from slumberd.interchange.lines import MOST_BYTES, NumberedLine, numbered_lines
 from slumberd.interchange.records import GivenScope, Record
 from slumberd.model.episode import Episode, misspelled_keys
@@ -50,7 +53,7 @@ def _read_line(line: NumberedLine, secrets: SecretFilter) -> Record:
     if problem:
         return Record(number, problem=problem)
     try:
-        episode = Episode.model_validate_json(text)
+        episode = _episode_of(text)
         read_object(text)
         episode = secrets.episode(episode)
     except ValidationError as error:
@@ -59,6 +62,23 @@ def _read_line(line: NumberedLine, secrets: SecretFilter) -> Record:
     except ValueError as error:
         return Record(number, problem=str(error))
     return Record(number, (episode,), doubts=tuple(_doubts(episode)))
+
+
+def _episode_of(text: bytes) -> Episode:
+    """Return the episode of a line; its timestamp may have a form that other programs write.
+
+    Raises:
+        ValueError: The line is no episode.
+    """
+    try:
+        return Episode.model_validate_json(text)
+    except ValidationError as error:
+        if [details["loc"] for details in error.errors()] != [("timestamp",)]:
+            raise
+        found = read_object(text)
+        with suppress(ValueError):
+            found["timestamp"] = read_instant(found["timestamp"])
+        return Episode.model_validate_json(orjson.dumps(found))
 
 
 def _doubts(episode: Episode) -> Iterator[str]:

@@ -32,7 +32,7 @@ def open_folder(path: Path) -> Folder:
     if not path.is_dir():
         raise InputError(f"{str(path)!r} is a file, and a folder is needed")
     paths = [*_paths_in(path)]
-    return Folder(_name_of(path.resolve()), paths, partial(_read_files, path, paths))
+    return Folder(_shown(_name_of(path.resolve())), paths, partial(_read_files, path, paths))
 
 
 def _name_of(path: Path) -> str:
@@ -41,15 +41,24 @@ def _name_of(path: Path) -> str:
 
 
 def _paths_in(folder: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder, onerror=_refuse):
+    unreadable: list[str] = []
+
+    def keep(error: OSError) -> None:
+        if error.filename == str(folder):
+            raise error
+        unreadable.append(Path(error.filename).relative_to(folder).as_posix())
+
+    for parent, folders, files in os.walk(folder, onerror=keep):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(parent, name).relative_to(folder).as_posix()
+    yield from unreadable
 
 
-def _refuse(error: OSError) -> None:
-    raise error
+def _shown(name: str) -> str:
+    """Return a name; each byte of it that is no UTF-8 is written by its number."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _read_files(folder: Path, paths: list[str]) -> Iterator[NoteFile]:
@@ -58,16 +67,21 @@ def _read_files(folder: Path, paths: list[str]) -> Iterator[NoteFile]:
 
 
 def _read_file(file: Path, path: str) -> NoteFile:
+    if (shown := _shown(path)) != path:
+        problem = "the name is not UTF-8, so nothing can name the note; rename the file"
+        return NoteFile(shown, _UNKNOWN, problem=problem)
     try:
         status = file.lstat()
     except OSError as error:
         return NoteFile(path, _UNKNOWN, problem=str(error.strerror))
     modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    if file.is_dir() and not file.is_symlink():
+        return NoteFile(path, modified, problem="the folder cannot be read")
     if not file.is_file() or file.is_symlink():
         return NoteFile(path, modified, problem="is a link or no file; name its own folder")
-    if not path.endswith(SUFFIXES):
-        doubt = f"is not read: it ends in none of {', '.join(SUFFIXES)}"
-        return NoteFile(path, modified, doubt=doubt)
+    if not path.lower().endswith(SUFFIXES):
+        reason = f"is not read: it ends in none of {', '.join(SUFFIXES)}"
+        return NoteFile(path, modified, unread=reason)
     if problem := too_long(status.st_size, MOST_BYTES):
         return NoteFile(path, modified, problem=problem)
     return _read_text(file, path, modified)

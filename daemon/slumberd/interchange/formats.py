@@ -26,6 +26,8 @@ class FileFormat:
         lasting: Whether a claim holds until its record says that it ended. In any other format,
             the next claim of its subject and predicate ends it.
         side_by_side: Whether statements of one subject and predicate hold at the same time.
+        limit: How many records the program returns, unless its caller asks for more; None when it
+            returns all.
     """
 
     read: Callable[[BinaryIO, Defaults], Iterator[Record]]
@@ -33,6 +35,7 @@ class FileFormat:
     multi_valued: frozenset[str] = frozenset()
     lasting: bool = False
     side_by_side: bool = False
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def _read_episodes(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
 
 FORMATS: dict[str, FileFormat | FolderFormat] = {
     EPISODES: FileFormat(_read_episodes),
-    mem0.NAME: FileFormat(mem0.read_mem0),
+    mem0.NAME: FileFormat(mem0.read_mem0, limit=100),
     graphiti.NAME: FileFormat(graphiti.read_graphiti, lasting=True, side_by_side=True),
     mcp_memory.NAME: FileFormat(
         mcp_memory.read_mcp_memory,
@@ -58,6 +61,6 @@ FORMATS: dict[str, FileFormat | FolderFormat] = {
     ),
     notes.CLAUDE: FolderFormat(notes.read_claude_folder),
     notes.CODEX: FolderFormat(notes.read_codex_folder),
-    langgraph.NAME: FileFormat(langgraph.read_langgraph),
+    langgraph.NAME: FileFormat(langgraph.read_langgraph, limit=10),
 }
 """The formats, by name."""

@@ -1,8 +1,5 @@
 """Turn the spans of calls of models and agents into episodes.
 
-The names are those of OpenTelemetry's conventions for generative AI, version 1.42.0
-(https://opentelemetry.io/schemas/gen-ai/1.42.0, repository semantic-conventions-genai).
-
 A span holds the whole history of its conversation. Only its end is new: the user's messages after
 the last answer, and the answer of this call. Nothing else becomes an episode. The history has no
 time of its own, and after an erasure it still holds what was erased.
@@ -19,33 +16,29 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.interchange.records import DEFAULT, optional_text
+from slumberd.interchange.span_messages import ASSISTANT, USER, Message, Messages, messages_of
+from slumberd.interchange.span_names import (
+    AGENTS,
+    CALL_OF_SDK,
+    CALLS,
+    INPUTS,
+    KIND,
+    MODELS,
+    OPERATIONS,
+    OTHER_CALLS,
+    OUTPUTS,
+    SESSIONS,
+    USERS,
+    is_of_models,
+)
 from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode, instant
-from slumberd.model.recalled import strip_recalled
-from slumberd.model.speaker import PERSON
-
-CONVENTIONS = "https://opentelemetry.io/schemas/gen-ai/1.42.0"
-"""The version of the conventions whose names are read."""
-
-MOST_CHARACTERS = 100_000
-"""The longest text of a message."""
 
 _NAME = "otlp"
-_USER, _ASSISTANT = "user", "assistant"
-_INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
-_DETAILS = "gen_ai.client.inference.operation.details"
-"""The event that may hold the messages instead of the span."""
-
-_CALLS = frozenset(
-    {"chat", "generate_content", "invoke_agent", "invoke_workflow", "text_completion"}
-)
-"""The operations whose spans hold messages, if their program records them."""
-
-_OLDER_EVENTS = frozenset({
-    "gen_ai.assistant.message", "gen_ai.choice", "gen_ai.content.completion",
-    "gen_ai.content.prompt", "gen_ai.tool.message", "gen_ai.user.message",
-})  # fmt: skip
-"""The events of conventions up to 1.36.0, which hold one message each."""
+_OLDER_EVENTS = (
+    ".user.message", ".assistant.message", ".content.prompt", ".content.completion", "_ai.choice",
+)  # fmt: skip
+"""How the names of events end that hold messages, if their program records them."""
 
 _MOST_ANCESTORS = 32
 _LONGEST_NAME = 1_000
@@ -74,6 +67,7 @@ class Reading(NamedTuple):
             and of tools, further choices, and messages without text.
         problem: Why it cannot be read; empty when it can.
         silent: Whether it is the call of a model or agent that holds no messages.
+        unread: The names of attributes that may hold messages in an unknown form.
     """
 
     span: Span
@@ -81,12 +75,7 @@ class Reading(NamedTuple):
     left_out: int = 0
     problem: str = ""
     silent: bool = False
-
-
-class _Message(NamedTuple):
-    role: str
-    text: str
-    speaker: str | None = None
+    unread: tuple[str, ...] = ()
 
 
 class _Place(NamedTuple):
@@ -106,98 +95,79 @@ def read_spans(spans: Sequence[Span], owner: Owner) -> list[Reading]:
         owner: Whose memory they become part of.
     """
     by_id = {(span.trace_id, span.span_id): span for span in spans}
-    return [_read_span(span, by_id, owner) for span in spans]
+    readings = [_read_span(span, by_id, owner) for span in spans]
+    # The steps of OpenInference's chains repeat what the calls of models within them hold.
+    taken = {reading.span.trace_id for reading in readings if reading.episodes}
+    return [
+        reading._replace(unread=())
+        if reading.span.trace_id in taken
+        and reading.span.attributes.get(KIND) not in (None, "LLM", "AGENT")
+        else reading
+        for reading in readings
+    ]
 
 
 def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) -> Reading:
     try:
-        held = _messages_of(span)
-        if held is None:
-            return Reading(span, silent=_label(span, "gen_ai.operation.name") in _CALLS)
-        history, answers = held
+        held = messages_of(span)
+        unread = tuple(_unread(span, held))
+        history, answers = held.history, held.answers
+        if not history and not answers:
+            return Reading(span, silent=_is_silent(span) and not unread, unread=unread)
         fresh = [*_fresh(history), *_first(answers)]
         told = [each for each in fresh if each.text]
         place = _place_of(span, by_id, owner)
         episodes = tuple(_episodes_of(told, span, place))
     except ValueError as error:
         return Reading(span, problem=str(error))
-    return Reading(span, episodes, left_out=len(history) + len(answers) - len(episodes))
+    left_out = len(history) + len(answers) - len(episodes)
+    return Reading(span, episodes, left_out=left_out, unread=unread)
 
 
-def _messages_of(span: Span) -> tuple[list[_Message], list[_Message]] | None:
-    """Return the messages before the answer, and the answers; None for a span without messages.
-
-    Raises:
-        ValueError: They have another form.
-    """
-    details = (event.attributes for event in span.events if event.name == _DETAILS)
-    for attributes in (span.attributes, *details):
-        if _INPUT in attributes or _OUTPUT in attributes:
-            return _read_messages(attributes, _INPUT), _read_messages(attributes, _OUTPUT)
-    if older := [event.name for event in span.events if event.name in _OLDER_EVENTS]:
-        raise ValueError(
-            f"its messages are in events {older[0]!r} of an older convention; set"
-            " OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental in its program"
-        )
-    return None
+def _unread(span: Span, held: Messages) -> Iterator[str]:
+    """Yield the names of attributes that may hold messages, if the known ones lack some."""
+    yield from held.unread
+    if not (held.history and held.answers) and _label(span, *OPERATIONS) not in OTHER_CALLS:
+        is_call = _is_call(span)
+        yield from (name for name in span.others if is_call or is_of_models(name))
 
 
-def _read_messages(attributes: Mapping[str, Any], name: str) -> list[_Message]:
-    value = attributes.get(name)
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise ValueError(
-                f"attribute {name!r} holds no JSON: {error.msg}; a limit on the length of"
-                " attributes may have cut it"
-            ) from error
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise ValueError(f"attribute {name!r} holds no array of messages")
-    return [_read_message(each, name) for each in value]
+def _is_silent(span: Span) -> bool:
+    """Return whether a call holds no messages at all, not even none of them."""
+    return _is_call(span) and not any(name in span.attributes for name in (*INPUTS, *OUTPUTS))
 
 
-def _read_message(message: Mapping[str, Any], name: str) -> _Message:
-    role, parts = optional_text(message, "role"), message.get("parts")
-    if role is None or not isinstance(parts, list):
-        raise ValueError(f"a message in {name!r} has no role or no parts")
-    text = strip_recalled("\n".join(_texts(parts)))
-    if role in (_USER, _ASSISTANT) and len(text) > MOST_CHARACTERS:
-        raise ValueError(f"a message in {name!r} is longer than {MOST_CHARACTERS:,} characters")
-    return _Message(role, text, _speaker_of(role, optional_text(message, "name")))
+def _is_call(span: Span) -> bool:
+    """Return whether a span is the call of a model or agent."""
+    operation = _label(span, *OPERATIONS) or ""
+    return (
+        operation in CALLS
+        or CALL_OF_SDK.fullmatch(operation) is not None
+        or any(event.name.endswith(_OLDER_EVENTS) for event in span.events)
+    )
 
 
-def _speaker_of(role: str, name: str | None) -> str | None:
-    """Return the name of a message's speaker; no program has the name of the person."""
-    return None if role != _USER and name in PERSON else name
-
-
-def _texts(parts: Sequence[object]) -> Iterator[str]:
-    """Yield what a message says: its texts, and the words of its sound."""
-    for part in parts:
-        if isinstance(part, dict):
-            found = part.get("content" if part.get("type") == "text" else "transcript")
-            if isinstance(found, str):
-                yield found
-
-
-def _fresh(history: Sequence[_Message]) -> list[_Message]:
+def _fresh(history: Sequence[Message]) -> list[Message]:
     """Return the user's messages after the last answer in a history."""
     end = len(history)
     # A program may begin the answer itself, by a message of the assistant at the end.
-    while end and history[end - 1].role == _ASSISTANT:
+    while end and history[end - 1].role == ASSISTANT:
         end -= 1
     begin = end
-    while begin and history[begin - 1].role != _ASSISTANT:
+    while begin and history[begin - 1].role != ASSISTANT:
         begin -= 1
-    return [each for each in history[begin:end] if each.role == _USER]
+    return [each for each in history[begin:end] if each.role == USER]
 
 
-def _first(answers: Sequence[_Message]) -> list[_Message]:
-    """Return the first of several choices: only one of them goes on in the conversation."""
-    return [each for each in answers[:1] if each.role == _ASSISTANT]
+def _first(answers: Sequence[Message]) -> list[Message]:
+    """Return the first of several choices: only one of them goes on in the conversation.
+
+    Some programs return the whole conversation; then the answer is its end.
+    """
+    said = [each for each in answers if each.role in (USER, ASSISTANT)]
+    if any(each.role == USER for each in said):
+        return [each for each in said[-1:] if each.role == ASSISTANT]
+    return said[:1]
 
 
 def _place_of(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) -> _Place:
@@ -209,15 +179,15 @@ def _place_of(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) -
     if not span.trace_id or not span.span_id:
         raise ValueError("it has no trace id or no span id")
     # The user only from the span itself or its program: a trace may cross the users of a service.
-    named = _named((span.attributes, span.resource), "user.id", "enduser.id")
+    named = _named((span.attributes, span.resource), *USERS)
     if owner.user is not None and named not in (None, owner.user):
         raise ValueError("it names another user than the one of the caller")
     user = owner.user or named
     if not user:
         raise ValueError("it names no user; set the attribute 'user.id'")
     around = [each.attributes for each in _with_ancestors(span, by_id)]
-    session = _named((*around, span.resource), "gen_ai.conversation.id", "session.id")
-    agent = _named((*around, span.resource), "gen_ai.agent.id", "gen_ai.agent.name")
+    session = _named((*around, span.resource), *SESSIONS)
+    agent = _named((*around, span.resource), *AGENTS)
     return _Place(user, session or span.trace_id, owner.agent or agent or DEFAULT)
 
 
@@ -246,7 +216,7 @@ def _named(places: Sequence[Mapping[str, Any]], *names: str) -> str | None:
     return None
 
 
-def _episodes_of(messages: Sequence[_Message], span: Span, place: _Place) -> Iterator[Episode]:
+def _episodes_of(messages: Sequence[Message], span: Span, place: _Place) -> Iterator[Episode]:
     said: Counter[tuple[str, str]] = Counter()
     for number, message in enumerate(messages):
         words = (message.role, message.text)
@@ -263,7 +233,7 @@ def _episodes_of(messages: Sequence[_Message], span: Span, place: _Place) -> Ite
         said[words] += 1
 
 
-def _id_of(message: _Message, span: Span, user: str, repeated: int) -> str:
+def _id_of(message: Message, span: Span, user: str, repeated: int) -> str:
     """Return the id of a message: equal in all spans of one trace that hold it as new.
 
     Neither session nor agent is part of it: the span of an agent and the spans of its calls repeat
@@ -283,24 +253,25 @@ def _instant_of(span: Span, role: str, number: int) -> datetime:
     """
     if not span.start:
         raise ValueError("it has no start")
-    at = max(span.start, span.end) if role == _ASSISTANT else span.start
+    at = max(span.start, span.end) if role == ASSISTANT else span.start
     return instant(at // 1_000) + timedelta(microseconds=number)
 
 
-def _metadata_of(message: _Message, span: Span) -> dict[str, Any]:
+def _metadata_of(message: Message, span: Span) -> dict[str, Any]:
     said_by = {} if message.speaker is None else {"speaker": message.speaker}
     named = {
         "trace_id": span.trace_id,
         "span_id": span.span_id,
-        "operation": _label(span, "gen_ai.operation.name"),
-        "model": _label(span, "gen_ai.request.model"),
-        "agent_name": _label(span, "gen_ai.agent.name"),
+        "operation": _label(span, *OPERATIONS),
+        "model": _label(span, *MODELS),
+        "agent_name": _label(span, *AGENTS[1:]),
     }
     kept = {key: value for key, value in named.items() if value is not None}
     return {**said_by, "role": message.role, _NAME: kept}
 
 
-def _label(span: Span, name: str) -> str | None:
-    """Return an attribute that decides nothing; None when it is no short text."""
-    found = span.attributes.get(name)
-    return found if isinstance(found, str) and len(found) <= _LONGEST_NAME else None
+def _label(span: Span, *names: str) -> str | None:
+    """Return an attribute that decides nothing: the first that is a short text; else None."""
+    values = (span.attributes.get(name) for name in names)
+    texts = (each for each in values if isinstance(each, str) and len(each) <= _LONGEST_NAME)
+    return next(texts, None)

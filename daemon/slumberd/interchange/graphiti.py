@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from slumberd.interchange.instants import INSTANT_FROM
 from slumberd.interchange.json_records import read_records
 from slumberd.interchange.records import (
     Defaults,
     Record,
+    end_in,
     instant_in,
     is_before,
     optional_text,
+    retraction,
     text_in,
     without,
 )
@@ -20,9 +23,6 @@ from slumberd.model.episode import Episode
 
 NAME = "graphiti"
 KEYS = ("facts", "edges", "nodes")
-
-ENDED = ":ended"
-"""What the id of the episode that retracts a fact adds to that of the fact."""
 
 
 def read_graphiti(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
@@ -47,27 +47,37 @@ class _Facts:
         if key == "nodes":
             self._learn(record)
             return None
-        begin, until = _interval(record)
-        asserted = self._assertion(record, begin or self._defaults.instant())
+        valid = instant_in(record, "valid_at")
+        until = end_in(record, "invalid_at", "expired_at")
+        at, source = self._defaults.dated(valid or instant_in(record, "created_at"))
+        asserted = self._assertion(record, at, source)
         if until is None:
             return Record(0, (asserted,))
-        if is_before(until, asserted.timestamp):
-            raise ValueError("the fact ends before it begins")
-        return Record(0, (asserted, _retraction(asserted, until)), until=until)
+        if not is_before(until, at):
+            return Record(0, (asserted, retraction(asserted, until, NAME)), until=until)
+        if valid is None:
+            return Record(0, (_end_only(asserted, until),), until=until)
+        raise ValueError("the fact ends before it begins")
 
     def _learn(self, node: Mapping[str, Any]) -> None:
         if self._named_by_uuid:
             raise ValueError("the nodes come after facts that name them by uuid; put nodes first")
         self._names[text_in(node, "uuid")] = text_in(node, "name")
 
-    def _assertion(self, record: Mapping[str, Any], at: datetime) -> Episode:
+    def _assertion(
+        self, record: Mapping[str, Any], at: datetime, source: Mapping[str, str]
+    ) -> Episode:
         scope = self._defaults.scope.of(optional_text(record, "group_id"), None, None)
         return Episode(
             id=f"{NAME}:{text_in(record, 'uuid')}",
             content=text_in(record, "fact"),
             timestamp=at,
             source_node=NAME,
-            metadata={**self._triple(record), NAME: without(record, ["fact", "fact_embedding"])},
+            metadata={
+                **source,
+                **self._triple(record),
+                NAME: without(record, ["fact", "fact_embedding"]),
+            },
             **scope,
         )
 
@@ -88,23 +98,11 @@ class _Facts:
         return self._names.get(uuid, uuid)
 
 
-def _interval(record: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    """Return since when a fact is valid, and since when no longer; None where unknown."""
-    begin = instant_in(record, "valid_at", "created_at")
-    return begin, instant_in(record, "invalid_at", "expired_at")
+def _end_only(asserted: Episode, until: datetime) -> Episode:
+    """Return a fact of which only the end is known: it retracts what others said before.
 
-
-def _retraction(asserted: Episode, at: datetime) -> Episode:
-    return asserted.model_copy(
-        update={
-            "id": f"{asserted.id}{ENDED}",
-            "content": f"No longer: {asserted.content}",
-            "timestamp": at,
-            # The triple lets it pass the filters that its fact passes.
-            "metadata": {**_triple_of(asserted), "intent": "delete", "replaces": asserted.id},
-        }
-    )
-
-
-def _triple_of(episode: Episode) -> dict[str, Any]:
-    return without(episode.metadata, [NAME])
+    Without a triple it is a text, and says so itself.
+    """
+    ends = {"intent": "delete"} if "subject" in asserted.metadata else {}
+    metadata = {**without(asserted.metadata, [INSTANT_FROM]), **ends}
+    return asserted.model_copy(update={"timestamp": until, "metadata": metadata})

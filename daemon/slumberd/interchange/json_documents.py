@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import count
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from slumberd.errors import WrongFormatError
 from slumberd.interchange.lines import DAMAGED, MOST_BYTES, damage, numbered_lines, too_long
+from slumberd.interchange.pages import Pages
 from slumberd.interchange.records import place_of
 
 _CHUNK = 64 * 1024
+_LONGEST_REMARK = 4 * 1024
+"""No longer value of a document says something about the document itself."""
+
+_MOST_REMARKS = 100
+"""So many such values of a document are kept, at most."""
+
 _SPACE = re.compile(rb"\s*")
 # The first choice is a whole text; a quote that begins no whole text is the last one.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|"', re.DOTALL)
@@ -49,6 +57,7 @@ def read_items(
     keys: Collection[str],
     *,
     most_bytes: int = MOST_BYTES,
+    incomplete: list[str] | None = None,
 ) -> Iterator[Item]:
     """Yield the records of a document, or of JSON lines.
 
@@ -59,6 +68,7 @@ def read_items(
         format: The name of its format, for the error.
         keys: The keys of an object under which it holds arrays of records.
         most_bytes: No record may be longer.
+        incomplete: Takes what the documents themselves say that they lack.
 
     Raises:
         WrongFormatError: The input begins with something else.
@@ -73,7 +83,10 @@ def read_items(
         for following in numbered_lines(stream, most_bytes, first=number + 1):
             yield Item(following.number, "", following.text, following.problem)
         return
-    yield from _read_document(_Document(stream, line, number, most_bytes), format, keys)
+    document = _Document(stream, line, number, most_bytes)
+    yield from _read_document(document, format, keys)
+    if incomplete is not None:
+        incomplete.extend(document.incomplete())
 
 
 def _first_line(stream: BinaryIO, most_bytes: int) -> tuple[int, bytes]:
@@ -133,6 +146,12 @@ class _Document:
         self._most_bytes = most_bytes
         self._buffer = start
         self._at = 0
+        self._pages = Pages()
+        self._incomplete: list[str] = []
+
+    def incomplete(self) -> list[str]:
+        """Return what the documents that are read say that they lack."""
+        return [*self._incomplete, *self._pages.end()]
 
     def items(self, keys: Collection[str]) -> Iterator[Item]:
         """Yield the records of all arrays."""
@@ -159,20 +178,27 @@ class _Document:
     def _object(self, keys: Collection[str]) -> Iterator[Item]:
         self._take(b"{")
         found = False
+        said: dict[str, Any] = {}
+        counts: Counter[str] = Counter()
         while self._peek() == b'"':
             key = _decoded(self._value())
             self._take(b":")
             found = found or key in keys
             if key in keys and self._peek() == b"[":
-                yield from self._array(key)
-            elif self._value() != b"null" and key in keys:
+                for item in self._array(key):
+                    counts[key] += 1
+                    yield item
+            elif (value := self._value()) != b"null" and key in keys:
                 raise _MalformedError(f"key {key!r} holds no array")
+            elif len(value) <= _LONGEST_REMARK and len(said) < _MOST_REMARKS:
+                said[key] = _remark(value)
             if self._take(b",}") == b"}":
                 break
         else:
             self._take(b"}")
         if not found:
             raise _MalformedError(f"an object with {' or '.join(map(repr, keys))} is needed")
+        self._incomplete.extend(self._pages.add(said, counts))
 
     def _take(self, signs: bytes) -> bytes:
         """Return the next sign, one of some, and go on behind it."""
@@ -245,6 +271,14 @@ class _Document:
         self._buffer = self._buffer[self._at :] + (more or b"")
         self._at = 0
         return bool(more)
+
+
+def _remark(text: bytes) -> Any:  # noqa: ANN401 # any JSON
+    """Return a value that may say something about its document; None when it is malformed."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return None
 
 
 def _decoded(text: bytes) -> str:

@@ -37,10 +37,14 @@ def read_records(
     Raises:
         WrongFormatError: The file begins with something else.
     """
-    for item in read_items(stream, format, keys):
+    incomplete: list[str] = []
+    line = 1
+    for item in read_items(stream, format, keys, incomplete=incomplete):
+        line = item.line
         found = _record_of(item, convert, secrets)
         if found is not None:
             yield found._replace(line=item.line, path=item.path)
+    yield from (Record(line, incomplete=each) for each in incomplete)
 
 
 def _record_of(item: Item, convert: Convert, secrets: Callable[[Any], Any]) -> Record | None:

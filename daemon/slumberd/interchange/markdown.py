@@ -19,11 +19,13 @@ class Section(NamedTuple):
         line: The number of its first line, from 1.
         heading: The text of its heading; empty for what comes before the first one.
         text: Its lines, the heading included.
+        above: The headings of the sections that it is part of, the first one first.
     """
 
     line: int
     heading: str
     text: str
+    above: tuple[str, ...] = ()
 
 
 class Note(NamedTuple):
@@ -83,23 +85,33 @@ def sections(note: Note, deepest: int) -> Iterator[Section]:
     """
     line, heading = note.line, ""
     found: list[str] = []
-    for number, text, level in _lines(note):
+    # The level and the text of each heading that the section is part of, its own included.
+    open_: list[tuple[int, str]] = []
+    for number, text, level in _lines(note.text, note.line):
         if 0 < level <= deepest:
-            yield from _section(line, heading, found)
+            yield from _section(line, heading, found, open_)
             line, heading, found = number, _text_of_heading(text), []
+            open_ = [*(one for one in open_ if one[0] < level), (level, heading)]
         found.append(text)
-    yield from _section(line, heading, found)
+    yield from _section(line, heading, found, open_)
 
 
-def _lines(note: Note) -> Iterator[tuple[int, str, int]]:
+def headings(text: str) -> Iterator[str]:
+    """Yield the texts of the headings of a text."""
+    for _, line, level in _lines(text, 1):
+        if level:
+            yield _text_of_heading(line)
+
+
+def _lines(text: str, first: int) -> Iterator[tuple[int, str, int]]:
     """Yield each line with its number and the level of its heading; 0 for any other line."""
     fence = ""
-    for number, text in enumerate(note.text.splitlines(), note.line):
-        mark = _FENCE.match(text)
+    for number, line in enumerate(text.splitlines(), first):
+        mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
-        heading = None if fence else _HEADING.fullmatch(text)
-        yield number, text, len(heading[1]) if heading else 0
+        heading = None if fence else _HEADING.fullmatch(line)
+        yield number, line, len(heading[1]) if heading else 0
 
 
 def _text_of_heading(line: str) -> str:
@@ -107,7 +119,10 @@ def _text_of_heading(line: str) -> str:
     return found[2] if found else ""
 
 
-def _section(line: int, heading: str, lines: list[str]) -> Iterator[Section]:
+def _section(
+    line: int, heading: str, lines: list[str], open_: list[tuple[int, str]]
+) -> Iterator[Section]:
     body = lines[1:] if heading else lines
     if any(text.strip() for text in body):
-        yield Section(line, heading, "\n".join(lines).strip())
+        above = tuple(text for _, text in open_[:-1])
+        yield Section(line, heading, "\n".join(lines).strip(), above)

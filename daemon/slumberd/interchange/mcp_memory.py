@@ -82,11 +82,12 @@ def _episode(
     defaults: Defaults, parts: Sequence[str], content: str, metadata: dict[str, Any]
 ) -> Episode:
     scope = defaults.scope.of(None, None, None)
+    at, source = defaults.dated(None)
     return Episode(
         id=made_id(NAME, scope, *parts),
         content=content,
-        timestamp=defaults.instant(),
+        timestamp=at,
         source_node=NAME,
-        metadata=metadata,
+        metadata={**source, **metadata},
         **scope,
     )

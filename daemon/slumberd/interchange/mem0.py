@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -15,12 +16,19 @@ from slumberd.interchange.records import (
     objects_in,
     optional_text,
     text_in,
+    with_end,
     without,
 )
 from slumberd.model.episode import Episode
 
 NAME = "mem0"
 KEYS = ("results", "memories", "relations")
+
+_EDITED = ("previous_memory", "old_memory")
+"""The keys that a memory has when its text was edited."""
+
+_ENDS = ("expiration_date", "deleted_at")
+"""The keys that say when a memory ended. mem0 counts the date of the first one as a whole day."""
 
 _SPEAKERS = {"actor_id": "speaker", "role": "role"}
 """The keys of mem0 that name who said a memory, with those that a search reads."""
@@ -38,19 +46,20 @@ def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
 def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> Record:
     if key == "relations":
         return Record(0, (_relation(record, defaults),))
-    return Record(0, (_memory(record, defaults),))
+    return with_end(_memory(record, defaults), record, _ENDS, NAME)
 
 
 def _memory(record: Mapping[str, Any], defaults: Defaults) -> Episode:
     first, *others = [*_triples(record)] or [{}]
     said_by = {ours: record[key] for key, ours in _SPEAKERS.items() if record.get(key)}
+    at, source = _instant(record, defaults)
     return Episode(
         id=f"{NAME}:{text_in(record, 'id')}",
         content=text_in(record, "memory"),
-        # The text is that of the last update.
-        timestamp=instant_in(record, "updated_at", "created_at") or defaults.instant(),
+        timestamp=at,
         source_node=NAME,
         metadata={
+            **source,
             **said_by,
             # One triple is that of the episode itself: a filter sees no triple of the list.
             **first,
@@ -59,6 +68,18 @@ def _memory(record: Mapping[str, Any], defaults: Defaults) -> Episode:
         },
         **_scope(record, defaults),
     )
+
+
+def _instant(record: Mapping[str, Any], defaults: Defaults) -> tuple[datetime, dict[str, str]]:
+    """Return when a memory was said: when it was created, unless its text was edited.
+
+    mem0 moves ``updated_at`` also when nobody edits the text. A memory that was added with an
+    instant of its own has it in ``created_at``.
+    """
+    created, updated = instant_in(record, "created_at"), instant_in(record, "updated_at")
+    if updated is not None and any(record.get(key) for key in _EDITED):
+        return updated, {}
+    return defaults.dated(created, updated)
 
 
 def _triples(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -79,12 +100,19 @@ def _triples(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 def _relation(record: Mapping[str, Any], defaults: Defaults) -> Episode:
     source, predicate, target = _relation_in(record)
     scope = _scope(record, defaults)
+    at, found_in = _instant(record, defaults)
     return Episode(
         id=made_id(NAME, scope, source, predicate, target),
         content=f"{source} {predicate} {target}",
-        timestamp=instant_in(record, "updated_at", "created_at") or defaults.instant(),
+        timestamp=at,
         source_node=NAME,
-        metadata={"subject": source, "predicate": predicate, "object": target, NAME: dict(record)},
+        metadata={
+            **found_in,
+            "subject": source,
+            "predicate": predicate,
+            "object": target,
+            NAME: dict(record),
+        },
         **scope,
     )
 

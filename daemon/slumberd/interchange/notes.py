@@ -6,11 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from slumberd.errors import SecretRefusedError, WrongFormatError
-from slumberd.interchange.markdown import Note, Section, read_header, read_note, sections
+from slumberd.interchange.instants import dates_in, read_instant
+from slumberd.interchange.markdown import (
+    Note,
+    Section,
+    headings,
+    read_header,
+    read_note,
+    sections,
+)
 from slumberd.interchange.records import Defaults, Record, instant_in, made_id
 from slumberd.model.episode import Episode
 
@@ -27,6 +35,14 @@ _NO_MEMORIES = re.compile(r"phase2_workspace_diff\.md|extensions/[^/]+/instructi
 _LEVELS = {"MEMORY.md": 1, "raw_memories.md": 2, "memory_summary.md": 2}
 """The deepest heading that begins a memory, by file of Codex; other files are one memory."""
 
+_INSTANTS = (
+    "modified", "last_modified", "lastmod", "updated_at", "updated", "last_updated", "date",
+    "datetime", "timestamp", "created_at", "created",
+)  # fmt: skip
+"""The fields that say when a memory was written; the first one counts."""
+
+_DATE = len("2026-01-01")
+
 _THREAD = re.compile(r"Thread\s+`([^`]+)`")
 
 
@@ -38,14 +54,14 @@ class NoteFile(NamedTuple):
         modified: When it was modified.
         text: Its text.
         problem: Why it has no text; empty when it has.
-        doubt: Why it was not read, if that is probably right; empty when it was.
+        unread: Why it was not read, though it may be no note at all; empty when it was.
     """
 
     path: str
     modified: datetime
     text: str = ""
     problem: str = ""
-    doubt: str = ""
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +123,7 @@ def _check_claude(folder: Folder) -> None:
     marks = [path for path in folder.paths if path.startswith(_OF_CODEX)]
     if marks:
         raise WrongFormatError(CLAUDE, f"folder {folder.name!r}", f"{marks[0]} is of Codex")
-    if not any(path.endswith(SUFFIXES) for path in folder.paths):
+    if not any(path.lower().endswith(SUFFIXES) for path in folder.paths):
         problem = f"it has no file that ends in {', '.join(SUFFIXES)}"
         raise WrongFormatError(CLAUDE, f"folder {folder.name!r}", problem)
 
@@ -125,9 +141,8 @@ class _Reader:
         for file in self.folder.read():
             if self.style.name == CODEX and _NO_MEMORIES.fullmatch(file.path):
                 continue
-            if file.problem or file.doubt:
-                doubts = (file.doubt,) if file.doubt else ()
-                yield Record(1, problem=file.problem, doubts=doubts, path=file.path)
+            if file.problem or file.unread:
+                yield Record(1, problem=file.problem, incomplete=file.unread, path=file.path)
             else:
                 yield from self._records_of(file)
 
@@ -143,29 +158,71 @@ class _Reader:
             # Equal headings of one file are told apart by their order.
             place = [file.path, section.heading, str(headings[section.heading])]
             try:
-                episode = self._episode(file, section, self.style.fields(note, section), place)
+                episode = self._episode(file, note, section, place)
             except ValueError as error:
                 yield Record(section.line, problem=str(error), path=file.path)
             else:
                 yield Record(section.line, (episode,), path=file.path)
 
     def _episode(
-        self, file: NoteFile, section: Section, fields: dict[str, str], place: Sequence[str]
+        self, file: NoteFile, note: Note, section: Section, place: Sequence[str]
     ) -> Episode:
-        style = self.style
+        style, fields = self.style, self.style.fields(note, section)
         session = style.session(fields) or self.folder.name
         scope = self.defaults.scope.of(None, None, session)
-        found: dict[str, Any] = {"title": fields.get("name") or section.heading or file.path}
+        at, source = self.defaults._replace(modified=file.modified).dated(
+            self._stated_instant(file, note, section, fields)
+        )
+        title = fields.get("name") or section.heading or file.path
+        found: dict[str, Any] = {**source, "title": title}
         if description := fields.get("description"):
             found["description"] = description
         return Episode(
             id=made_id(style.name, scope, *place),
             content=section.text,
-            timestamp=instant_in(fields, style.instant) or file.modified,
+            timestamp=at,
             source_node=style.name,
             metadata={**found, style.name: {**fields, "path": file.path}},
             **scope,
         )
+
+    def _stated_instant(
+        self, file: NoteFile, note: Note, section: Section, fields: Mapping[str, str]
+    ) -> datetime | None:
+        """Return when a memory was written, by the most precise of what says it.
+
+        First its own header, then its heading and those around it, then the front matter, then
+        the names of file and folders, then the latest heading within it.
+        """
+        latest = self.defaults.latest
+        first = self.style.instant
+        found = _instant_of_fields(read_header(section.text), first)
+        for heading in (section.heading, *reversed(section.above)):
+            found = found or next(dates_in(heading, latest), None)
+        # Only the field that the format itself writes must hold an instant.
+        found = found or _instant_of_fields(fields, first) or instant_in(fields, first)
+        *folders, name = file.path.split("/")
+        # Also a date whose year, month and day are names of folders.
+        for text in (name, file.path, *reversed(folders)):
+            found = found or next(dates_in(text, latest), None)
+        within = (at for heading in headings(section.text) for at in dates_in(heading, latest))
+        return found or max(within, default=None)
+
+
+def _instant_of_fields(fields: Mapping[str, str], first: str) -> datetime | None:
+    """Return the instant that fields state; a date counts from its begin in UTC."""
+    named = {key.lower().replace("-", "_"): value for key, value in fields.items()}
+    found = (_instant_of_text(named[key]) for key in (first, *_INSTANTS) if key in named)
+    return next(filter(None, found), None)
+
+
+def _instant_of_text(text: str) -> datetime | None:
+    try:
+        found = read_instant(text)
+    except ValueError:
+        return next(dates_in(text), None)
+    is_date = found.tzinfo is None and len(text.strip()) <= _DATE
+    return found.replace(tzinfo=UTC) if is_date else found
 
 
 def _levels_of_claude(_: str, note: Note) -> int:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import orjson
 
 from slumberd.capture.episodes import SecretFilter
+from slumberd.interchange.instants import FILE, INSTANT_FROM, UPDATE, end_of, read_instant
 from slumberd.model.episode import Episode
 
 DEFAULT = "default"
 """The agent, and the session, of a record that names none."""
+
+ENDED = ":ended"
+"""What the id of the episode that retracts another one adds to that of the other one."""
 
 
 class Record(NamedTuple):
@@ -26,6 +30,8 @@ class Record(NamedTuple):
         doubts: Probable mistakes in a record that can be read.
         path: Its file in a folder, or its place in a document, as ``results[3]``; empty for a line.
         until: When its claim ended; None when it did not, or when the format cannot tell.
+        incomplete: What is not read: a file of the folder, or what a document says that it lacks.
+            It has no episodes then. Empty otherwise.
     """
 
     line: int
@@ -34,6 +40,7 @@ class Record(NamedTuple):
     doubts: tuple[str, ...] = ()
     path: str = ""
     until: datetime | None = None
+    incomplete: str = ""
 
 
 def place_of(line: int, path: str = "") -> str:
@@ -74,12 +81,33 @@ class Defaults(NamedTuple):
         user_at: The place of the user in the namespace of a record, from 1; None when the
             namespace names no user.
         secrets: Masks, keeps or refuses the secrets of a record, before its id is made.
+        latest: A later date in a name or heading is not the one on which a note was written; None
+            for no such check.
     """
 
     scope: GivenScope = GivenScope()
     modified: datetime | None = None
     user_at: int | None = None
     secrets: SecretFilter = SecretFilter("keep")
+    latest: datetime | None = None
+
+    def dated(
+        self, stated: datetime | None, updated: datetime | None = None
+    ) -> tuple[datetime, dict[str, str]]:
+        """Return the instant of a record, and the metadata that say where it comes from, if needed.
+
+        Args:
+            stated: When it was said; None when nobody says that.
+            updated: When the record was updated; it counts when nothing else is known.
+
+        Raises:
+            ValueError: No instant is known, and the input has no time of its own.
+        """
+        if stated is not None:
+            return stated, {}
+        if updated is not None:
+            return updated, {INSTANT_FROM: UPDATE}
+        return self.instant(), {INSTANT_FROM: FILE}
 
     def instant(self) -> datetime:
         """Return the instant of a record that has none.
@@ -138,28 +166,84 @@ def instant_in(record: Mapping[str, Any], *keys: str) -> datetime | None:
     """Return the instant of the first of some keys that has one; None when none has.
 
     Raises:
-        ValueError: A value is not ISO 8601.
+        ValueError: A value is no instant.
     """
     for key in keys:
-        text = optional_text(record, key)
-        if text:
-            return _parse(key, text)
+        value = record.get(key)
+        if value is not None and value != "":
+            return read_key(key, value)
     return None
 
 
-def _parse(key: str, text: str) -> datetime:
+def read_key(
+    key: str, value: object, read: Callable[[object], datetime] = read_instant
+) -> datetime:
+    """Return the instant that a key holds.
+
+    Raises:
+        ValueError: It holds none; the message names the key.
+    """
     try:
-        return datetime.fromisoformat(text)
+        return read(value)
     except ValueError as error:
-        raise ValueError(f"key {key!r}: {text[:40]!r} is not ISO 8601") from error
+        raise ValueError(f"key {key!r}: {error}") from error
+
+
+def end_in(record: Mapping[str, Any], *keys: str) -> datetime | None:
+    """Return when a record ended, by the first of some keys that says it; None when none does.
+
+    Raises:
+        ValueError: A value is no instant.
+    """
+    for key in keys:
+        if record.get(key):
+            return read_key(key, record[key], end_of)
+    return None
+
+
+def retraction(asserted: Episode, at: datetime, own: str) -> Episode:
+    """Return the episode that retracts another one, whose claim ended.
+
+    Args:
+        asserted: The other one.
+        at: When its claim ended.
+        own: The key of its metadata that keeps the record.
+    """
+    # What is left of the metadata lets it pass the filters that the other one passes.
+    kept = without(asserted.metadata, [own, "triples", INSTANT_FROM])
+    return asserted.model_copy(
+        update={
+            "id": f"{asserted.id}{ENDED}",
+            "content": f"No longer: {asserted.content}",
+            "timestamp": at,
+            "metadata": {**kept, "intent": "delete", "replaces": asserted.id},
+        }
+    )
+
+
+def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str) -> Record:
+    """Return the record of an episode, with its retraction if one of some keys says that it ended.
+
+    An end that cannot be read is a doubt: the record counts as one that did not end.
+    """
+    try:
+        until = end_in(record, *keys)
+    except ValueError as error:
+        return Record(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
+    if until is None:
+        return Record(0, (asserted,))
+    # It was true, so it ends no sooner than it begins.
+    end = asserted.timestamp if is_before(until, asserted.timestamp) else until
+    return Record(0, (asserted, retraction(asserted, end, own)), until=until)
 
 
 def is_before(earlier: datetime, later: datetime) -> bool:
     """Return whether an instant lies before another; one without an offset is read as UTC."""
-    return _aware(earlier) < _aware(later)
+    return aware(earlier) < aware(later)
 
 
-def _aware(at: datetime) -> datetime:
+def aware(at: datetime) -> datetime:
+    """Return an instant with an offset; one without is read as UTC."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.consolidation.statements import MOST_TRIPLES
-from slumberd.interchange.records import Record, triples_in
+from slumberd.interchange.instants import INSTANT_FROM
+from slumberd.interchange.records import Record, triples_in, without
 from slumberd.model.episode import Episode
 
 _SLOTS = ("subject", "predicate", "object")
@@ -53,7 +54,7 @@ def _join(records: list[Record]) -> Record:
         return records[0]
     episodes = {record.episodes[0].id: record.episodes[0] for record in records}
     first, *others = (episodes[id] for id in sorted(episodes))
-    triples = [other.metadata for other in others]
+    triples = [without(other.metadata, [INSTANT_FROM]) for other in others]
     whole = first.model_copy(
         update={
             "content": "\n".join(episode.content for episode in (first, *others)),

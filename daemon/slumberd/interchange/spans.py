@@ -9,19 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-WANTED = frozenset({
-    "enduser.id",
-    "gen_ai.agent.id",
-    "gen_ai.agent.name",
-    "gen_ai.conversation.id",
-    "gen_ai.input.messages",
-    "gen_ai.operation.name",
-    "gen_ai.output.messages",
-    "gen_ai.request.model",
-    "session.id",
-    "user.id",
-})  # fmt: skip
-"""The attributes that are read; all others are left out at once."""
+from slumberd.interchange.span_names import (
+    AGENTS,
+    MODELS,
+    OPERATIONS,
+    SESSIONS,
+    USERS,
+    is_wanted,
+    may_hold_messages,
+)
 
 MOST_SPANS = 10_000
 """The most spans of one request; exporters send 512 at once, unless told otherwise."""
@@ -29,10 +25,16 @@ MOST_SPANS = 10_000
 DEEPEST = 32
 """No value of an attribute may be nested deeper."""
 
+LONGEST_NAME = 100
+"""Of the name of an attribute that is not read, no more characters are kept."""
+
+MOST_OTHERS = 10
+"""Of the names of such attributes of one span, no more are kept."""
+
 _MOST_NANOSECONDS = 2**64
 
-_NAMES = (".id", ".model", ".name")
-"""How the keys of attributes end that name something, and hold no text of a message."""
+_NAMES = frozenset({*USERS, *SESSIONS, *AGENTS, *MODELS, *OPERATIONS})
+"""The attributes that name something, and hold no text of a message."""
 
 
 class SpanEvent(NamedTuple):
@@ -40,7 +42,7 @@ class SpanEvent(NamedTuple):
 
     Attributes:
         name: Its name.
-        attributes: Its wanted attributes.
+        attributes: Its attributes, if it is one of the calls of models.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Span(NamedTuple):
         attributes: Its wanted attributes.
         resource: The wanted attributes of the program that it comes from.
         events: Its events.
+        others: The names of attributes that are not read, and may hold messages.
     """
 
     trace_id: str
@@ -69,6 +72,7 @@ class Span(NamedTuple):
     attributes: Mapping[str, Any] = {}
     resource: Mapping[str, Any] = {}
     events: tuple[SpanEvent, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def without_secrets(span: Span, secrets: Callable[[Any], Any]) -> Span:
@@ -85,9 +89,7 @@ def without_secrets(span: Span, secrets: Callable[[Any], Any]) -> Span:
 
 
 def _filtered(attributes: Mapping[str, Any], secrets: Callable[[Any], Any]) -> Mapping[str, Any]:
-    return {
-        key: value if key.endswith(_NAMES) else secrets(value) for key, value in attributes.items()
-    }
+    return {key: value if key in _NAMES else secrets(value) for key, value in attributes.items()}
 
 
 def spans_of_document(document: object) -> list[Span]:
@@ -131,17 +133,47 @@ def _span(span: Mapping[str, Any], resource: Mapping[str, Any]) -> Span:
         _nanoseconds(span, "endTimeUnixNano"),
         _attributes(span),
         resource,
-        tuple(
-            SpanEvent(_text(event, "name"), _attributes(event))
-            for event in _objects(span, "events")
-        ),
+        tuple(map(_event, _objects(span, "events"))),
+        tuple(islice(_others(span), MOST_OTHERS)),
     )
 
 
-def _attributes(owner: Mapping[str, Any]) -> dict[str, Any]:
+def _event(event: Mapping[str, Any]) -> SpanEvent:
+    name = _text(event, "name")
+    return SpanEvent(name, _attributes(event, is_kept=lambda _: is_of_calls(name)))
+
+
+def is_of_calls(event: str) -> bool:
+    """Return whether an event is one of the calls of models, so that it may hold messages."""
+    return event.startswith("gen_ai.")
+
+
+def _others(span: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of attributes that are not read, and may hold messages."""
+    for pair in _objects(span, "attributes"):
+        name = _text(pair, "key")
+        if _holds_texts(pair.get("value")) and is_other(name):
+            yield name[:LONGEST_NAME]
+
+
+def _holds_texts(value: object) -> bool:
+    """Return whether the value of an attribute is a text, or an array or object, and not empty."""
+    kinds = ("stringValue", "arrayValue", "kvlistValue")
+    found = [value.get(kind) for kind in kinds] if isinstance(value, dict) else []
+    return any(each not in (None, "", {}, {"values": []}) for each in found)
+
+
+def is_other(name: str) -> bool:
+    """Return whether an attribute is not read, and may hold messages."""
+    return not is_wanted(name) and may_hold_messages(name)
+
+
+def _attributes(
+    owner: Mapping[str, Any], is_kept: Callable[[str], bool] = is_wanted
+) -> dict[str, Any]:
     """Return the wanted attributes of a span, an event or a resource, by name."""
     found = ((_text(pair, "key"), pair.get("value")) for pair in _objects(owner, "attributes"))
-    return {name: _value(value) for name, value in found if name in WANTED}
+    return {name: _value(value) for name, value in found if is_kept(name)}
 
 
 def _value(value: object, depth: int = 0) -> Any:  # noqa: ANN401 # any JSON

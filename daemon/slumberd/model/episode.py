@@ -33,7 +33,7 @@ class Episode(BaseModel):
         session: Part of the scope.
         metadata: Any JSON object; orjson also writes values such as dates. slumberd reads
             ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``,
-            ``speaker``, ``role``.
+            ``speaker``, ``role``, ``withdrawn``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -127,6 +127,20 @@ class EpisodeVersion(NamedTuple):
     def speaker(self) -> str | None:
         """Who spoke it; None when nobody is known to have spoken."""
         return speaker_of(self.source_node, self.metadata)
+
+    @property
+    def withdrawn(self) -> str:
+        """Why its speaker took it back, in one word; empty when nobody did."""
+        return withdrawn_of(self.metadata)
+
+
+def withdrawn_of(metadata: Mapping[str, Any]) -> str:
+    """Return why the speaker took an episode back, in one word; empty when nobody did.
+
+    Such an episode states nothing: no rule selects it, and search and context leave it out.
+    """
+    reason = metadata.get("withdrawn")
+    return reason if isinstance(reason, str) else ""
 
 
 def microseconds(at: datetime) -> int:

@@ -15,6 +15,7 @@ import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from slumberd.errors import PatternError
+from slumberd.model.arguments import require_object
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical, channel_of
 from slumberd.model.pattern import (
@@ -139,6 +140,7 @@ class FactPattern(BaseModel):
         Args:
             last: The last fact of this page, unchanged.
         """
+        require_object("last", last, "Fact")
         return self.model_copy(update={"after": cursor(self.order, last)})
 
 

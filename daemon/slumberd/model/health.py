@@ -306,6 +306,12 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
+    "transcripts.no_person": (
+        "warning", "each transcript with turns of a coding agent has turns of a person"
+    ),
+    "transcripts.unknown": (
+        "warning", "hooks know at least nine tenths of the lines that a coding agent writes"
+    ),
     "facts.future": ("error", "no current fact was said at an instant that is still to come"),
     "answers.waiting": (
         "warning", "no episode waits for the answer of a language model for more than an hour"

@@ -7,6 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -57,12 +58,14 @@ def unescape(part: str) -> str:
     return part.replace("%2F", "/").replace("%25", "%")
 
 
-def check_part(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
+def check_part(part: object, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
     """Return a part of a scope if it is valid.
 
     Raises:
-        MemoryScopeError: It is empty, holds a control character, or is not valid Unicode.
+        MemoryScopeError: It is no text, empty, holds a control character, or is not valid Unicode.
     """
+    if not isinstance(part, str):  # a host may pass anything
+        raise MemoryScopeError(scope, operation, f"{axis} is {part!r:.100}, which is no text")
     if not part:
         raise MemoryScopeError(scope, operation, f"{axis} is empty")
     if part.isprintable():
@@ -81,8 +84,9 @@ def validate_scope(scope: Scope, *, operation: str) -> Scope:
     Raises:
         MemoryScopeError: A part is empty, holds a control character, or is not valid Unicode.
     """
-    if all(scope) and "".join(scope).isprintable():
-        return scope
+    with suppress(TypeError):  # a part is no text
+        if all(scope) and "".join(scope).isprintable():
+            return scope
     for axis, part in zip(Scope._fields, scope, strict=True):
         check_part(part, axis=axis, scope=scope, operation=operation)
     return scope
@@ -130,16 +134,25 @@ class ScopeFilter:
     agent: str | None
 
     @classmethod
-    def of(cls, user: str, session: str | None, agent: str | None) -> ScopeFilter:
+    def of(
+        cls, user: str, session: str | None, agent: str | None, *, operation: str = "recent"
+    ) -> ScopeFilter:
         """Return a filter with valid parts.
+
+        Args:
+            user: Always given.
+            session: None for all sessions.
+            agent: None for all agents.
+            operation: What is refused when a part is invalid.
 
         Raises:
             MemoryScopeError: A part is invalid.
         """
         parts = {"user": user, "session": session, "agent": agent}
         for axis, part in parts.items():
-            if part is not None:
-                check_part(part, axis=axis, scope=(user, session, agent), operation="recent")
+            if part is not None or axis == "user":
+                scope = (user, session, agent)
+                check_part(part, axis=axis, scope=scope, operation=operation)
         return cls(user, session, agent)
 
     def holds_owner(self, user: str, agent: str) -> bool:

@@ -727,6 +727,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "traces.unread",
+        "A program sent attributes that may hold messages, in a form that slumberd does not read.",
+        by=TEXT,
+        attributes={"type": "array", "items": TEXT},
+    ),
+    _kind(
+        "warning",
         "watchdog.withheld",
         "The daemon withheld the watchdog notification, because a component makes no progress.",
         reason=TEXT,

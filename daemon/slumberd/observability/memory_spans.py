@@ -69,18 +69,24 @@ class MemorySpans:
                 raise
 
 
+_NAMES = ("id", "key", "idempotency_key")
+
+
 def _ignore(_: Answer) -> None:
     pass
 
 
 def _operation_of(name: str, request: Mapping[str, Any]) -> str | None:
     """Return the operation of the conventions that a request is; None for no such operation."""
-    if request.get("dry_run"):
+    if request.get("dry_run") or (name == "transcript" and not request.get("turn")):
         return None
     match name:
         case "remember":
-            # With an id, the caller leaves open whether the record is new.
-            return "create_memory" if request.get("id") is None else "upsert_memory"
+            # With a name, the caller leaves open whether the record is new.
+            named = any(request.get(name) is not None for name in _NAMES)
+            return "upsert_memory" if named else "create_memory"
+        case "put_many" | "transcript":
+            return "upsert_memory"
         case "recall" | "context":
             return "search_memory"
         case "correct" if request.get("retract"):
@@ -95,8 +101,10 @@ def _operation_of(name: str, request: Mapping[str, Any]) -> str | None:
 
 def _records_in(name: str, answer: Answer) -> _Records:
     match name:
-        case "remember":
+        case "remember" | "transcript":
             return _Records(1, answer["id"])
+        case "put_many":
+            return _Records(len(answer["episodes"]))
         case "recall":
             return _Records(len(answer["hits"]))
         case "context":

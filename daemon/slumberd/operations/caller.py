@@ -77,7 +77,12 @@ class Caller:
             raise NotAllowedError(self.name, f"has no right to {right}")
 
     def scope(
-        self, user: str | None, agent: str | None = None, session: str | None = None
+        self,
+        user: str | None,
+        agent: str | None = None,
+        session: str | None = None,
+        *,
+        all_agents: bool = False,
     ) -> ScopeFilter:
         """Return the scope of a request: what it names, within what the caller may name.
 
@@ -85,16 +90,26 @@ class Caller:
             user: The user that the request names; None for the caller's own.
             agent: The agent that the request names; None for the caller's own, or for all.
             session: The session that the request names; None for all.
+            all_agents: Whether the request asks for all agents of the user.
 
         Raises:
             MemoryScopeError: A part is malformed.
-            NotAllowedError: The request names another user or agent than the caller's.
-            UsageError: Neither the caller nor the request names a user.
+            NotAllowedError: The request names another user or agent than the caller's, or all.
+            UsageError: Neither the caller nor the request names a user; or the request names an
+                agent, and asks for all.
         """
+        if all_agents:
+            self._require_all_agents(agent)
         found = self._own("user", self.user, user)
         if found is None:
             raise UsageError("name a user")
         return ScopeFilter.of(found, session, self._own("agent", self.agent, agent))
+
+    def _require_all_agents(self, agent: str | None) -> None:
+        if agent is not None:
+            raise UsageError("give an agent or all_agents; not both")
+        if self.agent is not None:
+            raise NotAllowedError(self.name, "may not read other agents than its own")
 
     def _own(self, part: str, own: str | None, named: str | None) -> str | None:
         if own is not None and named not in (None, own):

@@ -150,10 +150,39 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "remember": (
         {
             "text": "I moved to Lisbon",
-            "id": "e1",
+            "key": "turn 1",
             "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
         },
-        {"id": "e1", "state": "new"},
+        {"id": "key:ana/desk/turn 1", "state": "new"},
+    ),
+    "put_many": (
+        {
+            "session": "s1",
+            "episodes": [
+                {"text": "I moved to Lisbon", "key": "turn 1", "when": _AT},
+                {"text": "Noted.", "key": "turn 2", "when": _AT, "speaker": "assistant"},
+            ],
+        },
+        {
+            "episodes": [
+                {"id": "key:ana/desk/turn 1", "state": "new"},
+                {"id": "key:ana/desk/turn 2", "state": "new"},
+            ]
+        },
+    ),
+    "transcript": (
+        {
+            "session": "s1",
+            "coding_agent": "codex",
+            "transcript": "/home/ana/.codex/sessions/s1.jsonl",
+            "agent_version": "0.153.0",
+            "lines": 12,
+            "person": 1,
+            "assistant": 1,
+            "unknown": {"event_msg weather": 1},
+            "turn": {"id": "t1", "text": "I moved to Lisbon", "session": "s1", "speaker": "user"},
+        },
+        {"id": "t1", "state": "new"},
     ),
     "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
     "context": (

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from slumberd.config.validation import Form
+from slumberd.config.validation import Form, too_long
 from slumberd.model.episode import EARLIEST, LATEST
 from slumberd.model.graph import is_storable
 
@@ -18,8 +18,10 @@ MOST_REASON_CHARACTERS = 1_000
 
 
 def _check_reason(text: str) -> str:
-    if not text.strip() or len(text) > MOST_REASON_CHARACTERS:
+    if not text.strip():
         raise ValueError(f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, not all blank")
+    if len(text) > MOST_REASON_CHARACTERS:
+        raise ValueError(too_long(len(text), MOST_REASON_CHARACTERS))
     if not is_storable(text):
         raise ValueError("it holds NUL or invalid Unicode")
     return text
@@ -46,8 +48,8 @@ class RequestForm(Form):
         operation: The operation's name.
     """
 
-    version: int | None = None
-    operation: str | None = None
+    version: int | None = Field(default=None, repr=False)
+    operation: str | None = Field(default=None, repr=False)
 
 
 class ChangeForm(RequestForm):

@@ -39,7 +39,7 @@ def typed_handler(
 
     async def handle(request: dict[str, Any], caller: Caller) -> Answer:
         caller.require(operation.right)
-        if found := problems(operation.form, request, strict=True):
+        if found := problems(operation.form, request, strict=True, is_yaml=False):
             listed = (
                 f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
             )

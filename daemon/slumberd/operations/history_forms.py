@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.operations.memory_forms import Limit, Name, Result, ScopedForm
+from slumberd.operations.memory_forms import Limit, Name, ReadForm, Result
 
 
-class HistoryForm(ScopedForm):
+class HistoryForm(ReadForm):
     """The request ``history``: the id of a fact, which need not be current.
 
     Attributes:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import uuid
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime, timedelta
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import orjson
 import structlog
 
-from slumberd.capture.episodes import Capture, SecretFilter
+from slumberd.capture.episodes import Capture, Captured
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.explanation import Explanation
 from slumberd.errors import (
     FutureInstantError,
     NoInputError,
+    RecordRefusedError,
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.episode import Episode, EpisodeVersion, instant
+from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
@@ -36,19 +37,31 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.new_episodes import (
+    DEFAULT,
+    SOURCE,
+    episode_of,
+    episode_of_turn,
+    keep_instants,
+    keep_turn,
+    named_by,
+)
 from slumberd.operations.reads.change_report import is_of
-from slumberd.operations.reads.explainer import explain_fact, read_newest, read_outcome
+from slumberd.operations.reads.explainer import (
+    explain_fact,
+    read_newest,
+    read_newest_of,
+    read_outcome,
+)
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
+from slumberd.storage.episodes.writes import Change, cause_of, refused_among, refused_at
 
-DEFAULT = "default"
-"""The agent and the session of an episode, where neither request nor caller names one."""
-
-_SOURCE = "remember"
-_PERSON_SPEAKS = "user"
+_COUNTS = {*TranscriptCounts._fields} - {"user", "agent", "at"}
 _VERSION_CHARACTERS = 16
 
 _MOST_AT_ONCE = 20_000
@@ -69,6 +82,7 @@ class MemoryOperations:
         future_tolerance_seconds: How far ahead of the clock a timestamp may be.
         commits: Tells when something was committed.
         capture: What is left out of new episodes.
+        transcripts: Keeps how hooks read transcripts; None keeps nothing.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -82,6 +96,7 @@ class MemoryOperations:
         future_tolerance_seconds: float,
         commits: CommitSignal,
         capture: Capture,
+        transcripts: TranscriptFile | None = None,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._searcher = searcher
@@ -91,12 +106,16 @@ class MemoryOperations:
         self._tolerance = timedelta(seconds=future_tolerance_seconds)
         self._commits = commits
         self._capture = capture
+        self._transcripts = transcripts
+        self._turn = asyncio.Lock()
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
         return dict(
             [
                 typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.PUT_MANY, self.put_many),
+                typed_handler(table.TRANSCRIPT, self.transcript),
                 typed_handler(table.RECALL, self.recall),
                 typed_handler(table.CONTEXT, self.context),
                 typed_handler(table.EPISODES, self.episodes),
@@ -113,41 +132,131 @@ class MemoryOperations:
         Raises:
             ForgottenError: The scope was erased, and the episode is older.
             FutureInstantError: The request gives an instant that is still to come.
+            KeyReusedError: The key was used for other content, and may not be.
             MemoryScopeError: The id belongs to another scope.
             SecretRefusedError: It holds secrets, and the configuration refuses them.
             UnreadableEpisodeError: Every rule would quarantine the episode.
         """
-        scope, now = caller.scope(request.user, request.agent), self._clock.now()
-        if request.when is not None and request.when > now + self._tolerance:
-            raise FutureInstantError("when", request.when)
-        secrets = self._capture.secret_filter()
-        episode = await _without_secrets(_episode_of(request, scope, now), secrets)
-        asked = self._capture.request_in(episode)
-        if asked is not None:
-            _log.info("turn.left_out", interface=_SOURCE, forget=asked)
-            return forms.Remembered(id=episode.id, state="left_out", forget=asked).document()
-        episode = await self._keep_instant(episode, request)
-        counts = await self._memory.put_many([episode], strict=True)
-        if secrets.kinds:
-            _log.info("secrets.masked", interface=_SOURCE, masked=dict(secrets.kinds))
-        state = next(name for name, count in counts._asdict().items() if count)
-        return forms.Remembered(id=episode.id, state=state, masked=secrets.kinds).document()
+        scope = caller.scope(request.user, request.agent)
+        try:
+            [put] = await self._put([request], scope, request.session)
+        except RecordRefusedError as refused:
+            raise cause_of(refused) from None
+        return put.document()
 
-    async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
-        """Return an episode with the instant of the stored one that it repeats.
+    async def put_many(self, request: forms.PutManyForm, caller: Caller) -> Answer:
+        """Put episodes, all or none.
 
-        A request without an instant may be sent again because its answer was lost.
+        Raises:
+            RecordRefusedError: One of them is refused, as `remember` refuses it.
         """
-        if request.id is None or request.when is not None:
-            return episode
-        stored = await read_newest(self._memory, request.id)
-        if stored is None or not _repeats(episode, stored):
-            return episode
-        return episode.model_copy(update={"timestamp": instant(stored.at)})
+        scope = caller.scope(request.user, request.agent)
+        put = await self._put(request.episodes, scope, request.session)
+        return forms.RememberedList(episodes=put).document()
+
+    async def _put(
+        self, requests: Sequence[forms.EpisodeForm], scope: ScopeFilter, session: str | None
+    ) -> list[forms.Remembered]:
+        """Put episodes in one transaction.
+
+        Raises:
+            RecordRefusedError: One of them is refused; its cause says why.
+        """
+        captured = await self._capture_all(self._episodes_of(requests, scope, session))
+        kept = [place for place, one in enumerate(captured) if one.forget is None]
+        with refused_among(kept):
+            changes = await self._put_kept(
+                [requests[place] for place in kept], [captured[place].episode for place in kept]
+            )
+        states = dict(zip(kept, changes, strict=True))
+        put = [_remembered(one, states.get(place)) for place, one in enumerate(captured)]
+        _log_captured(put)
+        return put
+
+    async def _put_kept(
+        self, requests: Sequence[forms.EpisodeForm], episodes: list[Episode]
+    ) -> list[Change]:
+        """Put the episodes of requests, without those that are left out."""
+        if all(named_by(request) is None for request in requests):
+            return await self._memory.put_each(episodes, strict=True)
+        async with self._turn:  # another request may put the same id
+            known = await read_newest_of(self._memory, [episode.id for episode in episodes])
+            episodes = keep_instants(requests, episodes, known)
+            return await self._memory.put_each(episodes, strict=True)
+
+    def _episodes_of(
+        self, requests: Sequence[forms.EpisodeForm], scope: ScopeFilter, session: str | None
+    ) -> list[Episode]:
+        """Return the episodes of a request; without instants, each is later than the one before."""
+        now, found = self._clock.now(), []
+        for position, request in enumerate(requests):
+            with refused_at(position):
+                if request.when is not None and request.when > now + self._tolerance:
+                    raise FutureInstantError("when", request.when)
+                at = now + timedelta(microseconds=position)
+                found.append(episode_of(request, scope, session, at))
+        return found
+
+    async def _capture_all(self, episodes: list[Episode]) -> list[Captured]:
+        """Return what may be stored of new episodes: without secrets, and as the person asks."""
+        if len(episodes) != 1 or len(episodes[0].model_dump_json()) > _MOST_AT_ONCE:
+            return await asyncio.to_thread(self._capture_each, episodes)
+        return self._capture_each(episodes)
+
+    def _capture_each(self, episodes: list[Episode]) -> list[Captured]:
+        found = []
+        for position, episode in enumerate(episodes):
+            with refused_at(position):
+                found.append(self._capture.capture(episode))
+        return found
+
+    async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
+        """Put a turn of a transcript, whatever its instant, and record how that was read.
+
+        Raises:
+            ForgottenError: The scope was erased, and the turn is older.
+            MemoryScopeError: The id belongs to another scope.
+            SecretRefusedError: It holds secrets, and the configuration refuses them.
+            UnreadableEpisodeError: Every rule would quarantine the turn.
+        """
+        scope = caller.scope(request.user, request.agent)
+        answer = forms.TranscriptRead()
+        if request.turn is not None:
+            try:
+                put = await self._put_turn(request.turn, scope)
+            except RecordRefusedError as refused:
+                raise cause_of(refused) from None
+            _log_captured([put])
+            answer = forms.TranscriptRead(**dict(put))
+        if self._transcripts is not None:
+            counts = TranscriptCounts(
+                user=scope.user,
+                agent=scope.agent or DEFAULT,
+                at=self._clock.now().timestamp(),
+                **request.model_dump(include=_COUNTS),
+            )
+            self._transcripts.record(counts)
+        return answer.document()
+
+    async def _put_turn(self, turn: forms.TurnForm, scope: ScopeFilter) -> forms.Remembered:
+        """Put a turn; one that was taken back stays so unless the request says otherwise."""
+        episode = episode_of_turn(turn, scope, self._clock.now())
+        [captured] = await self._capture_all([episode])
+        if captured.forget is not None:
+            return _remembered(captured, None)
+        async with self._turn:
+            stored = await read_newest(self._memory, turn.id)
+            if stored is not None and not scope.holds(stored):
+                stored = None
+            if turn.forgotten and stored is None:
+                return _remembered(captured, None)
+            kept = keep_turn(turn, captured.episode, stored)
+            changes = [] if kept is None else await self._memory.put_each([kept], strict=True)
+        return _remembered(captured, changes[0] if changes else "unchanged")
 
     async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
         """Find the episodes and facts that answer a question."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         hits = await self._searcher.search(
             request.query,
             user=scope.user,
@@ -162,7 +271,7 @@ class MemoryOperations:
 
     async def context(self, request: forms.ContextForm, caller: Caller) -> Answer:
         """Return what an agent takes with it to answer a question."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.context(
             request.question,
             user=scope.user,
@@ -177,7 +286,9 @@ class MemoryOperations:
 
     async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
         """Return the latest episodes, newest first."""
-        scope = caller.scope(request.user, request.agent, request.session)
+        scope = caller.scope(
+            request.user, request.agent, request.session, all_agents=request.all_agents
+        )
         if request.id is not None:
             return forms.EpisodeList(episodes=await self._one(request.id, scope)).document()
         found = await self._memory.recent(
@@ -211,7 +322,7 @@ class MemoryOperations:
         Raises:
             UsageError: The request names both a subject and a prefix of subjects.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         subject, prefix = request.subject, request.subject_prefix
         if subject is not None and prefix is not None:
             raise UsageError("facts: give a subject or a prefix of subjects; not both")
@@ -302,7 +413,7 @@ class MemoryOperations:
         Raises:
             NoInputError: The scope has neither a fact nor an episode of that id.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         pattern = FactPattern(user=scope.user, agent=scope.agent, id=request.id)
         current = request.kind != "episode" and bool(await self._facts.query(pattern))
         kind = "fact" if current else request.kind or "episode"
@@ -314,16 +425,18 @@ class MemoryOperations:
 
     async def _explain_fact(self, id: str, scope: ScopeFilter, *, current: bool) -> dict[str, Any]:
         """Explain a fact; one that is not current any more must always have been of the scope."""
-        explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
+        with _one_text(id):
+            explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
         if not current and not _was_of(explained.explanation, scope):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         return explained.document()
 
     async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
         rules = self._rules_of_episodes()
-        outcome = await read_outcome(self._memory, self._facts, rules, id)
+        with _one_text(id):
+            outcome = await read_outcome(self._memory, self._facts, rules, id)
         if not scope.holds(outcome.version):
-            raise NoInputError(id, _UNKNOWN)
+            raise NoInputError(id, _NEITHER)
         remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
         pairs = zip(outcome.decisions, remedies, strict=True)
         return {"id": id, "rules": [decision_document(*pair) for pair in pairs]}
@@ -334,7 +447,7 @@ class MemoryOperations:
         Raises:
             NoInputError: The scope has no such episode.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         committed = self._commits.next
         found = await self._outcome_of(request.id, scope)
         with suppress(TimeoutError):
@@ -360,6 +473,16 @@ class MemoryOperations:
 
 
 _UNKNOWN = "nothing of that id is stored in this scope"
+_NEITHER = "neither the episodes nor the ledger of this scope have it"
+
+
+@contextmanager
+def _one_text(id: str) -> Iterator[None]:
+    """Say of an id that nobody has what is said of another scope's."""
+    try:
+        yield
+    except NoInputError:
+        raise NoInputError(id, _NEITHER) from None
 
 
 def _was_of(explanation: Explanation, scope: ScopeFilter) -> bool:
@@ -378,6 +501,27 @@ def version_of(fact: Fact) -> str:
     return hashlib.sha256(document).hexdigest()[:_VERSION_CHARACTERS]
 
 
+def _remembered(captured: Captured, change: Change | None) -> forms.Remembered:
+    """Return how an episode was put; ``change`` is None when it was left out."""
+    return forms.Remembered(
+        id=captured.episode.id,
+        state=change or "left_out",
+        masked=captured.masked if change else {},
+        forget=captured.forget,
+    )
+
+
+def _log_captured(put: Sequence[forms.Remembered]) -> None:
+    """Log how many secrets were masked, and which turns were left out."""
+    masked: Counter[str] = Counter()
+    for one in put:
+        masked.update(one.masked)
+        if one.forget is not None:
+            _log.info("turn.left_out", interface=SOURCE, forget=one.forget)
+    if masked:
+        _log.info("secrets.masked", interface=SOURCE, masked=dict(masked))
+
+
 def _known_episode(episode: Episode) -> forms.KnownEpisode:
     speaker = speaker_of(episode.source_node, episode.metadata)
     return forms.KnownEpisode(**episode.model_dump(), speaker=speaker)
@@ -392,56 +536,7 @@ def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
     return orjson.loads(orjson.dumps(document, default=str))
 
 
-def _repeats(episode: Episode, stored: EpisodeVersion) -> bool:
-    """Return whether an episode says what a stored one says, in the same scope.
-
-    slumberd 0.2.0 stored no speaker where the request named none. Who spoke is no other statement.
-    """
-    said = stored.metadata
-    if stored.speaker is None:
-        said = {**said, "speaker": episode.metadata.get("speaker")}
-    return (episode.user, episode.agent, episode.session, episode.content, episode.metadata) == (
-        stored.user,
-        stored.agent,
-        stored.session,
-        stored.content,
-        said,
-    )
-
-
 def _correction(ids: list[str], answer: Answer) -> Answer:
     return forms.Correction(
         fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"]
     ).document()
-
-
-async def _without_secrets(episode: Episode, secrets: SecretFilter) -> Episode:
-    """Return an episode as a filter of secrets leaves it."""
-    if len(episode.model_dump_json()) > _MOST_AT_ONCE:
-        return await asyncio.to_thread(secrets.episode, episode)
-    return secrets.episode(episode)
-
-
-def _episode_of(request: forms.RememberForm, scope: ScopeFilter, now: datetime) -> Episode:
-    """Return the episode of a request."""
-    metadata: dict[str, Any] = {**request.metadata}
-    if request.speaker is not None:
-        metadata["speaker"] = request.speaker
-    if speaker_of(_SOURCE, metadata) is None:
-        metadata["speaker"] = _PERSON_SPEAKS
-    triples = [one.model_dump(exclude_none=True) for one in request.triples]
-    if triples:
-        # A filter of a rule sees only the triple of the episode itself.
-        metadata |= triples[0]
-    if triples[1:]:
-        metadata["triples"] = triples[1:]
-    return Episode(
-        id=request.id or str(uuid.uuid4()),
-        content=request.text,
-        timestamp=request.when or now,
-        source_node=_SOURCE,
-        user=scope.user,
-        agent=scope.agent or DEFAULT,
-        session=request.session or DEFAULT,
-        metadata=metadata,
-    )

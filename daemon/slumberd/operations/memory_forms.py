@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+)
 
+from slumberd.config.validation import Form
+from slumberd.model.episode_keys import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import RequestForm
 from slumberd.retrieval.hits import Hit, Kind
@@ -18,6 +28,12 @@ MOST = 1_000
 MOST_SKIPPED = 1_000_000
 """The most episodes that a page leaves out; the store reads them all the same."""
 
+MOST_EPISODES = 10_000
+"""The most episodes of one request."""
+
+MOST_NAME = 1_000
+"""The longest name: of a user, an agent, a session, an episode, a key."""
+
 MOST_CHARACTERS = 100_000
 """The longest text of an episode that an interface takes, and the longest question."""
 
@@ -27,13 +43,35 @@ def _read_instant(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return datetime.fromisoformat(value)
-    except ValueError:
+        at = datetime.fromisoformat(value)
+        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
+    except (ValueError, OverflowError):
         return value
+    return at if at.tzinfo else value
+
+
+def _list_of_kinds(value: object) -> object:
+    """Return kinds as a list; a single one may stand without it."""
+    return [_singular(one) for one in value] if isinstance(value, list) else [_singular(value)]
+
+
+def _singular(value: object) -> object:
+    """Return the kind that the command line calls by its plural; any other value as it is."""
+    return value[:-1] if value in ("episodes", "facts") else value
+
+
+def _refuse_prefix(id: str) -> str:
+    if id.startswith(KEY_PREFIX):
+        raise ValueError(
+            f"it begins with {KEY_PREFIX!r}, as only ids made from a key do; give `key`"
+        )
+    return id
 
 
 Limit = Annotated[int, Field(ge=1, le=MOST)]
-Name = Annotated[str, Field(min_length=1, max_length=1_000)]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+NewId = Annotated[Name, AfterValidator(_refuse_prefix)]
+"""An id that a caller chooses for an episode."""
 LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
 """ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
@@ -49,6 +87,16 @@ class ScopedForm(RequestForm):
 
     user: Name | None = None
     agent: Name | None = None
+
+
+class ReadForm(ScopedForm):
+    """The fields of every request that reads one user's memory.
+
+    Attributes:
+        all_agents: Whether the memories of all agents of the user are read; give no agent then.
+    """
+
+    all_agents: bool = False
 
 
 class TripleForm(BaseModel):
@@ -71,14 +119,17 @@ class TripleForm(BaseModel):
     intent: Literal["add", "update", "delete", "set"] | None = None
 
 
-class RememberForm(ScopedForm):
-    """The request ``remember``: an episode.
+class EpisodeForm(Form):
+    """One new episode.
 
     Attributes:
         text: What happened.
         triples: What it says, as triples.
         when: When it was said; by default now. An instant that is still to come is refused.
-        id: The id of the episode; the same id and text again change nothing. By default a new one.
+        key: A name of the caller's own for the episode, of this user and agent alone. The same
+            key, text, metadata and session again change nothing; other content is a new version.
+        id: The id of the episode, which no other user may have; prefer ``key``. The same id and
+            text again change nothing. By default a new one.
         session: The conversation; by default ``default``.
         speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.
         metadata: Any other keys.
@@ -87,13 +138,93 @@ class RememberForm(ScopedForm):
     text: LongText
     triples: Annotated[list[TripleForm], Field(max_length=MOST, default_factory=list)]
     when: Instant | None = None
-    id: Name | None = None
+    key: Name | None = None
+    id: NewId | None = None
     session: Name | None = None
     speaker: Name | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class RecallForm(ScopedForm):
+class TurnForm(BaseModel):
+    """A turn of a transcript.
+
+    Attributes:
+        id: The id of its episode.
+        text: What was said.
+        session: The conversation.
+        speaker: Who said it.
+        when: When it was said; None when the transcript does not say.
+        is_copy: Whether another transcript has the turn, too; then a stored one stays as it is.
+        withdrawn: Whether its speaker took it back, or said it again after that; by default a
+            stored turn stays as it is in this.
+        forgotten: Whether the person asked to forget it; then a stored turn loses its text for
+            ever, and one that is not stored is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Name
+    text: LongText
+    session: Name
+    speaker: Name
+    when: Instant | None = None
+    is_copy: bool = False
+    withdrawn: bool | None = None
+    forgotten: bool = False
+
+
+Count = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class TranscriptForm(ScopedForm):
+    """The request ``transcript``: how a hook read a transcript, and one turn of it.
+
+    Attributes:
+        session: The conversation.
+        coding_agent: The coding agent that wrote the transcript.
+        agent_version: The agent's version; empty when the transcript does not say.
+        transcript: The path of the transcript.
+        lines: How many lines were read.
+        person: How many turns of a person were found.
+        assistant: How many turns of the agent were found.
+        unknown: How many lines hold what the hook does not know, by its kind.
+        turn: The turn that is put; None for none.
+    """
+
+    session: Name
+    coding_agent: Name
+    transcript: Annotated[str, Field(max_length=10_000)]
+    agent_version: Annotated[str, Field(max_length=100)] = ""
+    lines: Count = 0
+    person: Count = 0
+    assistant: Count = 0
+    unknown: Annotated[dict[str, Count], Field(max_length=100, default_factory=dict)]
+    turn: TurnForm | None = None
+
+
+class RememberForm(EpisodeForm, ScopedForm):
+    """The request ``remember``: an episode.
+
+    Attributes:
+        idempotency_key: As ``key``, but other content is refused.
+    """
+
+    idempotency_key: Name | None = None
+
+
+class PutManyForm(ScopedForm):
+    """The request ``put_many``: new episodes of one user and agent, all or none.
+
+    Attributes:
+        session: The conversation of the episodes that name none; by default ``default``.
+        episodes: The episodes, at most 10,000.
+    """
+
+    session: Name | None = None
+    episodes: Annotated[list[EpisodeForm], Field(max_length=MOST_EPISODES)]
+
+
+class RecallForm(ReadForm):
     """The request ``recall``: a question.
 
     Attributes:
@@ -106,14 +237,18 @@ class RecallForm(ScopedForm):
     """
 
     query: LongText
-    kinds: Annotated[list[Kind], Field(min_length=1, default_factory=lambda: [*KINDS])]
+    kinds: Annotated[
+        list[Kind],
+        BeforeValidator(_list_of_kinds),
+        Field(min_length=1, default_factory=lambda: [*KINDS]),
+    ]
     session: Name | None = None
     as_of: Instant | None = None
     limit: Limit = 10
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
-class ContextForm(ScopedForm):
+class ContextForm(ReadForm):
     """The request ``context``: a question, and a budget in tokens.
 
     Attributes:
@@ -129,7 +264,7 @@ class ContextForm(ScopedForm):
     as_of: Instant | None = None
 
 
-class EpisodesForm(ScopedForm):
+class EpisodesForm(ReadForm):
     """The request ``episodes``: the latest ones.
 
     Attributes:
@@ -145,7 +280,7 @@ class EpisodesForm(ScopedForm):
     skip: Annotated[int, Field(ge=0, le=MOST_SKIPPED)] = 0
 
 
-class FactsForm(ScopedForm):
+class FactsForm(ReadForm):
     """The request ``facts``: a page of the facts that match.
 
     Attributes:
@@ -196,7 +331,7 @@ class CorrectForm(ScopedForm):
     dry_run: bool = False
 
 
-class ExplainForm(ScopedForm):
+class ExplainForm(ReadForm):
     """The request ``explain``: the id of a fact or of an episode.
 
     Attributes:
@@ -206,10 +341,10 @@ class ExplainForm(ScopedForm):
     """
 
     id: Name
-    kind: Kind | None = None
+    kind: Annotated[Kind | None, BeforeValidator(_singular)] = None
 
 
-class OutcomeForm(ScopedForm):
+class OutcomeForm(ReadForm):
     """The request ``outcome``: the id of an episode, and how long to wait for it, in seconds."""
 
     id: Name
@@ -266,6 +401,39 @@ class Remembered(Result):
     def document(self) -> dict[str, Any]:
         """Return the JSON form; what has nothing to say is left out."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class TranscriptRead(Result):
+    """How a turn of a transcript was put.
+
+    Attributes:
+        id: Its episode; None without a turn.
+        state: Whether it is new, a new version, or was there already; ``left_out`` when nothing was
+            stored, because the person asks not to remember it; None without a turn.
+        masked: How many secrets of each kind were masked in it; absent when there was none.
+        forget: What the person asks to forget: this turn, or ``that``, the turn before too; absent
+            for nothing.
+    """
+
+    id: str | None = None
+    state: Literal["new", "changed", "unchanged", "left_out"] | None = None
+    masked: dict[str, int] = {}
+    forget: Literal["this", "that"] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form; masks and requests that are not there are left out."""
+        stated = self.model_dump(mode="json", exclude_defaults=True)
+        return {"id": self.id, "state": self.state, **stated}
+
+
+class RememberedList(Result):
+    """The episodes that were put, in the order of the request."""
+
+    episodes: list[Remembered]
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form, each episode as `Remembered` has it."""
+        return {"episodes": [one.document() for one in self.episodes]}
 
 
 class Hits(Result):

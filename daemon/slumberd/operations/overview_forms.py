@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slumberd.operations.memory_forms import Instant, Limit, Result, ScopedForm
+from slumberd.operations.memory_forms import Instant, Limit, ReadForm, Result, ScopedForm
 
 LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
 """What the largest batches of a report have the most of; ``facts`` are changes of facts."""
@@ -16,7 +16,7 @@ MOST_DAYS = 366
 """A report is of at most so many days."""
 
 
-class ProfileForm(ScopedForm):
+class ProfileForm(ReadForm):
     """The request ``profile``: a budget in tokens.
 
     Attributes:

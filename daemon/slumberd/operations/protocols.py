@@ -29,7 +29,7 @@ from slumberd.storage.audit.results import Replay
 from slumberd.storage.engine import Scrubbed
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
-from slumberd.storage.episodes.writes import PutCounts
+from slumberd.storage.episodes.writes import Change, PutCounts
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.future import FutureClaim
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
@@ -80,6 +80,14 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
             InputError: A value of an episode would not come back equal; nothing is written.
             UnreadableEpisodeError: With `strict`, every rule would quarantine an episode; nothing
                 is written.
+        """
+        ...
+
+    async def put_each(self, episodes: Sequence[Episode], *, strict: bool = False) -> list[Change]:
+        """Write episodes as `put_many` does; return what each of them changed.
+
+        Raises:
+            RecordRefusedError: One of them is refused, and nothing is written; its cause says why.
         """
         ...
 

@@ -10,10 +10,12 @@ from slumberd.errors import (
     ForgottenError,
     FutureInstantError,
     InputError,
+    KeyReusedError,
     MemoryScopeError,
     NoInputError,
     NothingKeptError,
     NotQuarantinedError,
+    RecordRefusedError,
     ReloadFailedError,
     SecretRefusedError,
     StoreError,
@@ -42,11 +44,38 @@ REMEMBER = Operation(
         ForgottenError,
         FutureInstantError,
         InputError,
+        KeyReusedError,
         MemoryScopeError,
         SecretRefusedError,
         UnreadableEpisodeError,
     ),
     example=example_of("remember"),
+)
+TRANSCRIPT = Operation(
+    name="transcript",
+    summary="Put a turn of a coding agent's transcript, and record how the transcript was read.",
+    form=memory.TranscriptForm,
+    result=memory.TranscriptRead,
+    right=Right.WRITE,
+    idempotent=True,
+    errors=(
+        ForgottenError,
+        InputError,
+        MemoryScopeError,
+        SecretRefusedError,
+        UnreadableEpisodeError,
+    ),
+    example=example_of("transcript"),
+)
+PUT_MANY = Operation(
+    name="put_many",
+    summary="Put at most 10,000 episodes in one transaction, all or none.",
+    form=memory.PutManyForm,
+    result=memory.RememberedList,
+    right=Right.WRITE,
+    idempotent=True,
+    errors=(MemoryScopeError, RecordRefusedError),
+    example=example_of("put_many"),
 )
 RECALL = Operation(
     name="recall",
@@ -400,6 +429,8 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
     operation.name: operation
     for operation in (
         REMEMBER,
+        TRANSCRIPT,
+        PUT_MANY,
         RECALL,
         CONTEXT,
         EPISODES,

@@ -6,8 +6,10 @@ about the same subject are near, and opposites are as near as restatements.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -202,10 +204,25 @@ class WordTable:
         return [np.array(one.ids, np.int64) for one in found]
 
 
+@contextmanager
+def _kept_logging() -> Iterator[None]:
+    """Keep the logging of the process while a library is imported that configures it.
+
+    `logging.basicConfig` changes nothing when there is a handler.
+    """
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
 @cache
 def _model() -> Any:  # noqa: ANN401 # of the extra, without types
     try:
-        import wordllama  # of the extra, and slow to import
+        with _kept_logging():
+            import wordllama  # of the extra, and slow to import
     except ImportError as error:
         raise ExtraMissingError("vectors", "texts cannot be compared by what they mean") from error
     # The package holds all files of the model. Downloads are disabled: nothing is fetched.

@@ -23,12 +23,16 @@ class EpisodeIndex:
         scope: The scope.
         language: The language of the episodes; None stems no word.
         vectors: Whether meanings count.
+
+    Attributes:
+        latest_at: No episode is later than this instant, microseconds since 1970 UTC.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
         self.scope = scope
         self.index = ScopeIndex(language=language, vectors=vectors)
         self.versions: dict[str, EpisodeVersion] = {}
+        self.latest_at = 0
         self._hidden: frozenset[str] = frozenset()
         self._rows = RowIds()
 
@@ -42,10 +46,11 @@ class EpisodeIndex:
         gone = self._rows.take(rows)
         for id in gone:
             del self.versions[id]
-        new = [one for one in versions if self.scope.holds(one.version) and _has_text(one.version)]
+        new = [one for one in versions if self.scope.holds(one.version) and _is_found(one.version)]
         for row, version in new:
             self._rows.put(row, version.id)
             self.versions[version.id] = version
+            self.latest_at = max(self.latest_at, version.at)
         self.index.drop(gone)
         self._show(version for _, version in new)
 
@@ -58,6 +63,10 @@ class EpisodeIndex:
     def _show(self, versions: Iterable[EpisodeVersion]) -> None:
         shown = (version for version in versions if version.id not in self._hidden)
         self.index.put(map(turn_of_version, shown))
+
+    def ids_after(self, at: int) -> frozenset[str]:
+        """Return the episodes that are later than an instant, microseconds since 1970 UTC."""
+        return frozenset(id for id, version in self.versions.items() if version.at > at)
 
     def newest(self, session: str | None, most: int) -> list[EpisodeVersion]:
         """Return the newest episodes that are not hidden, newest first.
@@ -74,9 +83,13 @@ class EpisodeIndex:
         return nlargest(most, found, key=lambda version: (version.at, version.id))
 
 
-def _has_text(version: EpisodeVersion) -> bool:
-    """Return whether an episode has a text; else its neighbours would bring it into answers."""
-    return bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
+def _is_found(version: EpisodeVersion) -> bool:
+    """Return whether an episode has a text, and its speaker did not take it back.
+
+    Its neighbours would bring an episode without a text into answers.
+    """
+    has_text = bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
+    return has_text and not version.withdrawn
 
 
 def turn_of_version(version: EpisodeVersion) -> IndexedTurn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from slumberd.clock import Clock, SystemClock
+from slumberd.model.arguments import require_object
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
 from slumberd.retrieval.protocols import Embedder
@@ -24,6 +25,7 @@ class RuleBasedScorer:
 
     async def score(self, memory: Episode, context: SalienceContext) -> float:
         """Return an episode's salience, 0 to 1; its metadata gives the importance."""
+        _require_inputs(memory, context)
         return salience(context, at=self._clock.now(), importance=importance_of(memory.metadata))
 
 
@@ -44,6 +46,7 @@ class EmbeddingScorer:
 
     async def score(self, memory: Episode, context: SalienceContext) -> float:
         """Return an episode's salience, 0 to 1; relevance is 0 without a query."""
+        _require_inputs(memory, context)
         relevance = 0.0
         if context.query_embedding is not None:
             [vector] = await asyncio.to_thread(self._embedder.embed, [memory.content])
@@ -54,3 +57,8 @@ class EmbeddingScorer:
             relevance=relevance,
             importance=importance_of(memory.metadata),
         )
+
+
+def _require_inputs(memory: object, context: object) -> None:
+    require_object("memory", memory, "Episode")
+    require_object("context", context, "SalienceContext")

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
+from slumberd.clock import Clock, SystemClock
 from slumberd.errors import UsageError
-from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.arguments import (
+    require_instant,
+    require_iterable,
+    require_text,
+    require_whole_number,
+)
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    EpisodeVersion,
+    instant,
+    microseconds,
+)
 from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
@@ -33,6 +45,8 @@ KINDS: tuple[Kind, ...] = ("episode", "fact")
 
 MOST_BYTES = 256 * 2**20
 """About how much memory the indexes of a searcher take, by default."""
+
+RecordedAt = Callable[[], Awaitable[datetime | None]]
 
 _MOST_FACT_INDEXES = 64
 
@@ -61,6 +75,10 @@ class Searcher:
         language: The language of the texts, one of `terms.LANGUAGES`; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         tokens: Counts the tokens of a context.
+        clock: The time. An episode whose instant is still to come is not found before.
+        future_tolerance_seconds: How far ahead of the clock an instant may be.
+        recorded_at: Returns the newest instant that the ledger recorded; None without a ledger.
+            While the clock is behind it, one of both is wrong, and no episode is of the future.
         most_bytes: About how much memory the indexes may take.
 
     Raises:
@@ -68,7 +86,7 @@ class Searcher:
         ExtraMissingError: The extra ``vectors`` is not installed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         memory: SearchedEpisodes,
         facts: SearchedFacts | None = None,
@@ -76,9 +94,15 @@ class Searcher:
         language: str | None = None,
         vectors: bool = False,
         tokens: TokenCounter | None = None,
+        clock: Clock | None = None,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
+        recorded_at: RecordedAt | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._facts = facts
+        self._clock = clock or SystemClock()
+        self._tolerance = timedelta(seconds=future_tolerance_seconds)
+        self._recorded_at = recorded_at
         self._has_vectors = vectors
         self._new_fact_index = partial(FactIndex, language=language, vectors=vectors)
         self._new_fact_index()  # refuses an unknown language now
@@ -119,8 +143,12 @@ class Searcher:
 
         Raises:
             MemoryScopeError: A part of the scope is malformed.
-            UsageError: `limit` is below 1, or a kind is unknown.
+            UsageError: `query` is blank, `limit` is below 1, or a kind is unknown.
         """
+        require_text("query", query)
+        require_instant("as_of", as_of)
+        if not query.strip():
+            raise UsageError("the question is empty; write what to search, in any words")
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
         async with self._lock:
@@ -162,6 +190,8 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
             UsageError: `limit` is below 1.
         """
+        require_text("question", question)
+        require_instant("as_of", as_of)
         _check(limit, KINDS)
         scope = ScopeFilter.of(user, None, agent)
         async with self._lock:
@@ -195,6 +225,9 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
             UsageError: `budget` is below 0.
         """
+        require_text("question", question)
+        require_instant("as_of", as_of)
+        require_whole_number("budget", budget)
         if budget < 0:
             raise UsageError(f"budget is {budget}; it must be at least 0")
         scope = ScopeFilter.of(user, None, agent)
@@ -219,6 +252,7 @@ class Searcher:
         Raises:
             MemoryScopeError: A part of the scope is malformed.
         """
+        require_whole_number("budget", budget)
         facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
         ordered = sorted(facts, key=_standing, reverse=True)
         hits = [
@@ -276,11 +310,24 @@ class Searcher:
         return self._builder.build(ContextParts(recent, recalled, before, known), budget)
 
     async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
-        """Return the index of the episodes of a scope, without those that a mark hides."""
+        """Return the index of a scope, without what a mark hides and what is of the future."""
         index = await self._all_episodes(scope, as_of)
         hidden = await self._hidden(scope, as_of)
+        if as_of is None:
+            hidden |= await self._of_the_future(index)
         await self._thread.run(partial(index.hide, hidden))
         return index
+
+    async def _of_the_future(self, index: EpisodeIndex) -> frozenset[str]:
+        """Return the episodes whose instant is still to come."""
+        now = self._clock.now()
+        last = microseconds(now + self._tolerance)
+        if index.latest_at <= last:
+            return frozenset()
+        recorded = None if self._recorded_at is None else await self._recorded_at()
+        if recorded is not None and recorded > now + self._tolerance:
+            return frozenset()
+        return await self._thread.run(partial(index.ids_after, last))
 
     async def _all_episodes(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         if as_of is None:
@@ -320,9 +367,12 @@ class Searcher:
 
 
 def _check(limit: int, kinds: Collection[Kind]) -> None:
+    require_whole_number("limit", limit)
+    require_iterable("kinds", (kinds,) if isinstance(kinds, str) else kinds)
     if limit < 1:
         raise UsageError(f"limit is {limit}; it must be at least 1")
-    unknown = sorted({*kinds} - {*KINDS})
+    named = {kinds} if isinstance(kinds, str) else {*kinds}
+    unknown = sorted(named - {*KINDS})
     if unknown:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 

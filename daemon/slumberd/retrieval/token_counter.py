@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from slumberd.model.arguments import require_text
+
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -24,4 +26,5 @@ class EstimatedTokens:
 
     def count_tokens(self, text: str) -> int:
         """Return the estimate for a text; 1 for an empty one."""
+        require_text("text", text)
         return max(1, -(-len(text) // _CHARACTERS_PER_TOKEN))

@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
+from slumberd.consolidation.log_positions import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
@@ -159,15 +160,12 @@ class DueRuleFinder:
 
     async def _compare(self, newest: Position) -> None:
         """Check all watermarks against the log again, unless the log has only grown."""
-        if self._last is None or not await self._contains(self._last):
+        if self._last is None or not await is_in_log(self._episodes, self._last):
             self._agreed.clear()
         self._last = newest
 
-    async def _contains(self, position: Position) -> bool:
-        return position == START or await self._episodes.episode_at(position.seq) == position.eid
-
     async def _agrees(self, rule_id: str, watermark: Position) -> bool:
-        if rule_id not in self._agreed and await self._contains(watermark):
+        if rule_id not in self._agreed and await is_in_log(self._episodes, watermark):
             self._agreed.add(rule_id)
         return rule_id in self._agreed
 

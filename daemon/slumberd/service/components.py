@@ -18,6 +18,7 @@ from slumberd.operations.reads.overviews import Overviews
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.reads.rule_reads import Loaded, RuleReads
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -66,8 +67,14 @@ class Components:
             clock: The time.
         """
         stores = self.stores
-        searcher = searcher_of(settings, stores.memory, stores.facts)
-        self.operations.erasures.erased = searcher.forget
+        searcher = searcher_of(settings, stores.memory, stores.facts, clock)
+        transcripts = TranscriptFile(settings.state_dir)
+
+        async def erased(user: str) -> None:
+            await searcher.forget(user)
+            await transcripts.forget(user)
+
+        self.operations.erasures.erased = erased
         memory = MemoryOperations(
             stores,
             searcher,
@@ -77,6 +84,7 @@ class Components:
             future_tolerance_seconds=settings.memory.future_tolerance,
             commits=self.commits,
             capture=settings.capture_rules,
+            transcripts=transcripts,
         )
         changing = self.operations.by_name()
         rules = RuleReads(

@@ -280,14 +280,24 @@ def facts_of(
     )
 
 
-def searcher_of(settings: Settings, memory: Episodes, facts: Facts | None) -> Searcher:
+def searcher_of(
+    settings: Settings, memory: Episodes, facts: Facts | None, clock: Clock
+) -> Searcher:
     """Return a searcher of open stores, as a configuration says.
 
     Raises:
         ExtraMissingError: Meanings are to count, and the extra ``vectors`` is not installed.
     """
     wanted = settings.search
-    return Searcher(memory, facts, language=wanted.language, vectors=wanted.vectors)
+    return Searcher(
+        memory,
+        facts,
+        language=wanted.language,
+        vectors=wanted.vectors,
+        clock=clock,
+        future_tolerance_seconds=settings.memory.future_tolerance,
+        recorded_at=None if facts is None else facts.ledger.last_recorded_at,
+    )
 
 
 def inspections_of(settings: Settings) -> StoreInspections:

@@ -1,6 +1,6 @@
 """Exchange requests and answers between commands and the daemon over a unix socket.
 
-Each connection carries one request and one answer, each a line of JSON of at most 1 MiB.
+Each connection carries one request and one answer, each a line of JSON.
 The socket is open to its owner and group. Commands find it in the state directory. Under a
 service manager the socket lies in the runtime directory, and the state directory has a link to it.
 """
@@ -8,6 +8,7 @@ service manager the socket lies in the runtime directory, and the state director
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -30,6 +31,7 @@ from slumberd import errors
 from slumberd.errors import (
     NotRunningError,
     PermissionDeniedError,
+    RequestTooLargeError,
     SlumberdError,
     StoreBusyError,
     StoreError,
@@ -37,13 +39,13 @@ from slumberd.errors import (
 )
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.storage.strict_json import read_object
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object
 
 _log = structlog.get_logger(__name__)
 
 SOCKET = "control.sock"
 VERSION = 1
-MOST_BYTES = 1_048_576
+_CHUNK_BYTES = 2**16
 _MOST_ANSWER_BYTES = 256 * 2**20
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 64
@@ -52,6 +54,7 @@ _BACKLOG = 16
 """Connections that wait to be accepted."""
 _TOO_MANY = f"you have {MOST_CONNECTIONS} connections open already: try again"
 _MODE = 0o660
+_NO_DIRECTORY = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -106,7 +109,7 @@ async def _listen_in(
         await asyncio.to_thread(remove_dead, path, directory / SOCKET)
         responder = _Responder(operations)
         server = await asyncio.start_unix_server(
-            responder.respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
+            responder.respond, path=path, limit=_CHUNK_BYTES, backlog=_BACKLOG
         )
         await asyncio.to_thread(_restrict_mode, Path(path))
         try:
@@ -221,12 +224,20 @@ class _Responder:
     ) -> None:
         self._open[peer.uid] += 1
         try:
-            line = await self._read_request(reader, writer)
-            writer.write(await answer_line(self._operations, line, peer) + b"\n")
+            writer.write(await self._answer(reader, writer, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         finally:
             self._open[peer.uid] -= 1
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Caller
+    ) -> bytes:
+        try:
+            line = await self._read_request(reader, writer)
+        except RequestTooLargeError as error:
+            return refused_by(error)
+        return await answer_line(self._operations, line, peer)
 
     async def _read_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -262,7 +273,7 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     try:
         request = read_object(line)
     except orjson.JSONDecodeError:
-        return refusal("the request is not a line of JSON of at most 1 MiB", 64)
+        return refusal("the request is not a line of JSON", 64)
     except ValueError as error:  # a duplicate key, or a number that would be rounded
         return refusal(f"the request cannot be read: {error}", 64)
     if request.get("version") != VERSION:
@@ -273,7 +284,7 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     try:
         return orjson.dumps({"ok": True, **await operation(request, caller)})
     except SlumberdError as error:
-        return refusal(str(error), error.exit_code, type(error).__name__, error.context)
+        return refused_by(error)
     except OSError as error:  # most likely a full disk; the daemon writes the log lines later
         return refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
     except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
@@ -282,10 +293,41 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.readuntil(b"\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return b""
+    """Return a line; empty when the other end closes before the end of the line.
+
+    A line that is too long is read to its end, because the sender reads no answer before.
+
+    Raises:
+        RequestTooLargeError: The line is too long.
+    """
+    line, size = bytearray(), 0
+    while chunk := await reader.read(_CHUNK_BYTES):
+        part, end, _ = chunk.partition(b"\n")
+        size += len(part)
+        if size <= MOST_REQUEST_BYTES:
+            line += part
+        if end:
+            require_size(size)
+            return bytes(line)
+    return b""
+
+
+def require_size(size: int) -> None:
+    """Refuse a request that is too large.
+
+    Args:
+        size: Its bytes, without the end of the line.
+
+    Raises:
+        RequestTooLargeError: It has more than every interface takes.
+    """
+    if size > MOST_REQUEST_BYTES:
+        raise RequestTooLargeError(MOST_REQUEST_BYTES, size)
+
+
+def refused_by(error: SlumberdError) -> bytes:
+    """Return the answer to a request that fails by an error of slumberd."""
+    return refusal(str(error), error.exit_code, type(error).__name__, error.context)
 
 
 def refusal(
@@ -314,6 +356,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
 
     Raises:
         NotRunningError: No daemon runs on the directory.
+        RequestTooLargeError: No interface takes so much.
         UsageError: JSON cannot hold the request; a text may be invalid Unicode.
         RefusedError: The daemon refuses the request.
         PermissionDeniedError: The user may not connect to the socket.
@@ -322,7 +365,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
     request = encode_request(operation, fields)
     with _connect(directory) as connection:
         # A daemon that refuses, or that ends, does not wait for the request.
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(request)
         answer = b""
         with suppress(ConnectionResetError):
@@ -353,12 +396,15 @@ def encode_request(operation: str, fields: dict[str, Any]) -> bytes:
     """Return a request as a line of JSON.
 
     Raises:
+        RequestTooLargeError: No interface takes so much.
         UsageError: JSON cannot hold it.
     """
     try:
-        return orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
+        line = orjson.dumps({"version": VERSION, "operation": operation, **fields})
     except TypeError as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
+    require_size(len(line))
+    return line + b"\n"
 
 
 def _connect(directory: Path) -> socket.socket:
@@ -382,6 +428,11 @@ def _translate_errors(directory: Path) -> Iterator[None]:
         raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
     except PermissionError as error:
         raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY:
+            raise
+        problem = f"no slumberd runs on {str(directory)!r:.200}: {error.strerror}"
+        raise NotRunningError(problem) from error
 
 
 def decode_answer(answer: bytes) -> Answer:

@@ -10,6 +10,7 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
 from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer
+from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.service.composition import (
     open_for_dry_run,
@@ -19,6 +20,7 @@ from slumberd.service.composition import (
     rule_runner_of,
     rules_of,
 )
+from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
@@ -43,8 +45,10 @@ async def run_operation(
         logs: The log of deltas.
 
     Raises:
+        RequestTooLargeError: The daemon would not take so much either.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
+    encode_request(operation, request)
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
     async with (
@@ -59,6 +63,7 @@ async def run_operation(
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
         operations = Operations(stores, runner, lambda: rules, clock)
+        operations.erasures.erased = TranscriptFile(settings.state_dir).forget
         operations.worker = model_worker_of(
             stores, recorder, rules=lambda: rules.rules, clock=clock
         )

@@ -15,6 +15,9 @@ import orjson
 MOST_DEPTH = 100
 """Levels of lists and objects. Stored rows nest them a few levels deeper."""
 
+MOST_REQUEST_BYTES = 4 * 2**20
+"""The largest request of every interface; for HTTP, `serve.max_body_bytes` may say another one."""
+
 _FLAT = frozenset({str, int, float, bool, type(None)})
 _EXACT = _FLAT - {float}
 _NAMES = frozenset({

@@ -833,8 +833,8 @@ def test_why_prints_fact_lineage_episodes_and_firing(
     (promoted,) = document["promoted"]
     assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
     assert document["sources"] == [
-        {"id": "e2", "session": "s1", "at": "2026-01-01T12:01:00.000000Z", "source_node": "chat",
-         "in_memory": True}
+        {"id": "e2", "session": "s1", "at": "2026-01-01T12:01:00.000000Z",
+         "speaker": "chat", "source_node": "chat", "in_memory": True}
     ]  # fmt: skip
     assert "says        alice lives_in Braga" in out
     assert "replaced    e1" in out

@@ -17,6 +17,7 @@ from slumberd.errors import (
     InputError,
     MemoryScopeError,
     MigrationNotSupported,
+    RecordRefusedError,
     StoppedError,
     UnreadableEpisodeError,
 )
@@ -144,6 +145,52 @@ async def test_an_id_of_another_scope_is_refused_and_nothing_is_written(
 
     assert await memory.recent("alice", limit=9) == [episode()]
     assert (await memory.newest()).seq == 1
+
+
+@pytest.mark.parametrize("id", ["key:bob/rag/k", "key:alice/planner/k", "key:alice", "key:"])
+async def test_an_id_of_another_owner_s_key_is_refused_and_nothing_is_written(
+    memory: EngineMemoryStore, id: str
+) -> None:
+    own = episode("key:alice/rag/k")
+    await put(memory, own)
+
+    with pytest.raises(MemoryScopeError, match="a key of another user or agent"):
+        await put(memory, episode(id))
+
+    assert await memory.recent("alice", limit=9) == [own]
+
+
+async def test_each_of_many_episodes_has_its_change_in_their_order(
+    memory: EngineMemoryStore,
+) -> None:
+    await put(memory, episode("e1"))
+    many = [episode("e2"), episode("e1"), episode("e2", content="x"), episode("e2", content="x")]
+
+    changes = await memory.put_each(many)
+
+    assert changes == ["new", "unchanged", "changed", "unchanged"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        pytest.param({"user": "bob", "id": "e1"}, MemoryScopeError, id="a taken id"),
+        pytest.param({"id": ""}, InputError, id="no id"),
+        pytest.param({"metadata": {"intent": "shout"}}, UnreadableEpisodeError, id="unreadable"),
+    ],
+)
+async def test_one_refused_episode_of_many_is_named_by_its_place(
+    memory: EngineMemoryStore, wrong: dict[str, Any], cause: type[Exception]
+) -> None:
+    await put(memory, episode("e1"))
+    refused = episode(**{"id": "e4", **wrong})
+
+    with pytest.raises(RecordRefusedError) as caught:
+        await memory.put_each([episode("e2"), refused, episode("e3")], strict=True)
+
+    assert caught.value.position == 1
+    assert isinstance(caught.value.__cause__, cause)
+    assert await memory.recent("alice", limit=9) == [episode("e1")]
 
 
 async def test_a_scope_that_contradicts_the_episode_is_refused(memory: EngineMemoryStore) -> None:

@@ -178,7 +178,8 @@ def is_read_later(t: Tables, fact_id: str, seq: int, rule: str) -> list[Any]:
         if row.fact_id is not None
         and (row.fact_id == fact_id or row.fact_id.startswith(f"{fact_id}#"))
     ]
-    rows = [row for row in of_episode if row.firing > t.row(seq).firing and row.version]
+    before = [row.firing for row in t.ledger if row.seq == seq]  # a random table may be shorter
+    rows = [row for row in of_episode if before and row.firing > before[0] and row.version]
     later = [row for row in rows if row.what not in (3, 4) and t.firing(row).rule == rule]
     return [[1] for _ in later[:1]]
 

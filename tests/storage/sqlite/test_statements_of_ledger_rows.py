@@ -53,7 +53,8 @@ def evaluation(t: Tables, row: SimpleNamespace) -> list[Any]:
 def record(t: Tables, row: SimpleNamespace) -> list[Any]:
     firing = t.firing(row)
     run = content_of(t.row(firing.n)).get("run")
-    return [*values_of(row, *ROW), *values_of(firing, *FIRING), claim_of(t, row), run]
+    of_firing = [*values_of(firing, *FIRING[:-1]), recorded_at(t, firing)]
+    return [*values_of(row, *ROW), *of_firing, claim_of(t, row), run]
 
 
 def claim_of(t: Tables, row: SimpleNamespace) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, get_args
 
 import typer
@@ -12,11 +13,15 @@ import typer
 from slumberd.cli.output import plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.interchange.audit import Auditor, Finding, FindingKind, document_of
+from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
+from slumberd.interchange.audit import Auditor, Finding, FindingKind, Refusal, document_of
 from slumberd.interchange.formats import FORMATS, FileFormat
 from slumberd.interchange.records import Record, place_of
-from slumberd.model.episode import instant, latest_at
+from slumberd.interchange.remarks import SENTENCES, Remarks
+from slumberd.model.episode import Episode, NaiveTimestamps, instant, latest_at
+from slumberd.model.scope import Scope
 from slumberd.service.composition import rules_of
+from slumberd.storage.episodes.writes import encode_readable
 
 COLUMNS = ("finding", "place", "earlier", "user", "agent", "detail")
 
@@ -28,6 +33,9 @@ MOST_LISTED = 1_000
 
 _WORDS: dict[FindingKind, tuple[str, str]] = {
     "unreadable": ("unreadable record", ""),
+    "incomplete": ("part that is not there", "parts that are not there"),
+    "quarantined": ("episode for the quarantine", "episodes for the quarantine"),
+    "doubt": ("doubt", ""),
     "duplicate_text": ("duplicate text", ""),
     "duplicate_triple": ("duplicate triple", ""),
     "contradiction": ("contradiction", ""),
@@ -46,16 +54,18 @@ class _Report:
         episodes: How many episodes an import would put.
         counts: How many findings there are, by kind.
         findings: The first findings of each kind.
+        remarks: What else should be known about the records.
     """
 
     records: int = 0
     episodes: int = 0
     counts: Counter[FindingKind] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    remarks: Remarks = field(default_factory=Remarks)
 
     def add(self, record: Record, findings: Iterable[Finding]) -> None:
         """Count a record and its findings."""
-        self.records += 1
+        self.records += not record.incomplete
         self.episodes += len(record.episodes)
         for finding in findings:
             self.counts[finding.kind] += 1
@@ -83,7 +93,8 @@ def audit_records(
     """
     auditor = _auditor(settings, format)
     report = _Report()
-    for record in records:
+    limit = getattr(FORMATS[format], "limit", None)
+    for record in report.remarks.watch(records, limit):
         report.add(record, auditor.check(record))
     if json:
         print_json(_document(format, report))
@@ -96,11 +107,24 @@ def audit_records(
 def _auditor(settings: Settings, format: str) -> Auditor:  # noqa: A002 # its name elsewhere
     found = FORMATS[format]
     declared = _declared(settings)
+    refusal = partial(_refusal, naive=settings.memory.naive_timestamps)
     latest = instant(latest_at(SystemClock().now(), settings.memory.future_tolerance))
     if isinstance(found, FileFormat):
         many = declared | found.multi_valued
-        return Auditor(lasting=found.lasting, multi_valued=many, latest=latest)
-    return Auditor(multi_valued=declared, latest=latest)
+        return Auditor(lasting=found.lasting, multi_valued=many, latest=latest, refusal=refusal)
+    return Auditor(multi_valued=declared, latest=latest, refusal=refusal)
+
+
+def _refusal(episode: Episode, naive: NaiveTimestamps) -> Refusal | None:
+    """Return why an import would refuse an episode, or every rule would quarantine it."""
+    scope = Scope(episode.user, episode.session, episode.agent)
+    try:
+        encode_readable(episode, scope, operation="import", naive=naive)
+    except UnreadableEpisodeError as error:
+        return Refusal("quarantined", str(error))
+    except (InputError, MemoryScopeError) as error:
+        return Refusal("unreadable", str(error))
+    return None
 
 
 def _declared(settings: Settings) -> frozenset[str]:
@@ -118,6 +142,7 @@ def _document(format: str, report: _Report) -> dict[str, Any]:  # noqa: A002 # i
         "records": report.records,
         "episodes": report.episodes,
         "counts": {kind: report.counts[kind] for kind in get_args(FindingKind)},
+        "remarks": report.remarks.by_name(),
         "findings": [*map(document_of, report.findings)],
     }
 
@@ -129,8 +154,15 @@ def _print(report: _Report) -> None:
     if left:
         print(f"and {plural(left, 'more finding', 'more findings')}")
     found = [plural(report.counts[kind], *_WORDS[kind]) for kind in _WORDS if report.counts[kind]]
+    found += sentences(report.remarks)
     summary = f"{plural(report.records, 'record')}, {plural(report.episodes, 'episode')}"
     print(f"{summary}: {', '.join(found) or 'nothing is wrong'}")
+
+
+def sentences(remarks: Remarks) -> list[str]:
+    """Return the remarks that apply, each with its count."""
+    counts = remarks.by_name()
+    return [plural(counts[name], *SENTENCES[name]) for name in SENTENCES if counts[name]]
 
 
 def _row(finding: Finding) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ import structlog
 import typer
 
 from slumberd.capture.episodes import describe_kinds
-from slumberd.cli.commands.import_audit import audit_records
+from slumberd.cli.commands.import_audit import audit_records, sentences
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
@@ -27,6 +27,7 @@ from slumberd.interchange import langgraph
 from slumberd.interchange.folders import open_folder
 from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat
 from slumberd.interchange.records import Defaults, GivenScope, Record, place_of
+from slumberd.interchange.remarks import Remarks
 from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
@@ -94,6 +95,8 @@ class ImportTally:
         warnings: The warnings, if they are kept.
         replacing: Counts the statements that would replace each other; None where none can.
         masked: How many secrets of each kind were masked.
+        incomplete: What was not read.
+        remarks: What else should be known about the records.
     """
 
     keep: bool
@@ -104,6 +107,8 @@ class ImportTally:
     warnings: list[RecordWarning] = field(default_factory=list)
     replacing: ReplacingStatements | None = None
     masked: Mapping[str, int] = field(default_factory=dict)
+    incomplete: list[Rejection] = field(default_factory=list)
+    remarks: Remarks = field(default_factory=Remarks)
 
     def add(self, counts: PutCounts) -> None:
         """Count episodes that were put."""
@@ -126,6 +131,13 @@ class ImportTally:
             for line, warning, path in warnings[: max(0, MOST_PRINTED - self.warned)]:
                 say(f"{place_of(line, path)}: warning: {warning}")
         self.warned += len(warnings)
+
+    def miss(self, missing: Sequence[Rejection]) -> None:
+        """Keep what was not read, and print the first of it at once unless all is kept."""
+        if not self.keep:
+            for line, reason, path in missing[: max(0, MOST_PRINTED - len(self.incomplete))]:
+                say(f"{path or place_of(line)}: {reason}")
+        self.incomplete.extend(missing)
 
     @property
     def put(self) -> int:
@@ -189,12 +201,13 @@ def import_(
     source_node, agent, user, session, and metadata, a JSON object. Empty lines are skipped.
 
     The command reports the line of each record that it cannot read. It puts all other records, and
-    the exit code is 65. If a key of metadata is probably misspelled, the command warns, and puts
+    the exit code is 65. So it is if a document says that it is one page of several, or if a file of
+    a folder is not read. If a key of metadata is probably misspelled, the command warns, and puts
     the record. A record that is there already changes nothing. A daemon may run meanwhile.
 
     With --audit, the command opens no database. It reports duplicates, contradictions, ids and
-    texts of several scopes, episodes of the future, and records that it cannot read. If it finds
-    any, the exit code is 1.
+    texts of several scopes, episodes of the future, records that it cannot read or that rules would
+    quarantine, and what is not there. If it finds any, the exit code is 1.
     """
     defaults = _defaults(format, GivenScope(user, agent, session), user_at)
     settings = settings_of(config, state_dir)
@@ -211,12 +224,14 @@ def import_(
             tally.replacing = ReplacingStatements(_several_in(settings))
             records = tally.replacing.watch(join_statements(found.records))
             found = found._replace(records=records)
+        limit = getattr(FORMATS[format], "limit", None)
+        found = found._replace(records=tally.remarks.watch(found.records, limit))
         asyncio.run(_import(settings, found, tally))
         tally.masked = dict(secrets.kinds)
         if secrets.kinds:
             _log.info("secrets.masked", interface="import", masked=tally.masked)
     _print_tally(tally)
-    if tally.rejected:
+    if tally.rejected or tally.incomplete:
         raise typer.Exit(InputError.exit_code)
 
 
@@ -241,7 +256,7 @@ def _defaults(
         raise UsageError(f"records of the format {format} name no user; give one with --user")
     if scope.user is None and user_at is None and format == langgraph.NAME:
         raise UsageError("give --user, or the place of the user in the namespaces with --user-at")
-    return Defaults(scope, user_at=user_at)
+    return Defaults(scope, user_at=user_at, latest=SystemClock().now())
 
 
 @contextmanager
@@ -264,22 +279,35 @@ def _print_tally(tally: ImportTally) -> None:
         rejected, warnings = _documents(tally.rejections), _documents(tally.warnings)
         replacing = tally.replacing.count if tally.replacing else 0
         counts = tally.counts._asdict()
-        remarks = {"warnings": warnings, "replacing": replacing, "masked": tally.masked}
-        print_json({**counts, "rejected": rejected, **remarks})
+        print_json({
+            **counts,
+            "rejected": rejected,
+            "warnings": warnings,
+            "replacing": replacing,
+            "incomplete": _documents(tally.incomplete),
+            "remarks": tally.remarks.by_name(),
+            "masked": tally.masked,
+        })  # fmt: skip
         return
     if tally.rejected > MOST_PRINTED:
         say(f"and {tally.rejected - MOST_PRINTED} more bad lines; --json lists all")
     if tally.warned > MOST_PRINTED:
         say(f"and {tally.warned - MOST_PRINTED} more warnings; --json lists all")
-    if tally.replacing and tally.replacing.count:
-        say(_describe_replacing(tally.replacing))
-    if tally.masked:
-        say(
-            f"masked {plural(sum(tally.masked.values()), 'secret')}: {describe_kinds(tally.masked)}"
-        )
+    if len(tally.incomplete) > MOST_PRINTED:
+        say(f"and {len(tally.incomplete) - MOST_PRINTED} more that is not read; --json lists all")
+    for sentence in [*sentences(tally.remarks), *_describe_records(tally)]:
+        say(sentence)
     if tally.rejected and not tally.put:
         say("no record could be read; if the file is in another format, name it with --format")
     print(tally)
+
+
+def _describe_records(tally: ImportTally) -> Iterator[str]:
+    if tally.replacing and tally.replacing.count:
+        yield _describe_replacing(tally.replacing)
+    if tally.masked:
+        count = plural(sum(tally.masked.values()), "secret")
+        yield f"masked {count}: {describe_kinds(tally.masked)}"
 
 
 def _describe_replacing(found: ReplacingStatements) -> str:
@@ -336,6 +364,7 @@ async def put_records(put_many: PutMany, records: Sequence[Record], tally: Impor
     order = {(one.path, one.line): number for number, one in enumerate(records)}
     bad = {(path, line) for line, _, path in refused}
     tally.add(counts)
+    tally.miss([Rejection(one.line, one.incomplete, one.path) for one in records if one.incomplete])
     tally.reject(sorted([*unread, *refused], key=lambda one: order[one.path, one.line]))
     tally.warn(
         [

@@ -42,6 +42,10 @@ def mcp(
         str | None,
         typer.Option(metavar="S", help="The conversation that new episodes belong to."),
     ] = None,
+    all_agents: Annotated[
+        bool,
+        typer.Option("--all-agents", help="Let reads see what all agents of the user know."),
+    ] = False,
     admin: Annotated[
         bool,
         typer.Option("--admin", help="Offer the administrative tools, too; they reach all users."),
@@ -51,15 +55,22 @@ def mcp(
 ) -> None:
     """Serve the Model Context Protocol on standard input and output.
 
-    An agent's host starts this command and gives its agent six tools: remember, recall, context,
-    correct, forget and explain. They reach the memory of one user and one agent only.
+    An agent's host starts this command and gives its agent seven tools: remember, put_many, recall,
+    context, correct, forget and explain. They reach the memory of one user and one agent only.
 
     The command uses the running daemon. Without one, it runs as the daemon until standard input
     ends: it fires the rules, too. Log lines go to standard error or to the log file.
     """
     server = _load_server()
     ScopeFilter.of(user, session, agent)
-    connect = partial(server.Connection, user=user, agent=agent, session=session, admin=admin)
+    connect = partial(
+        server.Connection,
+        user=user,
+        agent=agent,
+        session=session,
+        all_agents=all_agents,
+        admin=admin,
+    )
     settings = settings_of(config, state_dir)
     with _end_at_once_on_signals():
         try:

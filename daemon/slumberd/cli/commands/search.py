@@ -15,6 +15,7 @@ from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_hits
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
+from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.operations.shards.answers import merge_answers
 from slumberd.retrieval.context import Context
@@ -24,13 +25,14 @@ from slumberd.service.composition import open_facts_if_present, open_memory, sea
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
 
-_KINDS: dict[str, tuple[Kind, ...]] = {"episodes": ("episode",), "facts": ("fact",)}
+_KINDS: dict[str, Kind] = {"episodes": "episode", "facts": "fact"}
 
 
 def _kinds_of(text: str) -> Collection[Kind]:
-    if text not in _KINDS:
+    kind = _KINDS.get(text, text)  # a program writes the singular
+    if kind not in KINDS:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(_KINDS)}")
-    return _KINDS[text]
+    return (kind,)
 
 
 User = Annotated[str, typer.Option("--user", metavar="U", help="The id of the user.")]
@@ -151,4 +153,4 @@ def _document(context: Context) -> dict[str, Any]:
 async def _open_searcher(settings: Settings) -> AsyncIterator[Searcher]:
     """Open the stores for reading, without a trace in the directory."""
     async with open_memory(settings) as memory, open_facts_if_present(settings) as facts:
-        yield searcher_of(settings, memory, facts)
+        yield searcher_of(settings, memory, facts, SystemClock())

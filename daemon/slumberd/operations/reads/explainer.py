@@ -14,7 +14,12 @@ from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.protocols import Episodes, Facts
-from slumberd.operations.reads.explanations import ExplainedFact, Versions, would_change
+from slumberd.operations.reads.explanations import (
+    ExplainedFact,
+    Versions,
+    describe_withdrawn,
+    would_change,
+)
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1
@@ -41,7 +46,11 @@ class ExplainedEpisode(NamedTuple):
             latest: The latest instant that is not in the future.
         """
         by_id = {rule.id: rule for rule in rules}
+        withdrawn = self.version.withdrawn if self.version is not None else ""
         for decision in self.decisions:
+            if withdrawn and decision.outcome != "pending":
+                yield describe_withdrawn(withdrawn)
+                continue
             yield would_change(
                 decision,
                 by_id.get(decision.rule_id),

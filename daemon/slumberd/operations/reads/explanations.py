@@ -98,6 +98,15 @@ def _describe_own_removal(row: DetailedRecord) -> str:
             return "a newer version of its episode does not assert it"
 
 
+def describe_withdrawn(reason: str) -> str:
+    """Return what would change the outcome of an episode that its speaker took back."""
+    if reason == "rewound":
+        return "the turn was rewound; it counts again when the conversation goes back to it"
+    if reason == "forgotten":
+        return "the person asked to forget it, so its text is gone; say it again in a new episode"
+    return f"its speaker took it back ({printable(reason)}); put it again without `withdrawn`"
+
+
 def would_change(
     decision: Decision,
     rule: ConsolidationRule | None,
@@ -346,13 +355,17 @@ class ExplainedFact:
         return f"it never was; `slumberd why-not {id}` shows the outcome of the episode"
 
     def source_document(self, source: Source) -> dict[str, Any]:
-        """Return the JSON form of an episode that the fact comes from."""
+        """Return the JSON form of an episode that the fact comes from.
+
+        Its speaker is that of its newest version; None when nobody is known to have spoken.
+        """
         version = self._versions.get(source.id)
         at = self.timestamp_of(source)
         row: dict[str, Any] = {
             "id": source.id,
             "session": source.session or (version.session if version else None),
             "at": timestamp(at) if at else None,
+            "speaker": version.speaker if version else None,
             "source_node": source.source_node or (version.source_node if version else None),
             "in_memory": version is not None,
         }

@@ -32,7 +32,7 @@ class FactHistories:
         Raises:
             NoInputError: The scope has never had such a fact.
         """
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._facts.history(request.id, scope, most=request.limit)
         return FactHistory(
             id=request.id,

@@ -55,7 +55,7 @@ class Overviews:
 
     async def profile(self, request: ProfileForm, caller: Caller) -> Answer:
         """Return the facts that an agent takes with it whatever it is asked."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.profile(
             user=scope.user, agent=scope.agent, budget=request.budget
         )

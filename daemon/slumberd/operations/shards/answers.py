@@ -474,6 +474,8 @@ def _merge_outdated(answers: Answers, _: Request) -> Answer:
 
 MERGES: dict[str, Merge] = {
     "remember": _choose_first,
+    "transcript": _choose_first,
+    "put_many": _choose_first,
     "recall": _merge_recall,
     "context": _merge_context,
     "episodes": _merge_episodes,
@@ -512,5 +514,6 @@ MERGES: dict[str, Merge] = {
 }
 """How the answers of several shards become one, by the operation's name.
 
-`remember`, `pin`, `decide`, `outcome`, `changes` and `deltas` concern one shard only.
+`remember`, `put_many`, `transcript`, `pin`, `decide`, `outcome`, `changes` and `deltas` concern one
+shard only.
 """

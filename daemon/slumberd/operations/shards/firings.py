@@ -116,6 +116,8 @@ def _of_rule(rule: Answer, shard: int) -> Answer:
 
 NAMES: dict[str, Name | None] = {
     "remember": None,
+    "transcript": None,
+    "put_many": None,
     "recall": None,
     "context": None,
     "episodes": None,

@@ -21,7 +21,13 @@ from slumberd.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.service.control_socket import answer_line, decode_answer, encode_request, refusal
+from slumberd.service.control_socket import (
+    answer_line,
+    decode_answer,
+    encode_request,
+    refusal,
+    refused_by,
+)
 from slumberd.service.database.tenure import process_name
 from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.postgres.address import where
@@ -34,6 +40,7 @@ from slumberd.storage.postgres.hosts.requests import (
     send_request,
     wake_queue,
 )
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
 _log = structlog.get_logger("slumberd")
 
@@ -57,6 +64,7 @@ def ask_database(address: str, shard: int, operation: str, fields: dict[str, Any
     Raises:
         NotRunningError: No daemon holds the shard.
         UsageError: JSON cannot hold the request.
+        RequestTooLargeError: No interface takes so much.
         RefusedError: The daemon refuses the request.
         StoreError: The daemon ended before it answered.
     """
@@ -190,7 +198,10 @@ class _Answerer:
             await self._writer.give_back(request.number)
             return
         caller = Caller(name=request.host)
-        answer = await answer_line(operations, request.line, caller)
+        if request.line:
+            answer = await answer_line(operations, request.line, caller)
+        else:  # the queue has left it out
+            answer = refused_by(RequestTooLargeError(MOST_REQUEST_BYTES))
         if len(answer) > _MOST_ANSWER_BYTES:
             problem = (
                 f"the answer has {len(answer):,} bytes, and a table holds {_MOST_ANSWER_BYTES:,}"

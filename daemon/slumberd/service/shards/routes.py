@@ -10,8 +10,8 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.model.shard_firing import MARK, split_firing
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.firing_forms import FiringCursor
-from slumberd.operations.memory import DEFAULT
 from slumberd.operations.memory_forms import MOST
+from slumberd.operations.new_episodes import DEFAULT
 from slumberd.storage.postgres.shard_lookup import ShardLookup
 from slumberd.storage.postgres.shards import shard_of
 
@@ -212,13 +212,20 @@ class ShardRoutes:
 
 
 def _scope_of(request: Request, caller: Caller) -> ScopeFilter:
-    return caller.scope(request.get("user"), request.get("agent"), request.get("session"))
+    return caller.scope(
+        request.get("user"),
+        request.get("agent"),
+        request.get("session"),
+        all_agents=request.get("all_agents", False),
+    )
 
 
 Route = Callable[[ShardRoutes, Request, Caller], Parts]
 
 ROUTES: dict[str, Route | None] = {
     "remember": ShardRoutes.remember,
+    "transcript": ShardRoutes.remember,
+    "put_many": ShardRoutes.remember,
     "recall": ShardRoutes.scoped,
     "context": ShardRoutes.scoped,
     "episodes": ShardRoutes.episodes,

@@ -239,7 +239,8 @@ def _last_of_another(
         (
             other
             for other in earlier
-            if not other.fault and scope.holds(other) and _place_of(other) < _place_of(version)
+            if not other.fault and not other.withdrawn and scope.holds(other)
+            if _place_of(other) < _place_of(version)
             if spoken(other) not in (None, spoken(version))
         ),
         key=_place_of,

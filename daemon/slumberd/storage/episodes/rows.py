@@ -22,6 +22,7 @@ from slumberd.model.episode import (
     instant,
     microseconds,
 )
+from slumberd.model.episode_keys import may_have_id
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,
@@ -72,6 +73,10 @@ def encode(
     """
     validate_scope(scope, operation=operation)
     _check_id(episode.id)
+    if not may_have_id(scope.user, scope.agent, episode.id):
+        raise MemoryScopeError(
+            scope, operation, f"the id {episode.id!r} is made from a key of another user or agent"
+        )
     return Row(
         episode.id,
         scope.key,

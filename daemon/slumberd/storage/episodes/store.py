@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -11,8 +12,9 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.consolidation.window_reader import WindowReader
-from slumberd.errors import MemoryScopeError
+from slumberd.errors import MemoryScopeError, RecordRefusedError
 from slumberd.filters import sandbox
+from slumberd.model.arguments import require_object, require_objects, require_whole_number
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
     Episode,
@@ -57,12 +59,14 @@ from slumberd.storage.episodes.reporters import (
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.episodes.writes import (
+    Change,
     Encode,
     GroupCommit,
     PutCounts,
     WriteRows,
+    cause_of,
     encode_readable,
-    write,
+    refused_at,
     write_each_row,
 )
 from slumberd.storage.erased_scopes import read_erased_list
@@ -177,6 +181,7 @@ class EngineMemoryStore:
         Raises:
             MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
         """
+        require_object("plan", plan, "MigrationPlan")
         await self.bootstrap()
         await self._engine.migrate(plan, at=self._clock.now().isoformat())
 
@@ -210,6 +215,7 @@ class EngineMemoryStore:
             InputError: A value of the episode would not come back equal.
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
+        require_object("episode", episode, "Episode")
         scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
@@ -230,27 +236,42 @@ class EngineMemoryStore:
             UnreadableEpisodeError: With `strict`, every rule would quarantine an episode; nothing
                 is written.
         """
+        try:
+            changes = Counter(await self.put_each(episodes, strict=strict))
+        except RecordRefusedError as refused:
+            raise cause_of(refused) from None
+        return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+
+    async def put_each(self, episodes: Sequence[Episode], *, strict: bool = False) -> list[Change]:
+        """Write episodes as `put_many` does; return what each of them changed.
+
+        Raises:
+            RecordRefusedError: One of them is refused, and nothing is written; its cause says why.
+        """
+        require_objects("episodes", episodes, "Episode")
         encoding = encode_readable if strict else encode
-        counts, rows = await self._engine.put(partial(self._write_many, episodes, encoding))
+        changes, rows = await self._engine.put(partial(self._write_each, episodes, encoding))
         self._engine.notify()
         self._future.report_rows(rows)
         for episode in episodes:
             self._spelling.check(episode)
-        return counts
+        return changes
 
-    def _write_many(
+    def _write_each(
         self, episodes: Sequence[Episode], encode: Encode, session: Session
-    ) -> tuple[PutCounts, list[Row]]:
-        rows = [
-            encode(
-                episode,
-                Scope(episode.user, episode.session, episode.agent),
-                operation="put",
-                naive=self._naive,
-            )
-            for episode in episodes
-        ]
-        return write(session, rows, self._naive, self._write_rows), rows
+    ) -> tuple[list[Change], list[Row]]:
+        rows: list[Row] = []
+        for position, episode in enumerate(episodes):
+            scope = Scope(episode.user, episode.session, episode.agent)
+            with refused_at(position):
+                rows.append(encode(episode, scope, operation="put", naive=self._naive))
+        changes: list[Change] = []
+        for position, change in enumerate(self._write_rows(session, rows, self._naive)):
+            with refused_at(position):
+                if isinstance(change, MemoryScopeError):
+                    raise change
+            changes.append(change)
+        return changes, rows
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
@@ -268,6 +289,7 @@ class EngineMemoryStore:
             MemoryScopeError: A part of the scope is malformed.
             ValueError: `limit` is below 1.
         """
+        require_whole_number("limit", limit)
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
         scope = ScopeFilter.of(user, session, agent)
@@ -310,8 +332,10 @@ class EngineMemoryStore:
             FilterError: The filter may not run, or ran over its time limit.
             StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
+        require_object("rule", rule, "ConsolidationRule")
         now = self._clock.now()
         if window is not None:
+            require_object("window", window, "Window")
             return await self._windows.consolidate(rule, window, at=window.at or now, bounds=bounds)
         work = partial(read_everything, reader=self._reader(rule), rule=rule, at=now)
         found = (await self._engine.read(work)).classify()

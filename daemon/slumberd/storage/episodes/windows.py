@@ -9,6 +9,7 @@ from operator import itemgetter
 from threading import Event
 from typing import Any
 
+from slumberd.consolidation.statements import as_stated
 from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
@@ -195,7 +196,7 @@ class Reader:
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
                 found = self._decode_page(result, chosen[first : first + self._decoded_rows])
-                yield [version for version in found if not version.fault]
+                yield [one for one in found if as_stated(one).matched and not one.fault]
 
     def _decode_page(
         self, result: FilterResult | None, rows: Sequence[tuple[Any, ...]]
@@ -235,7 +236,7 @@ class Reader:
                 decoded = [self._decode(seq, row) for seq, _, row in some]
             else:
                 decoded = [self._decode_selected(result, *entry) for entry in some]
-            versions += self._with_triples(session, decoded)
+            versions += self._with_triples(session, [*map(as_stated, decoded)])
         return versions
 
     def _with_triples(

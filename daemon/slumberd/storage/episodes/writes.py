@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
 from typing import Literal, NamedTuple
@@ -16,8 +16,10 @@ from slumberd.errors import (
     ForgottenError,
     InputError,
     MemoryScopeError,
+    RecordRefusedError,
     RowRefusedError,
     UnreadableEpisodeError,
+    UsageError,
 )
 from slumberd.model.episode import Episode, NaiveTimestamps, microseconds
 from slumberd.model.rule import FACTS
@@ -69,29 +71,58 @@ def encode_readable(
     return row
 
 
-def write(
-    session: Session,
-    rows: Sequence[Row],
-    naive: NaiveTimestamps = "local",
-    write_rows: WriteRows | None = None,
-) -> PutCounts:
+@contextmanager
+def refused_at(position: int) -> Iterator[None]:
+    """Say of an error which episode of several it refuses.
+
+    Args:
+        position: The place of the episode, from 0.
+
+    Raises:
+        RecordRefusedError: The block refused an episode; its cause says why.
+    """
+    try:
+        yield
+    except (InputError, MemoryScopeError, UsageError) as error:
+        raise RecordRefusedError(position, str(error)) from error
+
+
+@contextmanager
+def refused_among(positions: Sequence[int]) -> Iterator[None]:
+    """Say of the refusal of one of some episodes where that one is among all of them.
+
+    Args:
+        positions: The places of these episodes among all.
+
+    Raises:
+        RecordRefusedError: The block refused an episode; its cause says why.
+    """
+    try:
+        yield
+    except RecordRefusedError as refused:
+        place = positions[refused.position]
+        raise RecordRefusedError(place, refused.problem) from cause_of(refused)
+
+
+def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local") -> None:
     """Write rows within the caller's transaction, all or none.
 
     Args:
         session: The session.
         rows: What to write.
         naive: The zone of a stored timestamp without an offset.
-        write_rows: Writes them; None means `write_each_row`.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    changes = Counter[Change]()
-    for change in (write_rows or write_each_row)(session, rows, naive):
+    for change in write_each_row(session, rows, naive):
         if isinstance(change, MemoryScopeError):
             raise change
-        changes[change] += 1
-    return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+
+
+def cause_of(refused: RecordRefusedError) -> BaseException:
+    """Return why an episode is refused, for a caller that names only one."""
+    return refused.__cause__ or refused
 
 
 def write_each_row(
@@ -164,9 +195,10 @@ def _check_owner(row: Row, before: Row) -> None:
 
 def taken_id_error(row: Row) -> MemoryScopeError:
     """Return the error for a row whose id another scope has."""
-    # The message does not name the other scope, which may be another tenant's.
+    # One text, whoever has the id: it may be another tenant.
     scope = tuple(scope_of(row.scope_key) or ())
-    return MemoryScopeError(scope, "put", f"episode {row.id!r} belongs to another scope")
+    violation = f"episode {row.id!r} belongs to another scope; give it another id, or a key"
+    return MemoryScopeError(scope, "put", violation)
 
 
 class Waiting:

@@ -19,6 +19,13 @@ from slumberd.consolidation.manual import (
     Remove,
     Retract,
 )
+from slumberd.model.arguments import (
+    require_instant,
+    require_iterable,
+    require_object,
+    require_text,
+    require_whole_number,
+)
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList
@@ -112,6 +119,7 @@ class EngineFactStore:
         Raises:
             MigrationNotSupportedError: The plan asks for anything else; nothing is done.
         """
+        require_object("plan", plan, "MigrationPlan")
         await self.bootstrap()
         await self.transactions.engine.migrate(plan, at=self.transactions.clock.now().isoformat())
 
@@ -130,10 +138,13 @@ class EngineFactStore:
             believed_at: What was held then: only what was recorded by that instant counts.
 
         Raises:
-            UsageError: The pattern holds invalid Unicode.
+            UsageError: The pattern holds invalid Unicode, or an instant has no time zone.
             PatternError: Its cursor, a glob or a regular expression is invalid.
             ExtraMissingError: It has a regular expression, and the extra ``regex`` is missing.
         """
+        require_object("pattern", pattern, "FactPattern")
+        require_instant("valid_at", valid_at)
+        require_instant("believed_at", believed_at)
         if valid_at is None and believed_at is None:
             finds = find if is_specified(pattern) else search
             return await self.transactions.read(lambda session: finds(session, pattern))
@@ -153,6 +164,7 @@ class EngineFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
+        require_object("fact", fact, "Fact")
         declared = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
         await self.apply_deltas(ManualBatch([Declare(declared)]))
 
@@ -177,6 +189,7 @@ class EngineFactStore:
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
+        require_text("fact_id", fact_id)
         await self.apply_deltas(ManualBatch([Remove(fact_id)]))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
@@ -193,6 +206,8 @@ class EngineFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
+        require_object("fact", fact, "Fact")
+        _require_author(by, reason)
         entry = lineage_entry(by, reason, self.transactions.clock.now())
         stated = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
         await self.apply_deltas(ManualBatch([Assert(stated)], by))
@@ -208,6 +223,9 @@ class EngineFactStore:
         Raises:
             ValueError: `by` or `reason` is empty.
         """
+        for fact_id in fact_ids:
+            require_text("fact_ids", fact_id)
+        _require_author(by, reason)
         lineage = (lineage_entry(by, reason, self.transactions.clock.now()),)
         await self.apply_deltas(ManualBatch([Retract(fact_ids, lineage)], by))
 
@@ -272,6 +290,7 @@ class EngineFactStore:
             StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
+        require_object("batch", batch, "DeltaBatch")
         if isinstance(batch, ManualBatch):
             return await self._applier.edit(batch, dry_run=dry_run)
         return await self._applier.apply(
@@ -285,6 +304,8 @@ class EngineFactStore:
             rule_id: The rule.
             limit: At most this many log rows.
         """
+        require_text("rule_id", rule_id)
+        require_whole_number("limit", limit)
         return Window(await self.watermarks.position(rule_id) or START, limit=limit)
 
     async def promote(  # noqa: PLR0913 # the fields of its ledger rows
@@ -338,6 +359,7 @@ class EngineFactStore:
         Raises:
             NoInputError: Neither the facts nor the ledger have the id.
         """
+        require_text("fact_id", fact_id)
         return await self.transactions.read(lambda session: why(session, fact_id))
 
     async def history(self, fact_id: str, scope: ScopeFilter, *, most: int) -> KeyHistory:
@@ -376,6 +398,7 @@ class EngineFactStore:
         Raises:
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
+        require_iterable("against", against)
         depth = self.transactions.lineage_depth
         return await self.transactions.read(
             lambda session: verify(
@@ -393,3 +416,8 @@ class EngineFactStore:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _require_author(by: object, reason: object) -> None:
+    require_text("by", by)
+    require_text("reason", reason)

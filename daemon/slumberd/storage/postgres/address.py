@@ -19,7 +19,7 @@ def parts_of(address: str) -> dict[str, str]:
     Raises:
         UsageError: It is malformed. The message does not repeat it: it may hold a password.
     """
-    if not address.startswith(SCHEMES):
+    if not str(address).startswith(SCHEMES):  # a host may pass anything
         raise UsageError("the address of a database begins with 'postgresql://'")
     try:
         found = conninfo_to_dict(address)

@@ -243,7 +243,8 @@ class PostgresEngine:
             raise
 
     def __del__(self) -> None:
-        self._pool.leave_at_once()
+        if hasattr(self, "_pool"):  # the address may have been refused
+            self._pool.leave_at_once()
 
 
 class _LostError(StoreError):

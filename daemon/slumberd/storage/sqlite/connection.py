@@ -117,6 +117,8 @@ def connect(
 
 
 def _create(path: Path) -> None:
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "the path holds NUL", str(path))
     make_directory(path.parent)
     # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
     # An existing file is not opened: closing it would drop all locks that this process has on it,

@@ -12,6 +12,7 @@ from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
+from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
 from slumberd.storage.sqlite.replay import rebuild
@@ -50,7 +51,7 @@ class SQLiteFactStore(EngineFactStore):
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
         backlog_rows: int = BACKLOG_ROWS,
     ) -> None:
-        self.path = Path(path)
+        self.path = path_of(path)
         self._key = key
         self.engine = SQLiteFactEngine(
             self.path,

@@ -15,6 +15,7 @@ from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
 from slumberd.storage.sqlite.watch import Watch
@@ -71,7 +72,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
     ) -> None:
-        self.path = Path(path)
+        self.path = path_of(path)
         pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
         self.engine = SQLiteEpisodeEngine(
             self.path, pragmas, naive=naive_timestamps, person=person, traceless=traceless

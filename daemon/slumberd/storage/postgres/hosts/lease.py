@@ -37,6 +37,18 @@ SET holder = NULL, held_until = least(held_until, clock_timestamp()), host = '{}
 WHERE shard = $1::smallint
   AND holder = $2
 """
+_SHORTEN = b"""
+UPDATE slumberd.shards
+SET held_until = clock_timestamp()
+  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
+WHERE ($1::smallint IS NULL OR shard = $1::smallint)
+  AND held_until > clock_timestamp()
+  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
+"""
+"""No lease lasts longer than its holder said. One that does is of a clock that was set back since.
+
+A holder that lives renews it in time. A holder of 0.2.0 did not say how long: an hour at most.
+"""
 _HOLDER = b"""
 SELECT holder, host
 FROM slumberd.shards
@@ -50,14 +62,18 @@ ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.st
 RETURNING (SELECT coalesce(max(version), 0) FROM slumberd.rule_sets)
 """
 _FORGET_HOST = b"DELETE FROM slumberd.hosts WHERE name = $1"
-_FORGET_OLD_HOSTS = (
-    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 hour'"
-)
+_FORGET_OLD_HOSTS = b"""
+DELETE FROM slumberd.hosts
+WHERE seen_at < clock_timestamp() - interval '1 hour'
+  OR seen_at > clock_timestamp() + interval '1 hour'
+"""
+"""An instant of the future is of a clock that was set back; a host that lives tells again."""
 _RULES_OF_OTHERS = b"""
 SELECT name, state ->> 'rules_hash'
 FROM slumberd.hosts
 WHERE name != $1
   AND seen_at > clock_timestamp() - interval '1 minute'
+  AND seen_at < clock_timestamp() + interval '1 minute'
   AND state ->> 'rules_hash' != ''
 """
 _SHARDS = b"""
@@ -69,6 +85,7 @@ _HOSTS = b"""
 SELECT name
 FROM slumberd.hosts
 WHERE seen_at >= clock_timestamp() - make_interval(secs => $1)
+  AND seen_at <= clock_timestamp() + make_interval(secs => $1)
 ORDER BY name
 """
 _NOW = b"SELECT extract(epoch FROM clock_timestamp())::float8"
@@ -144,6 +161,7 @@ class HostTable:
 
         def work(connection: Connection) -> ClusterView:
             with psycopg.RawCursor(connection) as cursor:
+                cursor.execute(_SHORTEN, (None,))
                 shards: dict[int, str | None] = dict(cursor.execute(_SHARDS).fetchall())
                 hosts = [row[0] for row in cursor.execute(_HOSTS, (seconds,))]
             return ClusterView(shards, hosts)
@@ -204,10 +222,14 @@ class Lease(HostTable):
 
     async def claim(self) -> Holder | None:
         """Take the lease if it is free; return who holds it otherwise."""
-        host = orjson.dumps({"daemon": self._is_daemon}).decode()
-        if await self._run(_CLAIM, (self._shard, self.name, self.seconds, host)):
-            return None
-        return await self.holder()
+        host = orjson.dumps({"daemon": self._is_daemon, "seconds": self.seconds}).decode()
+        holder = None
+        while holder is None:  # it may run out between the attempt and the look
+            if await self._run(_CLAIM, (self._shard, self.name, self.seconds, host)):
+                return None
+            await self._run(_SHORTEN, (self._shard,))
+            holder = await self.holder()
+        return holder
 
     async def holder(self) -> Holder | None:
         """Return who holds the lease now; None when nobody does."""

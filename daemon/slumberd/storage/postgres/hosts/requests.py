@@ -16,12 +16,10 @@ import psycopg
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
 """The channels on which requests and answers are announced."""
-
-MOST_BYTES = 1_048_576
-"""The size of a request; a longer one arrives empty, and is refused."""
 
 WAITING_SECONDS = 10.0
 """How long a request waits for a daemon after its sender last touched it."""
@@ -42,7 +40,10 @@ WHERE shard = $1::smallint
   AND holder IS NOT NULL
   AND host ->> 'daemon' = 'true'
   AND held_until >= clock_timestamp()
+  AND held_until <= clock_timestamp()
+  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
 """
+"""A lease that lasts longer than its holder said is of a clock that was set back since."""
 _IS_ALIVE = b"""
 SELECT EXISTS (
     SELECT 1
@@ -50,12 +51,15 @@ SELECT EXISTS (
     WHERE shard = $1::smallint
       AND holder = $2
       AND held_until >= clock_timestamp() - make_interval(secs => $3)
+      AND held_until <= clock_timestamp()
+      + make_interval(secs => $3 + coalesce((host ->> 'seconds')::float8, 3600))
   )
   OR EXISTS (
     SELECT 1
     FROM slumberd.hosts
     WHERE name = $2
       AND seen_at >= clock_timestamp() - make_interval(secs => $3)
+      AND seen_at <= clock_timestamp() + make_interval(secs => $3)
   )
 """
 _ADD = b"""
@@ -337,7 +341,8 @@ class RequestQueue:
             self._forgotten_at = time.monotonic()
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(_FORGET, (self._holder,))
-        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_BYTES)
+        # A longer request arrives empty, and is refused.
+        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_REQUEST_BYTES)
         with psycopg.RawCursor(self._connection) as cursor:
             rows = cursor.execute(_TAKE, values).fetchall()
         return sorted(Request(*row) for row in rows)

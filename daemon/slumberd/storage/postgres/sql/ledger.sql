@@ -693,7 +693,14 @@ INNER JOIN slumberd.firings AS firings
 -- part: record_columns
   ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.rule_hash, firings.cause, firings.at,
+  firings.rule, firings.rule_hash, firings.cause,
+  least(firings.at, (
+    SELECT min(clock.at)
+    FROM slumberd.firings AS clock
+    WHERE clock.shard = :shard
+      AND clock.rule = '@clock'
+      AND clock.n > firings.n
+  )) AS recorded_at,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd.ledger AS sibling

@@ -529,7 +529,13 @@ CROSS JOIN slumberd_firings AS firings
 -- part: record_columns
   ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.rule_hash, firings.cause, firings.at,
+  firings.rule, firings.rule_hash, firings.cause,
+  min(firings.at, ifnull((
+    SELECT min(clock.at)
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
+      AND clock.n > firings.n
+  ), firings.at)) AS recorded_at,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd_ledger AS sibling

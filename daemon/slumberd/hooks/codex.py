@@ -1,0 +1,178 @@
+"""Read lines of the rollouts of Codex, in the forms before and after version 0.145."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slumberd.hooks.inserted import words_of_person
+from slumberd.hooks.transcripts import (
+    AGENT,
+    PERSON,
+    Line,
+    Thread,
+    Turn,
+    instant_of,
+    key_of_line,
+    text_of,
+    turn_of,
+)
+
+_NOTES = frozenset({"compacted", "inter_agent_communication", "turn_context", "world_state"})
+_RESPONSES = frozenset({
+    "additional_tools", "agent_message", "compaction", "compaction_summary", "context_compaction",
+    "custom_tool_call", "custom_tool_call_output", "function_call", "function_call_output",
+    "ghost_snapshot", "image_generation_call", "local_shell_call", "message", "reasoning",
+    "tool_search_call", "tool_search_output", "web_search_call",
+})  # fmt: skip
+_BOUNDARIES = frozenset({
+    "task_complete", "task_started", "turn_aborted", "turn_complete", "turn_completed",
+    "turn_started",
+})  # fmt: skip
+_EVENTS = _BOUNDARIES | frozenset({
+    "agent_message", "agent_reasoning", "agent_reasoning_raw_content", "background_event",
+    "collab_agent_interaction_end", "collab_agent_spawn_end", "collab_close_end",
+    "collab_resume_end", "collab_waiting_end", "context_compacted", "dynamic_tool_call_request",
+    "dynamic_tool_call_response", "entered_review_mode", "error", "exec_command_end",
+    "exited_review_mode", "guardian_assessment", "image_generation_end", "injected_message",
+    "item_completed", "item_started", "mcp_tool_call_end", "patch_apply_end", "stream_error",
+    "sub_agent_activity", "thread_goal_updated", "thread_name_updated", "thread_rolled_back",
+    "thread_settings_applied", "token_count", "undo_completed", "user_message",
+    "view_image_tool_call", "warning", "web_search_end",
+})  # fmt: skip
+_ITEMS = frozenset({
+    "AgentMessage", "CollabAgentToolCall", "CommandExecution", "ContextCompaction",
+    "DynamicToolCall", "Extension", "FileChange", "HookPrompt", "ImageGeneration", "ImageView",
+    "McpToolCall", "Plan", "Reasoning", "Sleep", "SubAgentActivity", "UserMessage", "WebSearch",
+})  # fmt: skip
+"""The kinds of lines that slumberd knows, by the line's ``type``."""
+
+_SPEAKERS = {"UserMessage": PERSON, "AgentMessage": AGENT}
+_MILLISECONDS_OF_ID = 12
+"""So many hexadecimal digits of a UUID of version 7 are the milliseconds since 1970."""
+
+
+def read_codex(record: dict[str, Any], line: bytes, session: str) -> Line:
+    """Return what a line of Codex says.
+
+    Raises:
+        ValueError: The line lacks what its kind of line always has.
+    """
+    payload, kind = record.get("payload"), text_of(record.get("type"))
+    found = Line(at=instant_of(record.get("timestamp")))
+    if not isinstance(payload, dict):
+        return found._replace(unknown=(kind or "no type",))
+    match kind:
+        case "session_meta":
+            return _read_head(payload, found)
+        case "response_item":
+            return _read_response(payload, line, session, found)
+        case "event_msg":
+            return _read_event(payload, line, session, found)
+        case _:
+            return found if kind in _NOTES else found._replace(unknown=(kind or "no type",))
+
+
+def _read_head(payload: Mapping[str, Any], found: Line) -> Line:
+    source, asked_by = payload.get("source"), payload.get("thread_source")
+    by_agent = isinstance(source, dict) and any(key in source for key in ("subagent", "internal"))
+    thread = Thread(
+        id=text_of(payload.get("id")),
+        # Since 0.145, a fork may name what it continues in place of a copy.
+        is_copy=bool(payload.get("forked_from_id")) and not payload.get("history_base"),
+        original=text_of(payload.get("forked_from_id")),
+        is_of_person=not by_agent and asked_by in (None, "user"),
+        at=instant_of(payload.get("timestamp")) or found.at,
+    )
+    return found._replace(thread=thread, version=text_of(payload.get("cli_version")))
+
+
+def _read_response(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+    kind = text_of(payload.get("type"))
+    if kind not in _RESPONSES:
+        return found._replace(unknown=(f"response_item {kind}",))
+    # The model also gets messages of the user that nobody typed; an event has the typed one.
+    if kind != "message" or payload.get("role") != AGENT:
+        return found
+    text = "\n\n".join(filter(None, _texts_of(payload.get("content"), "output_text")))
+    return _with_turn(found, AGENT, text, line, session)
+
+
+def _read_event(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+    kind = text_of(payload.get("type"))
+    match kind:
+        case "user_message":
+            return _read_typed(payload, line, session, found)
+        case "item_completed":
+            return _read_item(payload, line, session, found)
+        case "thread_rolled_back":
+            turns = payload.get("num_turns")
+            return found._replace(rolled_back=turns if isinstance(turns, int) else 0)
+        case _ if kind in _BOUNDARIES:
+            return found._replace(is_boundary=True, began=_beginning_of(payload))
+        case _:
+            return found if kind in _EVENTS else found._replace(unknown=(f"event_msg {kind}",))
+
+
+def _read_typed(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+    """Return what a person typed, in the form of versions before 0.145."""
+    text, kind = payload.get("message"), payload.get("kind")
+    if not isinstance(text, str):
+        raise ValueError("its message is no text")  # noqa: TRY004 # a malformed file
+    if kind not in (None, "plain"):
+        is_known = kind in ("environment_context", "user_instructions")
+        return found if is_known else found._replace(unknown=(f"user_message {kind}",))
+    return _with_turn(found, PERSON, text, line, session)
+
+
+def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+    """Return what was said, in the form of versions since 0.145."""
+    item = payload.get("item")
+    given = text_of(item.get("type")) if isinstance(item, dict) else ""
+    # Interfaces of Codex write the same kinds as userMessage, or as user_message.
+    kind = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
+    if kind not in _ITEMS or not isinstance(item, dict):
+        return found._replace(unknown=(f"item_completed {given}",))
+    speaker = _SPEAKERS.get(kind)
+    if speaker is None:
+        return found
+    content = item.get("content", item.get("text"))
+    joint = "" if speaker == PERSON else "\n\n"
+    text = content if isinstance(content, str) else joint.join(_texts_of(content, "text"))
+    if not isinstance(content, str | list):
+        return found._replace(unknown=(f"{given} without content",))
+    said = _with_turn(found, speaker, text, line, session)
+    # The same is also in a line of the older form, in some versions; that line's id stays valid.
+    return said._replace(is_spare=True, began=_beginning_of(payload))
+
+
+def _with_turn(found: Line, speaker: str, text: str, line: bytes, session: str) -> Line:
+    unknown: tuple[str, ...] = ()
+    if speaker == PERSON:
+        text, names = words_of_person(text, is_stated=False)
+        unknown = tuple(f"envelope {name}" for name in names)
+    # Only some versions of Codex give a line an id.
+    turn = turn_of(Turn(key_of_line(line), session, speaker, text, found.at))
+    is_typed = speaker == PERSON and turn is not None
+    return found._replace(turn=turn, is_typed=is_typed, unknown=unknown)
+
+
+def _texts_of(content: object, kind: str) -> list[str]:
+    """Return the texts of the blocks of a kind: Codex writes ``text``, ``Text``, ``input_text``."""
+    blocks = content if isinstance(content, list) else []
+    found = [block for block in blocks if isinstance(block, dict)]
+    right = [block for block in found if text_of(block.get("type")).lower().endswith(kind)]
+    return [text for block in right if isinstance(text := block.get("text"), str)]
+
+
+def _beginning_of(payload: Mapping[str, Any]) -> float | None:
+    """Return when the agent's turn of an event began, in seconds; None when nothing says it."""
+    started = payload.get("started_at")
+    if isinstance(started, int | float):
+        return float(started)
+    name = text_of(payload.get("turn_id")).replace("-", "")
+    is_timed = len(name) == 32 and name[_MILLISECONDS_OF_ID] == "7"  # a UUID
+    try:
+        return int(name[:_MILLISECONDS_OF_ID], 16) / 1_000 if is_timed else None
+    except ValueError:
+        return None
