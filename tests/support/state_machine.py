@@ -313,7 +313,7 @@ class Machine(RuleBasedStateMachine):
     async def _forget(self) -> None:
         scope = ScopeFilter("alice", by_oracle.FORGETTABLE, None)
         stored = (await self.memory.episodes_in(scope)).eids
-        known, _ = await self.world.store.erasures.episodes_in(scope)
+        known = (await self.world.store.erasures.episodes_in(scope)).eids
         eids = known.union(stored)
         await self.world.forget(eids)
         await self.memory.forget(scope, eids, moment=FORGOTTEN_UP_TO)

@@ -137,13 +137,14 @@ class TraceReceiver:
         episodes = [episode for reading in readings for episode in reading.episodes]
         done = await self._episodes.put(episodes)
         problems = [*filter(None, (_problem(reading, done) for reading in readings))]
-        if done.new or problems:
+        if done.new or done.erased or problems:
             _log.info(
                 "traces.taken",
                 by=str(caller),
                 spans=len(readings),
                 new=done.new,
                 known=done.known,
+                erased=done.erased,
                 left_out=sum(reading.left_out for reading in readings),
                 rejected=len(problems),
             )

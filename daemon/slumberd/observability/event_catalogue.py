@@ -253,6 +253,12 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "episode.erased",
+        "Episodes were put whose ids were erased. Nothing of them is stored.",
+        count=COUNT,
+    ),
+    _kind(
+        "warning",
         "episodes.left_out",
         "A call of `consolidate` skipped malformed episodes. The line names the first of them.",
         rule_id=TEXT,
@@ -706,6 +712,7 @@ _ALL = (
         spans=COUNT,
         new=COUNT,
         known=COUNT,
+        erased=COUNT,
         left_out=COUNT,
         rejected=COUNT,
     ),

@@ -251,11 +251,12 @@ class Remembered(Result):
 
     Attributes:
         id: The episode.
-        state: Whether it is new, a new version, or was there already.
+        state: Whether it is new, a new version, or was there already; ``erased`` when it was erased
+            by its id before, so that nothing is stored.
     """
 
     id: str
-    state: Literal["new", "changed", "unchanged"]
+    state: Literal["new", "changed", "unchanged", "erased"]
 
 
 class Hits(Result):
