@@ -299,7 +299,8 @@ class NothingKeptError(SlumberdError):
         user: The user; None when only an episode or a fact is named.
         session: The session; None for all.
         agent: The agent; None for all.
-        named: ``episode`` or ``fact``, and its id; empty for a scope.
+        episode: The episode; None for a scope or a fact.
+        fact: The fact; None for a scope or an episode.
     """
 
     exit_code = 66
@@ -310,13 +311,17 @@ class NothingKeptError(SlumberdError):
         session: str | None = None,
         agent: str | None = None,
         *,
-        named: Mapping[str, str] | None = None,
+        episode: str | None = None,
+        fact: str | None = None,
     ) -> None:
         self.user = user
         self.session = session
         self.agent = agent
-        self.named = dict(named or {})
-        axes = {"user": user, "session": session, "agent": agent, **self.named}
+        self.episode = episode
+        self.fact = fact
+        axes = {
+            "user": user, "session": session, "agent": agent, "episode": episode, "fact": fact,
+        }  # fmt: skip
         scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
         super().__init__(f"nothing is stored of {scope}; case and spelling count")
 

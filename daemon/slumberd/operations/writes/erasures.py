@@ -183,7 +183,7 @@ class Erasures:
     async def _find_episode(self, request: forms.ForgetForm, eid: str, caller: Caller) -> Target:
         """Return the erasure of one episode."""
         missing = NothingKeptError(
-            request.user or caller.user, None, request.agent, named={"episode": eid}
+            request.user or caller.user, None, request.agent, episode=eid
         )
         owners = await self._memory.users_of([eid]) or await self._facts.erasures.owners_of([eid])
         scope = _scope_of(request, caller, owners, missing)
@@ -201,7 +201,7 @@ class Erasures:
     async def _find_fact(self, request: forms.ForgetForm, id: str, caller: Caller) -> Target:
         """Return the erasure of all that says one fact."""
         missing = NothingKeptError(
-            request.user or caller.user, None, request.agent, named={"fact": id}
+            request.user or caller.user, None, request.agent, fact=id
         )
         owners = await self._facts.erasures.owners_of([id])
         scope = _scope_of(request, caller, owners, missing)

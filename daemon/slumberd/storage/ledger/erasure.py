@@ -467,7 +467,7 @@ def _count_removed(session: Session, request: ErasureRequest, fact_ids: list[str
 def _read_going(session: Session, request: ErasureRequest, fact_ids: list[str]) -> list[GoingFact]:
     """Return the current facts that an erasure removes."""
     parameters = {**_columns(request), "ids": fact_ids}
-    rows = session.rows("erasure.facts_of_scope", parameters)
+    rows = sorted(session.rows("erasure.facts_of_scope", parameters))
     return [GoingFact(fact_id, document_in(payload)) for fact_id, payload in rows]
 
 

@@ -76,7 +76,6 @@ WHERE shard = :shard
   AND "user" = :user
   AND (:agent::text IS NULL OR agent = :agent::text)
   AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
-ORDER BY fact_id
 
 -- name: count_facts_of_scope
 SELECT count(*)

@@ -56,7 +56,6 @@ FROM facts
 WHERE user = :user
   AND (:agent IS NULL OR agent = :agent)
   AND (:whole OR fact_id IN (SELECT value FROM json_each(:ids)))
-ORDER BY fact_id
 
 -- name: count_facts_of_scope
 SELECT count(*)
