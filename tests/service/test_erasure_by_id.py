@@ -344,7 +344,7 @@ async def test_an_erasure_of_an_episode_that_ended_early_is_finished(tmp_path: P
             busy.execute("ROLLBACK")
         assert "memory.db" in " ".join(files_with_canary(folder))
         (unfinished,) = await home.facts.erasures.find_unfinished()
-        assert (unfinished.moment, unfinished.alone) == (None, {"e1"})
+        assert (unfinished.moment, unfinished.alone) == (None, frozenset({"e1"}))
 
         finished = await operations(home).erasures.finish_all()
 

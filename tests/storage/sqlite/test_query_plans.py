@@ -76,7 +76,8 @@ FLAT = {
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held_batches blank_watermarks count_facts_of_scope drop_facts_of_scope "
-    "drop_keys erase_rows facts_of_scope manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys "
+    "drop_keys erase_rows facts_of_scope manual_claims_that_refer numbers_of_keys rows_of_facts "
+    "rows_of_keys "
     "rows_to_erase rows_without_key",
     "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "

@@ -182,9 +182,7 @@ class Erasures:
 
     async def _find_episode(self, request: forms.ForgetForm, eid: str, caller: Caller) -> Target:
         """Return the erasure of one episode."""
-        missing = NothingKeptError(
-            request.user or caller.user, None, request.agent, episode=eid
-        )
+        missing = NothingKeptError(request.user or caller.user, None, request.agent, episode=eid)
         owners = await self._memory.users_of([eid]) or await self._facts.erasures.owners_of([eid])
         scope = _scope_of(request, caller, owners, missing)
         stored = await self._memory.episodes_named(scope, [eid])
@@ -200,9 +198,7 @@ class Erasures:
 
     async def _find_fact(self, request: forms.ForgetForm, id: str, caller: Caller) -> Target:
         """Return the erasure of all that says one fact."""
-        missing = NothingKeptError(
-            request.user or caller.user, None, request.agent, fact=id
-        )
+        missing = NothingKeptError(request.user or caller.user, None, request.agent, fact=id)
         owners = await self._facts.erasures.owners_of([id])
         scope = _scope_of(request, caller, owners, missing)
         sources = await self._facts.erasures.sources_of(scope, id)
