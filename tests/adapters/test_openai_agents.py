@@ -160,17 +160,17 @@ async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memo
     assert (await memory.context("Lisbon")).text == ""
 
 
-SECRET = "canary-41c7"
+CANARY = "canary-41c7"
 
 
 @pytest.mark.parametrize("removal", ["pop_item", "clear_session"])
 async def test_removed_items_leave_no_text_in_their_episodes(memory: Memory, removal: str) -> None:
     session = openai_agents.SlumberdSession("s", memory, clock=FakeClock(NOON))
     items: list[Any] = [
-        {"role": "user", "content": SECRET},
-        {"type": "function_call", "name": "look", "arguments": SECRET, "call_id": "1"},
-        {"type": "function_call_output", "output": SECRET, "call_id": "1"},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": SECRET}]},
+        {"role": "user", "content": CANARY},
+        {"type": "function_call", "name": "look", "arguments": CANARY, "call_id": "1"},
+        {"type": "function_call_output", "output": CANARY, "call_id": "1"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": CANARY}]},
     ]
     await session.add_items(items)
 
@@ -179,21 +179,21 @@ async def test_removed_items_leave_no_text_in_their_episodes(memory: Memory, rem
 
     found = await memory.episodes(session="s")
     assert len(found) == len(items)
-    assert SECRET not in "".join(each.model_dump_json() for each in found)
+    assert CANARY not in "".join(each.model_dump_json() for each in found)
     assert {each.metadata["openai_agents"]["removed_at"] for each in found} == {NOON.isoformat()}
     assert await session.get_items() == []
     assert await session.pop_item() is None
 
 
 async def test_clear_session_removes_the_texts_that_an_older_version_kept(memory: Memory) -> None:
-    kept = {"item": json.dumps({"role": "user", "content": SECRET}), "removed_at": "2026-01-02"}
+    kept = {"item": json.dumps({"role": "user", "content": CANARY}), "removed_at": "2026-01-02"}
     await memory.remember("", session="s", metadata={"openai_agents": kept})
     session = openai_agents.SlumberdSession("s", memory)
 
     await session.clear_session()
 
     [found] = await memory.episodes(session="s")
-    assert SECRET not in found.model_dump_json()
+    assert CANARY not in found.model_dump_json()
     assert found.metadata["openai_agents"] == {"removed_at": "2026-01-02"}
 
 

@@ -147,6 +147,7 @@ def _erased(answer: Answer) -> dict[str, Any]:
         "answer": answer,
         "rows": [*_describe_rows(answer["rows"])],
         "episodes": answer.get("episodes", [])[:MOST_LISTED],
+        "episodes_total": len(answer.get("episodes", [])),
         "going": [*_describe_going(answer)][:MOST_LISTED],
         "going_total": len(answer.get("facts", [])),
         "again": answer["stand_again"][:MOST_LISTED],
