@@ -124,6 +124,40 @@ async def test_later_puts_of_an_erased_episode_store_nothing(provider: Provider)
         assert sorted(each.id for each in stored) == ["new", "other"]
 
 
+async def test_any_id_of_any_user_is_refused_after_its_erasure(
+    provider: Provider, tmp_path: Path
+) -> None:
+    ids = [
+        "e#1",
+        "#7",
+        "a\nb\tc",
+        "ü/%2F/",
+        "\U0001f600",
+        "x" * 900,
+        "@facts/e",
+        "@notes/e#2",
+        '"\\',
+    ]
+    said = [
+        triple(id, f"{CANARY}{number}", "is", id, user=user)
+        for number, (id, user) in enumerate(
+            zip(ids, ["al/ice%", "ü \U0001f600"] * len(ids), strict=False)
+        )
+    ]
+    async with open_stores(provider) as home:
+        await home.put(*said)
+        await home.fire()
+        await home.fire(rule("notes", then_emits=["notes"]))
+
+        for each in said[1:]:
+            await forget(home, episode=each.id)
+        counts = await home.memory.put_many(said)
+
+        assert counts == PutCounts(unchanged=1, erased=len(ids) - 1)
+        assert set((await home.objects()).values()) == {ids[0]}
+        await check_audit(home, tmp_path)
+
+
 async def test_another_user_may_use_the_id_of_an_erased_episode(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(secret())
@@ -156,6 +190,45 @@ async def test_a_user_learns_nothing_of_the_episodes_and_facts_of_another(
         plan = (await forget(home, ANN, episode="a1", dry_run=True))["plan"]
         await forget(home, ANN, episode="a1", plan=plan)
         assert list(await home.objects()) == ["e1"]
+
+
+async def test_an_id_that_two_users_had_in_turn_is_erased_for_one_of_them(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with open_stores(provider) as home:
+        await home.put(triple("e1", "ada", "likes", "tea"))
+        await home.fire()
+        await home.memory.owned.delete("alice", "rag", ["e1"])
+        await home.put(triple("e1", "ada", "likes", "milk", user="bob"))
+        await home.fire()
+
+        with pytest.raises(UsageError, match="several users have it"):
+            await forget(home, episode="e1")
+        certificate = await forget(home, episode="e1", user="alice")
+
+        rows = [one for one in await home.facts.reads.records() if one.user]
+        assert {one.user for one in rows if one.kind != "firing"} == {"bob"}
+        assert certificate["rows"]["episodes"]["episodes"] == 0
+        assert [each.user for each in await home.memory.recent("bob", limit=9)] == ["bob"]
+        assert await home.memory.put_many([triple("e1", "ada", "likes", "tea")]) == PutCounts(
+            erased=1
+        )
+        await check_audit(home, tmp_path)
+
+
+async def test_an_episode_that_its_host_deleted_is_erased_from_the_ledger(
+    provider: Provider, tmp_path: Path
+) -> None:
+    several = {"triples": [{"subject": "ada", "predicate": "likes", "object": "tea"}]}
+    async with open_stores(provider) as home:
+        await home.put(episode("e1", metadata=several), OTHER)
+        await home.fire()
+        await home.memory.owned.delete("alice", "rag", ["e1"])
+
+        await forget(home, episode="e1")
+
+        assert await home.objects() == {"other": "milk"}
+        await check_audit(home, tmp_path)
 
 
 async def test_a_plan_names_the_facts_that_go_and_holds_only_for_them(provider: Provider) -> None:

@@ -17,6 +17,8 @@ from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
 from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller
@@ -183,7 +185,10 @@ class Erasures:
     async def _find_episode(self, request: forms.ForgetForm, eid: str, caller: Caller) -> Target:
         """Return the erasure of one episode."""
         missing = NothingKeptError(request.user or caller.user, None, request.agent, episode=eid)
-        owners = await self._memory.users_of([eid]) or await self._facts.erasures.owners_of([eid])
+        # The ids of its facts in the channel facts; a host may have deleted the episode itself.
+        promoted = [fact_id_of(FACTS, eid), f"{eid}#1"]
+        owners = await self._memory.users_of([eid])
+        owners |= await self._facts.erasures.owners_of(promoted)
         scope = _scope_of(request, caller, owners, missing)
         stored = await self._memory.episodes_named(scope, [eid])
         # An erasure may be repeated: the first may have ended before it rewrote the files.
@@ -204,8 +209,7 @@ class Erasures:
         sources = await self._facts.erasures.sources_of(scope, id)
         if sources is None:
             raise missing
-        others = await self._memory.ids_outside(scope, sources.eids)
-        eids = sources.eids - others
+        eids = sources.eids
         stored = await self._memory.episodes_named(scope, eids)
         return Target(Unfinished(scope, eids, None, str(caller), eids), stored, sources.edits)
 

@@ -113,7 +113,8 @@ class ErasureTable:
         """Return whether the ledger has content that comes from an episode of a scope."""
 
         def work(session: Session) -> bool:
-            found = erasure.find_named(session, scope, frozenset({eid}))
+            eids = frozenset({eid})
+            found = erasure.find_named(session, scope, eids, unshared=eids)
             return bool(found.claims or found.rows)
 
         return await self._transactions.read(work)

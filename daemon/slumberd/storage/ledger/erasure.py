@@ -226,7 +226,12 @@ def find_scope(
 
 
 def find_named(
-    session: Session, scope: ScopeFilter, eids: Set[str], fact_ids: Set[str] = frozenset()
+    session: Session,
+    scope: ScopeFilter,
+    eids: Set[str],
+    fact_ids: Set[str] = frozenset(),
+    *,
+    unshared: Set[str] = frozenset(),
 ) -> ScopeContent:
     """Return the content of the ledger that comes from some episodes of a scope.
 
@@ -235,9 +240,11 @@ def find_named(
         scope: The scope.
         eids: The ids of the episodes. All that names one of them as a source belongs to it.
         fact_ids: Facts of manual edits and of other programs; all their claims are found.
+        unshared: Those of the episodes whose ids no other scope has; their quarantined rows without
+            an owner are found too.
     """
     found = ScopeContent()
-    for row in _rows(session, scope, eids):
+    for row in _rows(session, scope, unshared):
         _, fact_id, _, document, _ = row
         if fact_id in fact_ids or not eids.isdisjoint(sources_of(fact_id or "", document)):
             found.add(row, latest=LATEST, said_by=eids)
@@ -419,10 +426,10 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
 
 def _find(session: Session, request: ErasureRequest) -> ScopeContent:
     """Return the content of the ledger that an erasure erases."""
-    eids = request.eids - request.kept
-    if request.moment is None:
-        return find_named(session, request.scope, eids, request.edits)
-    return find_scope(session, request.scope, eids)
+    unshared = request.eids - request.kept
+    if request.moment is not None:
+        return find_scope(session, request.scope, unshared)
+    return find_named(session, request.scope, request.alone, request.edits, unshared=unshared)
 
 
 def _record(session: Session, request: ErasureRequest) -> dict[str, Any]:
