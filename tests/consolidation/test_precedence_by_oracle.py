@@ -71,6 +71,10 @@ def session_of(eid: str) -> str:
     return FORGETTABLE if eid in ("e2", "@e4") else "s1"
 
 
+def scope_of(eid: str) -> ScopeFilter:
+    return ScopeFilter("bob" if eid == "bobs" else "alice", None, None)
+
+
 @dataclass
 class RecordedEvaluation:
     """A rule's evaluation of an episode in a firing; without an episode it makes no claim."""
@@ -175,9 +179,8 @@ class StoreAndOracle:
     async def forget_episode(self, eid: str) -> None:
         """Erase one episode by its id, and the manual edits of its facts."""
         at = START + timedelta(days=2, seconds=self.fired)
-        scope = ScopeFilter("bob" if eid == "bobs" else "alice", None, None)
         await self.store.erasures.forget(
-            scope, [eid], alone=[eid], moment=None, at=at, by="me", dry_run=False
+            scope_of(eid), [eid], alone=[eid], moment=None, at=at, by="me", dry_run=False
         )
         self._drop({eid})
         self.erased_ids.add(eid)

@@ -318,6 +318,16 @@ class Machine(RuleBasedStateMachine):
         await self.world.forget(eids)
         await self.memory.forget(scope, eids, moment=FORGOTTEN_UP_TO)
 
+    @rule(eid=st.sampled_from(by_oracle.IDS))
+    def forget_episode(self, eid: str) -> None:
+        """Erase one episode by its id."""
+        self._run(self._forget_episode(eid))
+
+    async def _forget_episode(self, eid: str) -> None:
+        await self.world.forget_episode(eid)
+        scope = by_oracle.scope_of(eid)
+        await self.memory.forget(scope, [eid], moment=None)
+
     # crashes
 
     @rule(fields=by_oracle.episodes(), after=st.integers(1, 25))
