@@ -244,18 +244,18 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "episode.erased",
+        "Episodes were put whose ids were erased. Nothing of them is stored.",
+        count=COUNT,
+    ),
+    _kind(
+        "warning",
         "episode.future",
         "Episodes have timestamps in the future. Rules evaluate them when these instants come.",
         count=COUNT,
         episode_ids=TEXTS,
         latest=INSTANT,
         tolerance_seconds=NUMBER,
-    ),
-    _kind(
-        "warning",
-        "episode.erased",
-        "Episodes were put whose ids were erased. Nothing of them is stored.",
-        count=COUNT,
     ),
     _kind(
         "warning",
