@@ -18,7 +18,7 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.stages import Summarise
+from slumberd.model.stages import Dedup, Summarise
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ForgetForm, PinForm
 from slumberd.operations.writes.changes import Operations
@@ -347,6 +347,33 @@ async def test_a_retraction_in_another_episode_stays(provider: Provider, tmp_pat
         await check_audit(home, tmp_path)
 
 
+async def facts_of_channel(home: OpenStores, channel: str) -> dict[str, object]:
+    found = await home.facts.query(FactPattern(channel=channel))
+    return {fact.id: fact.payload.get("object") for fact in found}
+
+
+async def test_an_episode_is_found_again_when_what_repeated_it_is_erased(
+    provider: Provider, tmp_path: Path
+) -> None:
+    text = "Ann likes green tea very much indeed"
+    marking = rule("marking", stages=(Dedup(),))
+    async with open_stores(provider) as home:
+        await home.put(
+            episode("e1", content=text),
+            episode("e2", content=text, timestamp=at(1)),
+            episode("e3", content="She moved to a town at the sea", timestamp=at(2)),
+        )
+        await home.fire(marking)
+        assert await facts_of_channel(home, "marks") == {"@marks/e1": "e2"}
+
+        await forget(home, episode="e2")
+
+        assert await facts_of_channel(home, "marks") == {}
+        await home.fire(marking)
+        assert await facts_of_channel(home, "marks") == {}
+        await check_audit(home, tmp_path)
+
+
 async def test_summaries_of_an_erased_episode_go_with_it(tmp_path: Path) -> None:
     sums = rule("sums", stages=(Summarise(when_more_than=1),))
     async with open_stores(tmp_path / "home") as home:
@@ -361,10 +388,10 @@ async def test_summaries_of_an_erased_episode_go_with_it(tmp_path: Path) -> None
 
         assert any(id.startswith("@summaries/") for id in plan["facts"])
         assert files_with_canary(tmp_path) == []
+        assert await facts_of_channel(home, "marks") == {}
         await home.fire(sums)
-        facts = {fact.id: fact.payload for fact in await home.facts.query(FactPattern())}
-        marked_into = {payload["object"] for id, payload in facts.items() if id[:7] == "@marks/"}
-        assert marked_into <= facts.keys()
+        assert await facts_of_channel(home, "summaries") != {}
+        assert set(await facts_of_channel(home, "marks")) == {"@marks/e2", "@marks/e3"}
         await check_audit(home, tmp_path)
 
 

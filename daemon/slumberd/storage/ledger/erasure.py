@@ -20,10 +20,11 @@ from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.decision import Decision
 from slumberd.model.episode import EARLIEST, LATEST, instant, microseconds
 from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
-from slumberd.model.fact_ids import episode_id_of
+from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import ScopeFilter, digest_of, episode_digest_of, escape
+from slumberd.model.stages import MARKS
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import (
     key_of,
@@ -248,8 +249,19 @@ def find_named(
         _, fact_id, _, document, _ = row
         if fact_id in fact_ids or not eids.isdisjoint(sources_of(fact_id or "", document)):
             found.add(row, latest=LATEST, said_by=eids)
+    found.claims |= _marks_that_name(session, scope, {*eids, *(id for id, _ in found.claims)})
     found.claims |= _manual_claims_that_refer(session, found.claims)
     return found
+
+
+def _marks_that_name(session: Session, scope: ScopeFilter, names: set[str]) -> set[tuple[str, str]]:
+    """Return the marks that leave out an episode because of an erased episode or summary."""
+    return {
+        (fact_id, owner)
+        for _, fact_id, _, document, owner in _rows(session, scope, frozenset())
+        if fact_id is not None and channel_of(fact_id) == MARKS
+        if str(document.get("payload", {}).get("object")) in names
+    }
 
 
 class FactSources(NamedTuple):
