@@ -124,6 +124,7 @@ async def test_later_puts_of_an_erased_episode_store_nothing(provider: Provider)
         assert sorted(each.id for each in stored) == ["new", "other"]
 
 
+@pytest.mark.slow
 async def test_any_id_of_any_user_is_refused_after_its_erasure(
     provider: Provider, tmp_path: Path
 ) -> None:
@@ -262,7 +263,10 @@ async def test_a_fact_goes_with_every_episode_that_says_it(
             triple("other", "ada", "lives_in", "Faro", timestamp=at(1)),
             triple("again", "ada", "lives_in", "Porto", timestamp=at(2)),
             triple("bobs", "ada", "lives_in", "Porto", user="bob"),
+            triple("edited", "ada", "lives_in", "Porto", timestamp=at(-1)),
         )
+        await home.fire()
+        await home.put(triple("edited", "ada", "lives_in", "Oslo", timestamp=at(-1)))
         await home.fire()
 
         certificate = await forget(home, fact="again")
@@ -309,6 +313,7 @@ async def test_a_declared_fact_is_erased_as_a_fact(provider: Provider, tmp_path:
         await check_audit(home, tmp_path)
 
 
+@pytest.mark.slow
 async def test_the_retraction_and_the_correction_of_an_erased_fact_go_with_it(
     tmp_path: Path,
 ) -> None:
@@ -374,6 +379,7 @@ async def test_an_episode_is_found_again_when_what_repeated_it_is_erased(
         await check_audit(home, tmp_path)
 
 
+@pytest.mark.slow
 async def test_summaries_of_an_erased_episode_go_with_it(tmp_path: Path) -> None:
     sums = rule("sums", stages=(Summarise(when_more_than=1),))
     async with open_stores(tmp_path / "home") as home:
@@ -454,6 +460,7 @@ async def test_an_erasure_of_an_episode_that_ended_early_is_finished(tmp_path: P
         await check_audit(home, tmp_path)
 
 
+@pytest.mark.slow
 async def test_an_erasure_of_an_episode_may_be_repeated(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(secret(), OTHER)

@@ -21,6 +21,9 @@ from slumberd.errors import UsageError
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
 
+MOST_LISTED = 20
+"""A question names so many episodes and facts; --dry-run names all."""
+
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
     """Return an argument as JSON when it is JSON, else as a text.
@@ -212,7 +215,7 @@ def _confirmed_plan(settings: Settings, given: Mapping[str, Any]) -> dict[str, A
     statements = zip(facts, planned.get("statements", []), strict=True)
     say(
         f"{plural(len(facts), 'current fact')} will go"
-        + _listed(f"{fact} ({statement})" for fact, statement in statements)
+        + _listed(f"{fact} ({said})" if said else fact for fact, said in statements)
     )
     if again := planned["stand_again"]:
         say(f"{plural(len(again), 'older fact')} will be current again" + _listed(again))
@@ -222,4 +225,5 @@ def _confirmed_plan(settings: Settings, given: Mapping[str, Any]) -> dict[str, A
 
 def _listed(names: Iterable[str]) -> str:
     found = [printable(name) for name in names]
-    return ": " + ", ".join(found) if found else ""
+    more = f", and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return ": " + ", ".join(found[:MOST_LISTED]) + more if found else ""

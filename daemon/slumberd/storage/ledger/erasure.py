@@ -286,11 +286,9 @@ def find_sources(session: Session, scope: ScopeFilter, fact_id: str) -> FactSour
         return None
     claims = [claim_from(fact_id, at, document) for _, _, at, document, _ in _claims_in(stated)]
     beliefs = {(claim.key, claim.object) for claim in claims[-1:] if claim.asserts}
-    same = [
-        row
-        for row in _claims_in(_rows(session, scope, frozenset()))
-        if row[3]["asserts"] and _belief_of(row) in beliefs
-    ]
+    # Of each fact id the newest claim counts: an edited episode may say something else by now.
+    newest = {row[1]: row for row in _claims_in(_rows(session, scope, frozenset()))}
+    same = [row for row in newest.values() if row[3]["asserts"] and _belief_of(row) in beliefs]
     eids: set[str] = set()
     edits: set[str] = set()
     for _, its_id, _, document, _ in (*stated, *same):
