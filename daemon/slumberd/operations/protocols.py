@@ -30,7 +30,8 @@ from slumberd.storage.engine import Scrubbed
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import PutCounts
-from slumberd.storage.ledger.erasure import Erasure, FactSources, ScopeContent, Unfinished
+from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.erasure_search import FactSources, ScopeContent
 from slumberd.storage.ledger.future import FutureClaim
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
 from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch

@@ -18,10 +18,14 @@ from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.erasure import (
     Erasure,
     ErasureRequest,
-    FactSources,
-    ScopeContent,
     Unfinished,
     erase,
+)
+from slumberd.storage.ledger.erasure_search import (
+    FactSources,
+    ScopeContent,
+    find_named,
+    find_owners,
     find_scope,
     find_sources,
 )
@@ -114,14 +118,14 @@ class ErasureTable:
 
         def work(session: Session) -> bool:
             eids = frozenset({eid})
-            found = erasure.find_named(session, scope, eids, unshared=eids)
+            found = find_named(session, scope, eids, unshared=eids)
             return bool(found.claims or found.rows)
 
         return await self._transactions.read(work)
 
     async def owners_of(self, fact_ids: Collection[str]) -> set[str]:
         """Return the users that have claims of some fact ids."""
-        return await self._transactions.read(partial(erasure.find_owners, fact_ids=fact_ids))
+        return await self._transactions.read(partial(find_owners, fact_ids=fact_ids))
 
     async def find_unfinished(self) -> list[Unfinished]:
         """Return the erasures that may be incomplete in the episodes."""
