@@ -20,7 +20,7 @@ of its file, or the address of its database without a password::
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
-    ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
+    ├── NothingKeptError                  an erasure of nothing                  (exit 66)
     ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
     ├── NotConfirmedError                 a change without a confirmation        (exit 1)
     ├── OutputExistsError                 a file that would be overwritten       (exit 73)
@@ -328,21 +328,35 @@ class NoInputError(SlumberdError):
 
 
 class NothingKeptError(SlumberdError):
-    """An erasure names a scope that holds nothing.
+    """An erasure names a scope that holds nothing, or what no scope of the caller holds.
 
     Attributes:
-        user: The user.
+        user: The user; None when only an episode or a fact is named.
         session: The session; None for all.
         agent: The agent; None for all.
+        episode: The episode; None for a scope or a fact.
+        fact: The fact; None for a scope or an episode.
     """
 
     exit_code = 66
 
-    def __init__(self, user: str, session: str | None = None, agent: str | None = None) -> None:
+    def __init__(
+        self,
+        user: str | None,
+        session: str | None = None,
+        agent: str | None = None,
+        *,
+        episode: str | None = None,
+        fact: str | None = None,
+    ) -> None:
         self.user = user
         self.session = session
         self.agent = agent
-        axes = {"user": user, "session": session, "agent": agent}
+        self.episode = episode
+        self.fact = fact
+        axes = {
+            "user": user, "session": session, "agent": agent, "episode": episode, "fact": fact,
+        }  # fmt: skip
         scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
         super().__init__(f"nothing is stored of {scope}; case and spelling count")
 

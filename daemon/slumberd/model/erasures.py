@@ -11,7 +11,7 @@ from slumberd.model.record import Break
 
 
 class ErasedList(NamedTuple):
-    """The list of erased scopes of one store.
+    """The list of erased scopes of one store; it also holds episodes that were erased by their ids.
 
     Attributes:
         key: The key of the hashes; None when nothing was ever erased here.
@@ -54,7 +54,7 @@ class RecordedErasures(NamedTuple):
         """Return how a list contradicts the ledger; an empty text when it does not."""
         scopes = len(self.missing_from(kept))
         if scopes:
-            some = "1 scope" if scopes == 1 else f"{scopes} scopes"
+            some = "1 entry" if scopes == 1 else f"{scopes} entries"
             return f"the list of erased scopes lacks {some} that the ledger names as erased"
         name = None if kept.key is None else name_of(kept.key)
         if any(other != name for other in self.keys.values()):

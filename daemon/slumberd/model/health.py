@@ -297,10 +297,10 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "facts.reduced": (
         "warning", "no more than `limits.alarm_fraction` of the facts went within 24 hours"
     ),
-    "erasure.contradicted": ("error", "no database holds content of an erased scope"),
+    "erasure.contradicted": ("error", "no database holds content of an erased scope or episode"),
     "erasure.foreign_blank": ("error", "an erasure names each blank row of the ledger"),
     "erasure.unlisted": (
-        "error", "the lists of erased scopes have every scope that the ledger names as erased"
+        "error", "the lists of erased scopes have all that the ledger names as erased"
     ),
     "erasure.unfinished": ("error", "every erasure is complete in all databases"),
     "episodes.quarantined": ("warning", "no episode is in quarantine"),

@@ -244,6 +244,12 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "episode.erased",
+        "Episodes were put whose ids were erased. Nothing of them is stored.",
+        count=COUNT,
+    ),
+    _kind(
+        "warning",
         "episode.future",
         "Episodes have timestamps in the future. Rules evaluate them when these instants come.",
         count=COUNT,
@@ -706,6 +712,7 @@ _ALL = (
         spans=COUNT,
         new=COUNT,
         known=COUNT,
+        erased=COUNT,
         left_out=COUNT,
         rejected=COUNT,
     ),

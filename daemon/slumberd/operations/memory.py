@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
@@ -48,7 +48,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
-from slumberd.storage.episodes.writes import cause_of, refused_at
+from slumberd.storage.episodes.writes import Change, cause_of, refused_at
 
 _REWOUND = "rewound"
 _COUNTS = {*TranscriptCounts._fields} - {"user", "agent", "at"}
@@ -190,9 +190,7 @@ class MemoryOperations:
         id = None if request.turn is None else request.turn.id
         return forms.TranscriptRead(id=id, state=state).document()
 
-    async def _put_turn(
-        self, turn: forms.TurnForm, scope: ScopeFilter
-    ) -> Literal["new", "changed", "unchanged"]:
+    async def _put_turn(self, turn: forms.TurnForm, scope: ScopeFilter) -> Change:
         """Put a turn; a turn that was taken back stays so unless the request says otherwise."""
         form = forms.EpisodeForm(
             **turn.model_dump(exclude={"is_copy", "withdrawn"}),

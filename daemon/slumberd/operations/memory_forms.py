@@ -383,11 +383,12 @@ class Remembered(Result):
 
     Attributes:
         id: The episode.
-        state: Whether it is new, a new version, or was there already.
+        state: Whether it is new, a new version, or was there already; ``erased`` when it was erased
+            by its id before, so that nothing is stored.
     """
 
     id: str
-    state: Literal["new", "changed", "unchanged"]
+    state: Literal["new", "changed", "unchanged", "erased"]
 
 
 class TranscriptRead(Result):
@@ -395,11 +396,11 @@ class TranscriptRead(Result):
 
     Attributes:
         id: Its episode; None without a turn.
-        state: Whether it is new, a new version, or was there already; None without a turn.
+        state: As `Remembered.state`; None without a turn.
     """
 
     id: str | None
-    state: Literal["new", "changed", "unchanged"] | None
+    state: Literal["new", "changed", "unchanged", "erased"] | None
 
 
 class RememberedList(Result):

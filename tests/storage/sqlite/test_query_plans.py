@@ -56,6 +56,7 @@ OF_EPISODES = (
     "inspection.episodes_of_rows",
     "inspection.future",
     "inspection.origin_of_slumberd_episode_log",
+    "erased_content.ids",
     "erased_content.scope_keys",
     "erased_content.timestamps",
     "migrations.count_episodes",
@@ -75,7 +76,8 @@ FLAT = {
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held_batches blank_watermarks count_facts_of_scope drop_facts_of_scope "
-    "drop_keys erase_rows manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys "
+    "drop_keys erase_rows facts_of_scope manual_claims_that_refer numbers_of_keys rows_of_facts "
+    "rows_of_keys "
     "rows_to_erase rows_without_key",
     "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
@@ -177,6 +179,7 @@ WHOLE = {
     "inspection.disagreements": "the doctor reads all, while it has time",
     "inspection.unresolved": "the doctor reads all, while it has time",
     "erased_content.facts": "the same, once anything was erased",
+    "erased_content.ids": "the same, once an episode was erased by its id",
     "erased_content.scope_keys": "the same",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",

@@ -391,6 +391,11 @@ def next_scope_key(t: Tables, key: str) -> list[Any]:
 
 
 @CONTENT.rows(in_any_order=True)
+def ids(t: Tables) -> list[Any]:
+    return [[row.id, row.scope_key] for row in t.episodes]
+
+
+@CONTENT.rows(in_any_order=True)
 def scope_keys(t: Tables) -> list[Any]:
     return [[key] for key in {row.scope_key for row in t.episodes}]
 

@@ -373,7 +373,11 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
     merged: Answer = {
         **first,
         "at": max((answer["at"] for answer in answers), key=_instant),
-        "forgotten_up_to": max((answer["forgotten_up_to"] for answer in answers), key=_instant),
+        "forgotten_up_to": max(
+            (answer["forgotten_up_to"] for answer in answers if answer["forgotten_up_to"]),
+            key=_instant,
+            default=None,
+        ),
         "rows": {
             store: _add_counts(answer["rows"][store] for answer in answers)
             for store in first["rows"]
@@ -384,6 +388,9 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
         "head_before": _join(answer["head_before"] for answer in answers) or "",
         "out_of_reach": [*dict.fromkeys(_concatenate(answers, "out_of_reach"))],
     }
+    for field in ("episodes", "facts", "statements"):
+        if listed := [answer for answer in answers if field in answer]:
+            merged[field] = [*dict.fromkeys(_concatenate(listed, field))]
     for field in ("firing_id", "head_after"):
         if field in first:
             merged[field] = _join(answer[field] for answer in answers)
