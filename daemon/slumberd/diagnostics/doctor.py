@@ -55,7 +55,8 @@ URGENT = frozenset(
         "database.unreachable", "database.wraparound", "disk.low",
         "episodes.future", "episodes.mismatched", "episodes.quarantined", "facts.future",
         "facts.reduced", "host.clock", "hosts.differ",
-        "erasure.contradicted", "erasure.unfinished", "erasure.unlisted", "rule.degraded",
+        "erasure.contradicted", "erasure.pending", "erasure.unfinished", "erasure.unlisted",
+        "rule.degraded",
         "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable", "store.values",
     }

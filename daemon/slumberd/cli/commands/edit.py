@@ -14,6 +14,8 @@ from slumberd.cli.confirmation import require_confirmation
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import print_json
+from slumberd.errors import BytesPendingError
+from slumberd.model.erasures import QUIET
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
 
@@ -140,8 +142,10 @@ def forget(
     imports of episodes of the erased scope are refused, unless the episodes are newer than the
     erasure. With --session, the facts of other sessions are resolved again. This cannot be undone.
 
-    The command reads both databases whole, and overwrites their free bytes in place. If it cannot,
-    it rewrites the file, which needs as much disk space again, and other programs wait meanwhile.
+    The command rewrites both databases, which needs twice their disk space, and other programs
+    cannot write meanwhile. If another program prevents it, the exit code is 71: a running daemon
+    rewrites them later. With `erasure.rewrite: idle`, the daemon waits for a quiet window.
+
     If nothing of the user is stored, and the user was never erased, the exit code is 66. The ledger
     keeps the --reason, and no erasure removes it, so do not name the user there.
     """
@@ -161,6 +165,11 @@ def forget(
         print_json(certificate)
     else:
         print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
+    waiting = {
+        store: why for store, why in (certificate.get("pending") or {}).items() if why != QUIET
+    }
+    if waiting:
+        raise BytesPendingError(certificate["firing_id"], waiting)
 
 
 def _require_confirmation(user: str, session: str | None, agent: str | None) -> None:

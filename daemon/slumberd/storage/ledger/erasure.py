@@ -34,6 +34,7 @@ from slumberd.storage.ledger.erased_rows import (
     document_of,
 )
 from slumberd.storage.ledger.reductions import REMOVED
+from slumberd.storage.ledger.rewrites import begin_rewrites
 from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 
@@ -253,6 +254,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     batch.note[REMOVED] = _count_removed(session, scope, fact_ids)
     batch.note[ERASED] = document_of(named, earlier.base)
     outcome = batch.write(Decision.of(resolution, {}))
+    begin_rewrites(session, batch.number)
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     foreign = sorted({*earlier.foreign, *rows.difference(named)})
