@@ -86,7 +86,6 @@ def scrub(
             return _left(same)
         if not how.rewrite:
             return Scrubbed(log_emptied=False, out_of_reach=OUT_OF_REACH)
-        connection.execute(b"SET ROLE slumberd_owner")
         names = [name.format(shard=shard) for name in _TABLES[table]]
         seconds = _WAIT_SECONDS if how.wait_seconds is None else how.wait_seconds
         return _rewrite_all(connection, names, seconds)
@@ -97,7 +96,6 @@ def scrub(
         return _left(read_open_snapshots(connection))
     finally:
         if not connection.closed:
-            connection.execute(b"RESET ROLE")
             connection.autocommit = False
 
 
@@ -132,11 +130,15 @@ def _keeps_old_versions(connection: Connection, name: str) -> bool:
         found = _NUMBER.search(notice.message_detail or "")
         kept.append(int(found.group()) if found else 0)
 
+    # The owner sees less of other logins than the login may, so it does nothing else.
+    connection.execute(b"SET ROLE slumberd_owner")
     connection.add_notice_handler(read_notice)
     try:
         connection.execute(f"VACUUM (FULL, VERBOSE) slumberd.{name}".encode())
     finally:
         connection.remove_notice_handler(read_notice)
+        if not connection.closed:
+            connection.execute(b"RESET ROLE")
     return any(kept)
 
 
