@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from slumberd.api.access import read_tokens
 from slumberd.cli.client import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
@@ -23,8 +24,13 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
-from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
+from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes, unit_of
 from slumberd.diagnostics.language_model import Spending, read_spending
+from slumberd.diagnostics.path_checks import (
+    account_of,
+    find_path_mistakes,
+    find_unreadable_files,
+)
 from slumberd.diagnostics.status import StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
@@ -117,7 +123,18 @@ def build_context(
         THIS_MACHINE,
         seconds=seconds,
     )
-    return context, [*mistake_findings(mistakes), *silent]
+    refused = _find_refused_paths(settings, context.config)
+    return context, [*mistake_findings([*mistakes, *refused]), *silent]
+
+
+def _find_refused_paths(settings: Settings, config: Path | None) -> list[Mistake]:
+    """Return the paths that no other finding reports: metrics.unwritable, and unit.user."""
+    account = account_of(settings, THIS_MACHINE)
+    mistakes = find_path_mistakes(settings, read_tokens=read_tokens, account=account)
+    found = [mistake for mistake in mistakes if mistake.path != "metrics.textfile"]
+    if unit_of(THIS_MACHINE, settings.state_dir) is None:
+        found += find_unreadable_files(settings, config, account)
+    return found
 
 
 def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
