@@ -144,6 +144,21 @@ async def test_with_idle_the_stores_are_rewritten_in_a_quiet_window(provider: Pr
         assert await home.facts.erasures.rewrites() == []
 
 
+async def test_a_store_that_is_never_quiet_is_rewritten_after_a_day(tmp_path: Path) -> None:
+    clock = FakeClock(at(60))
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, clock, waits=True)
+        await erasures.forget(ForgetForm(**SCOPE), ME)
+        left = []
+        for seconds in (0, 86_399, 1):
+            clock.advance(seconds)
+            await erasures.remove_bytes(quiet=False)
+            left.append(len(await home.facts.erasures.rewrites()))
+
+    assert left == [2, 2, 0]
+
+
 async def test_one_rewriting_completes_all_erasures_before_it(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await filled(home)

@@ -181,8 +181,9 @@ class ErasureSettings(Form):
 
     Attributes:
         rewrite: When the daemon rewrites the databases, which removes old bytes: ``now`` (default)
-            before the answer, ``idle`` once no program has written episodes for a minute. Other
-            programs cannot write meanwhile. Without a daemon, the command does it at once.
+            before the answer, ``idle`` once no program has written episodes for a minute, at the
+            latest after a day. Other programs cannot write meanwhile. Without a daemon, the command
+            does it at once.
     """
 
     rewrite: Literal["now", "idle"] = "now"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -30,6 +31,9 @@ from slumberd.storage.ledger.erasure import FORGET, Erasure, Unfinished
 from slumberd.storage.ledger.rows import firing_id_of
 
 _log = structlog.get_logger("slumberd")
+
+_LONGEST_WAIT = timedelta(days=1)
+"""How long the rewriting of the stores waits for a quiet window."""
 
 _RETRY_WAIT_SECONDS = 0.5
 """How long the daemon waits for other programs when it tries again; nothing fires meanwhile."""
@@ -75,6 +79,7 @@ class Erasures:
         self._drop_questions = drop_questions
         self._waits = waits
         self._attempts = 0
+        self._waiting_since: datetime | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
         self.erased: Callable[[str], Awaitable[None]] = _no_indexes
 
@@ -246,14 +251,20 @@ class Erasures:
     async def remove_bytes(self, *, quiet: bool) -> None:
         """Remove the bytes that earlier erasures have left; log each erasure that is complete then.
 
+        A store that is never quiet is rewritten after a day.
+
         Args:
             quiet: Whether no program has written lately.
         """
-        if self._waits() and not quiet:
+        if not await self._facts.erasures.rewrites():
+            self._waiting_since = None
             return
-        if await self._facts.erasures.rewrites():
-            async with self._turn:
-                await self._scrub_files(wait_seconds=_RETRY_WAIT_SECONDS)
+        now = self._clock.now()
+        self._waiting_since = self._waiting_since or now
+        if self._waits() and not quiet and now - self._waiting_since < _LONGEST_WAIT:
+            return
+        async with self._turn:
+            await self._scrub_files(wait_seconds=_RETRY_WAIT_SECONDS)
 
     async def _scrub_files(
         self, own: str = "", *, rewrite: bool = True, wait_seconds: float | None = None
