@@ -41,7 +41,10 @@ def settings_in(folder: Path, *lines: str, environ: dict[str, str] | None = None
 
 
 def mistakes_in(settings: Settings, account: Account = ROOT) -> list[tuple[int, str, str]]:
-    found = find_path_mistakes(settings, read_tokens=read_tokens, account=account, machine=NOWHERE)
+    file = settings.rules_dir.with_name("slumberd.yaml")
+    found = find_path_mistakes(
+        settings, file, read_tokens=read_tokens, account=account, machine=NOWHERE
+    )
     return [(mistake.line, mistake.path, mistake.problem) for mistake in found]
 
 
@@ -126,7 +129,7 @@ def test_secret_that_the_unit_gives_to_the_daemon_is_no_mistake(folder: Path) ->
         unit.write_text(f"[Service]\nUser=root\nStateDirectory=x\n{text}")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("slumberd.diagnostics.host_checks.SYSTEM_STATE", settings.state_dir)
-            found.append(len(find_path_mistakes(settings, account=ROOT, machine=machine)))
+            found.append(len(find_path_mistakes(settings, None, account=ROOT, machine=machine)))
 
     assert found == [1, 0]
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +216,7 @@ async def test_daemon_removes_the_bytes_of_an_erasure_in_a_quiet_window(tmp_path
     with capture_logs() as logged:
         async with life.running():
             certificate = await asyncio.to_thread(ask, tmp_path, "forget", user="alice")
-            await asyncio.to_thread(wait_until, partial(completed, logged))
+            await asyncio.to_thread(wait_until, lambda: bool(completed(logged)))
 
     assert certificate["pending"] == {"facts": QUIET, "episodes": QUIET}
     assert completed(logged)[0]["firing_id"] == certificate["firing_id"]

@@ -316,19 +316,6 @@ class Settings(Form):
 
     _credentials_dir: Path | None = PrivateAttr(default=None)
     _runtime_dir: Path | None = PrivateAttr(default=None)
-    _source: Document | None = PrivateAttr(default=None)
-
-    def mistake(self, key: str, problem: str) -> Mistake:
-        """Return a mistake in the value of a key, at its place in the file, if it is there.
-
-        Args:
-            key: The key, as ``logging.file``.
-            problem: What is wrong, and what to do.
-        """
-        trail = tuple(key.split("."))
-        if self._source is None or trail not in self._source.values:
-            return Mistake("settings", 0, 0, key, problem)
-        return Mistake(self._source.file, *self._source.values[trail], key, problem)
 
     @property
     def credentials_dir(self) -> Path | None:
@@ -449,8 +436,6 @@ def load_settings(
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
     settings._runtime_dir = _runtime_dir(environ)
-    if document.file:
-        settings._source = document
     return settings
 
 

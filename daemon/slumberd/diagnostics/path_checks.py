@@ -10,6 +10,7 @@ from pathlib import Path
 from slumberd.config.credentials import find_secret, is_installed, read_key, read_token
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
+from slumberd.config.yaml_reader import Document, read_document
 from slumberd.diagnostics.host_checks import (
     THIS_MACHINE,
     Account,
@@ -18,6 +19,9 @@ from slumberd.diagnostics.host_checks import (
     unit_account,
 )
 from slumberd.errors import ConfigurationError, Mistake
+
+Problem = tuple[str, str]
+"""The key of a path, and what is wrong with it."""
 
 ReadSecret = Callable[..., object]
 """Reads a file of secrets as the daemon does; raises ConfigurationError."""
@@ -40,6 +44,7 @@ def account_of(settings: Settings, machine: Machine = THIS_MACHINE) -> Account:
 
 def find_path_mistakes(
     settings: Settings,
+    config: Path | None,
     *,
     read_tokens: ReadSecret | None = None,
     account: Account | None = None,
@@ -49,13 +54,24 @@ def find_path_mistakes(
 
     Args:
         settings: The configuration.
+        config: Its file; None without one.
         read_tokens: Reads the file of tokens; None checks only who may read it.
         account: Whom the daemon runs as; None asks `account_of`.
         machine: The host.
     """
     who = account or account_of(settings, machine)
-    mistakes = [*_check_places(settings, who), *_check_secrets(settings, who, machine, read_tokens)]
+    problems = [*_check_places(settings, who), *_check_secrets(settings, who, machine, read_tokens)]
+    document = None if config is None else read_document(config)
+    mistakes = [_mistake_at(document, *problem) for problem in problems]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.column))
+
+
+def _mistake_at(document: Document | None, key: str, problem: str) -> Mistake:
+    """Return a mistake in the value of a key, at its place in the file if it is there."""
+    trail = tuple(key.split("."))
+    if document is None or trail not in document.values:
+        return Mistake("settings", 0, 0, key, problem)
+    return Mistake(document.file, *document.values[trail], key, problem)
 
 
 def find_unreadable_files(
@@ -93,21 +109,21 @@ def _blocked(account: Account, file: Path) -> Path | None:
         return None
 
 
-def _check_places(settings: Settings, account: Account) -> Iterator[Mistake]:
+def _check_places(settings: Settings, account: Account) -> Iterator[Problem]:
     """Find directories and files that the daemon cannot make, open or write."""
     directory = settings.state_dir
     if problem := _problem_of_directory(directory, account):
-        yield settings.mistake("state_dir", f"{str(directory)!r} {problem}")
+        yield "state_dir", f"{str(directory)!r} {problem}"
         return
     for key, path, makes_directory in _written_files(settings):
         if path is not None and (
             problem := _problem_of_file(path, account, directory, makes_directory=makes_directory)
         ):
-            yield settings.mistake(key, f"{str(path)!r} {problem}")
+            yield key, f"{str(path)!r} {problem}"
     yield from _check_socket(settings, account)
     graph = settings.graph_path
     if graph is not None and graph.exists() and (blocked := _blocked(account, graph)) is not None:
-        yield settings.mistake("graph.path", f"{str(graph)!r} {_unreadable(account, blocked)}")
+        yield "graph.path", f"{str(graph)!r} {_unreadable(account, blocked)}"
 
 
 def _written_files(settings: Settings) -> Iterator[tuple[str, Path | None, bool]]:
@@ -124,12 +140,12 @@ def _written_files(settings: Settings) -> Iterator[tuple[str, Path | None, bool]
         yield "provenance.file", settings.provenance_path, True
 
 
-def _check_socket(settings: Settings, account: Account) -> Iterator[Mistake]:
+def _check_socket(settings: Settings, account: Account) -> Iterator[Problem]:
     path = settings.http_socket_path
     if not settings.serve.enabled or path is None or path.parent == settings.state_dir:
         return
     if problem := _problem_of_parent(path, account):
-        yield settings.mistake("serve.socket", f"{str(path)!r} {problem}")
+        yield "serve.socket", f"{str(path)!r} {problem}"
 
 
 def _problem_of_directory(path: Path, account: Account) -> str:
@@ -183,7 +199,7 @@ def _unreadable(account: Account, path: Path) -> str:
 
 def _check_secrets(
     settings: Settings, account: Account, machine: Machine, read_tokens: ReadSecret | None
-) -> Iterator[Mistake]:
+) -> Iterator[Problem]:
     """Find files of secrets that the daemon refuses."""
     given = credentials_of_unit(machine, settings.state_dir)
     credentials = settings.credentials_dir
@@ -191,14 +207,14 @@ def _check_secrets(
         if file is None or (credentials is None and str(file) in given):
             continue  # in the latter case the service manager provides it
         if credentials is None and file.is_absolute() and (blocked := _blocked(account, file)):
-            yield settings.mistake(key, f"{str(file)!r} {_unreadable(account, blocked)}")
+            yield key, f"{str(file)!r} {_unreadable(account, blocked)}"
             continue
         try:
             read(file, credentials)
         except ConfigurationError as error:
             if not isinstance(error.__cause__, PermissionError):  # the daemon has more rights
                 for mistake in error.mistakes:
-                    yield settings.mistake(key, f"{mistake.file!r} {mistake.problem}")
+                    yield key, f"{mistake.file!r} {mistake.problem}"
 
 
 def _secrets(

@@ -229,7 +229,7 @@ def _check_paths(settings: Settings, config: Path | None) -> None:
     account = account_of(settings)
     file = config_file(config, settings_variables())
     mistakes = [
-        *find_path_mistakes(settings, read_tokens=read_tokens, account=account),
+        *find_path_mistakes(settings, file, read_tokens=read_tokens, account=account),
         *find_unreadable_files(settings, file, account),
     ]
     if mistakes:
