@@ -216,3 +216,21 @@ def test_check_and_doctor_name_the_line_and_the_remedy(tmp_path: Path) -> None:
     [finding] = [one for one in found if one["id"] == "config.invalid"]
     assert finding["subject"] == str(site.config)
     assert "3:17: logging.file: " in finding["problem"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_check_names_a_rule_file_that_the_daemon_cannot_read(tmp_path: Path) -> None:
+    site = Installation(tmp_path)
+    for parent in (tmp_path, *tmp_path.parents[:2], site.rules.parent):
+        parent.chmod(0o755)
+    site.state.mkdir(exist_ok=True)
+    for file, mode in ((site.state, 0o700), (site.config, 0o644), (site.rules, 0o640)):
+        file.chmod(mode)
+    os.chown(site.state, 54_321, 54_321)
+
+    checked = site.call("check")
+    os.chown(site.rules, -1, 54_321)
+    well = site.call("check")
+
+    assert (checked.returncode, well.returncode) == (78, 0)
+    assert f"{site.rules}: user '54321', whom the daemon runs as, cannot read it" in checked.stdout

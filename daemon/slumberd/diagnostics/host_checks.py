@@ -313,16 +313,22 @@ class Account:
         return cls(user, found.pw_uid, frozenset(os.getgrouplist(found.pw_name, gid)))
 
     @classmethod
-    def numbered(cls, uid: int) -> Account:
-        """Return the account with a number; one without a name has the groups of this process."""
+    def numbered(cls, uid: int, gid: int) -> Account:
+        """Return the account with a number, which may have no name.
+
+        Args:
+            uid: The number.
+            gid: A group of the account.
+        """
+        groups = {gid}
+        if uid == os.geteuid():
+            groups.update((os.getegid(), *os.getgroups()))
         try:
             found = pwd.getpwuid(uid)
         except KeyError:
-            return cls(str(uid), uid, frozenset((os.getegid(), *os.getgroups())))
-        own = {os.getegid(), *os.getgroups()} if uid == os.geteuid() else set()
-        return cls(
-            found.pw_name, uid, frozenset({*os.getgrouplist(found.pw_name, found.pw_gid), *own})
-        )
+            return cls(str(uid), uid, frozenset(groups))
+        groups.update(os.getgrouplist(found.pw_name, found.pw_gid))
+        return cls(found.pw_name, uid, frozenset(groups))
 
     def can_write(self, path: Path) -> bool:
         """Return whether the account can write a file, or make files in a directory.

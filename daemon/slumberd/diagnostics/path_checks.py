@@ -39,7 +39,10 @@ def account_of(settings: Settings, machine: Machine = THIS_MACHINE) -> Account:
         found = None
     if found is not None:
         return found
-    return Account.numbered(directory.stat().st_uid if directory.exists() else os.geteuid())
+    if not directory.exists():
+        return Account.numbered(os.geteuid(), os.getegid())
+    owner = directory.stat()
+    return Account.numbered(owner.st_uid, owner.st_gid)
 
 
 def find_path_mistakes(
