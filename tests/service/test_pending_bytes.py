@@ -219,6 +219,12 @@ def test_forget_ends_with_71_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     assert "another program reads" in ended.stderr
     for words in (("doctor",), ("status", "--check")):
         assert firing_id in findings_of(home, *words)["erasure.pending"]["problem"]
+    assert json.loads(home.call("status", "--json").stdout)["pending_erasures"] == {
+        "episodes": [firing_id]
+    }
+    assert f"erasures   episodes may still have bytes of what {firing_id} erased" in (
+        home.call("status").stdout
+    )
     with home.started() as daemon:
         done = daemon.wait_for("erasure.completed")
 

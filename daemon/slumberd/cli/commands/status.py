@@ -47,6 +47,8 @@ from slumberd.service.composition import (
     paused_rules_of,
     rules_of,
 )
+from slumberd.storage.ledger.erasure import FORGET
+from slumberd.storage.ledger.rows import firing_id_of
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
@@ -288,7 +290,16 @@ def _status_document(
         "language_model": spending.document() if spending else None,
         "future": _future_document(report),
         "rules": [state.document() for state in report.rules],
+        **({"pending_erasures": pending} if (pending := _pending_erasures(report)) else {}),
     }
+
+
+def _pending_erasures(report: StatusReport) -> dict[str, list[str]]:
+    """Return by store the erasures that may have left bytes in it."""
+    found: dict[str, list[str]] = {}
+    for one in report.seen.rewrites if report.seen else ():
+        found.setdefault(one.store, []).append(firing_id_of(FORGET, one.row))
+    return found
 
 
 def _future_document(report: StatusReport) -> dict[str, Any] | None:
@@ -329,6 +340,16 @@ def _free_bytes(settings: Settings) -> int | None:
     return None
 
 
+def _print_waiting(report: StatusReport) -> None:
+    """Print the episodes that wait for their instant, and the erasures that have left bytes."""
+    if future := _future_document(report):
+        first, last = _time(future["first"]), _time(future["last"])
+        until = first if first == last else f"{first} to {last}"
+        print(f"future     {plural(future['waiting'], 'episode')} in quarantine until {until}")
+    for store, erasures in _pending_erasures(report).items():
+        print(f"erasures   {store} may still have bytes of what {', '.join(erasures)} erased")
+
+
 def _print_status(
     settings: Settings, daemon: dict[str, Any] | None, report: StatusReport, paused: Collection[str]
 ) -> None:
@@ -345,10 +366,7 @@ def _print_status(
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
-    if future := _future_document(report):
-        first, last = _time(future["first"]), _time(future["last"])
-        until = first if first == last else f"{first} to {last}"
-        print(f"future     {plural(future['waiting'], 'episode')} in quarantine until {until}")
+    _print_waiting(report)
     if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if spending := read_spending(settings, SystemClock().now()):
