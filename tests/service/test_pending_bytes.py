@@ -19,6 +19,7 @@ from slumberd.operations.forms import ForgetForm
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.erasures import Erasures
 from slumberd.operations.writes.turn import Turn
+from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.sqlite import scrubbing
 from tests.service.test_erasure import CANARY, OTHER, canary, files_with_canary
 from tests.support.builders import at
@@ -231,3 +232,25 @@ def test_forget_ends_with_71_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     assert done["firing_id"] == firing_id
     assert files_with_canary(home.state) == []
     assert "erasure.pending" not in findings_of(home, "doctor")
+
+
+async def test_a_rewriting_says_for_how_long_it_runs_and_counts_as_stuck_after_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(at(60))
+    seen: list[int | None] = []
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, clock)
+        scrub = home.memory.scrub
+
+        async def slow(how: Scrubbing) -> Scrubbed:
+            for seconds in (0, 90, 3_600):
+                clock.advance(seconds)
+                seen.append(erasures.rewriting_seconds())
+            return await scrub(how)
+
+        monkeypatch.setattr(home.memory, "scrub", slow)
+        await erasures.forget(ForgetForm(**SCOPE), ME)
+
+        assert [*seen, erasures.rewriting_seconds()] == [0, 90, None, None]

@@ -71,7 +71,7 @@ from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.standby import Standby
-from slumberd.service.systemd import Notifier, Watchdog
+from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.protocols import Tenure, Watch
 
@@ -475,8 +475,11 @@ class Daemon:
         )
 
     async def _keep_alive(self, components: Components) -> None:
-        scheduler = components.scheduler
-        pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
+        scheduler, erasures = components.scheduler, components.operations.erasures
+        pulses = [
+            partial(pulse_beside_rewriting, store.pulse, erasures.rewriting_seconds)
+            for store in (components.stores.memory, components.stores.facts)
+        ]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
 

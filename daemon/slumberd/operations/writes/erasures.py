@@ -35,6 +35,9 @@ _log = structlog.get_logger("slumberd")
 _LONGEST_WAIT = timedelta(days=1)
 """How long the rewriting of the stores waits for a quiet window."""
 
+_LONGEST_REWRITING_SECONDS = 3_600.0
+"""After so long, a rewriting is no sign of life any more."""
+
 _RETRY_WAIT_SECONDS = 0.5
 """How long the daemon waits for other programs when it tries again; nothing fires meanwhile."""
 
@@ -80,6 +83,7 @@ class Erasures:
         self._waits = waits
         self._attempts = 0
         self._waiting_since: datetime | None = None
+        self._rewriting_since: float | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
         self.erased: Callable[[str], Awaitable[None]] = _no_indexes
 
@@ -248,6 +252,16 @@ class Erasures:
         if not any(found.counts.values()):
             raise NothingKeptError(scope.user, scope.session, scope.agent)
 
+    def rewriting_seconds(self) -> int | None:
+        """Return for how long the stores have been rewritten; None when they are not.
+
+        After an hour the rewriting counts as stuck, and the result is None.
+        """
+        if self._rewriting_since is None:
+            return None
+        seconds = self._clock.monotonic() - self._rewriting_since
+        return int(seconds) if seconds < _LONGEST_REWRITING_SECONDS else None
+
     async def remove_bytes(self, *, quiet: bool) -> None:
         """Remove the bytes that earlier erasures have left; log each erasure that is complete then.
 
@@ -281,10 +295,14 @@ class Erasures:
         """
         left = await self._facts.erasures.rewrites()
         how = Scrubbing(rewrite=rewrite, wait_seconds=wait_seconds)
-        done = {
-            "facts": await self._scrub("facts", self._facts.erasures.scrub, left, how),
-            "episodes": await self._scrub("episodes", self._memory.scrub, left, how),
-        }
+        self._rewriting_since = self._clock.monotonic()
+        try:
+            done = {
+                "facts": await self._scrub("facts", self._facts.erasures.scrub, left, how),
+                "episodes": await self._scrub("episodes", self._memory.scrub, left, how),
+            }
+        finally:
+            self._rewriting_since = None
         pending = {store: one.obstacle for store, one in done.items() if one.obstacle}
         at = timestamp(self._clock.now())
         self._log_complete(left, await self._facts.erasures.rewrites(), own, at)
