@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes import erasures as erasures_module
 from tests.service.test_erasure import CANARY, OTHER, canary
 from tests.service.test_pending_bytes import ME, SCOPE, erasures_of, filled
 from tests.support.builders import at
@@ -106,6 +107,28 @@ async def test_a_transaction_that_begins_later_keeps_nothing(
 
             assert await home.facts.erasures.rewrites() == []
             assert tables_with_canary(own_postgres, database) == []
+
+
+async def test_a_transaction_that_keeps_nothing_does_not_stop_the_daemon_for_ever(
+    own_postgres: OwnServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasures_module, "_ATTEMPTS_PER_TRIAL", 3)
+    provider = PostgresProvider(own_postgres.address_of(database, login="a_daemon"))
+    reader = own_postgres.address_of(database, login="a_reader")
+    async with open_stores(provider) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)))
+        with psycopg.connect(reader) as idle:
+            idle.execute("SELECT 1")  # in a transaction without a snapshot from now on
+            with snapshot(reader):
+                certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+            left = []
+            for _ in range(2):
+                await erasures.remove_bytes(quiet=False)
+                left.append(len(await home.facts.erasures.rewrites()))
+
+    assert list(certificate["pending"]) == ["facts", "episodes"]
+    assert left == [2, 0]
 
 
 async def test_an_idle_transaction_that_locks_a_table_is_named(

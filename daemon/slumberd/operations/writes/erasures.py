@@ -81,7 +81,7 @@ class Erasures:
         self._turn = turn
         self._drop_questions = drop_questions
         self._waits = waits
-        self._attempts = 0
+        self._attempts: Counter[StoreName] = Counter()
         self._waiting_since: datetime | None = None
         self._rewriting_since: float | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
@@ -331,8 +331,8 @@ class Erasures:
         if not own:
             return Scrubbed(log_emptied=True)
         is_needed = not all(one.is_rewritten for one in own)
-        self._attempts += 1
-        tries = self._attempts % _ATTEMPTS_PER_TRIAL == 0
+        self._attempts[store] += 1
+        tries = self._attempts[store] % _ATTEMPTS_PER_TRIAL == 0
         holders = frozenset() if tries else self._holders.get(store, frozenset())
         done = await scrub(how._replace(rewrite=how.rewrite and is_needed, holders=holders))
         self._holders[store] = done.holders
