@@ -117,21 +117,37 @@ def test_tokens_file_with_mistakes_is_a_mistake(folder: Path) -> None:
     assert {(line, path) for line, path, _ in found} == {(2, "serve.tokens_file")}
 
 
-def test_secret_that_the_unit_gives_to_the_daemon_is_no_mistake(folder: Path) -> None:
+@pytest.fixture
+def unit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A host with systemd, and a unit whose state directory is that of the settings."""
     (folder / "systemd").mkdir()
-    settings = settings_in(folder, "serve: {enabled: true, tokens_file: tokens}")
-    unit = folder / "slumberd.service"
-    machine = Machine(
+    (folder / "slumberd.service").write_text("[Service]\nUser=nobody\n")
+    monkeypatch.setattr("slumberd.diagnostics.host_checks.SYSTEM_STATE", folder / "state")
+    return Machine(
         systemd=folder / "systemd", units=(folder,), shipped=folder / "none", clock_command=()
     )
-    found = []
-    for text in ("", "LoadCredential=tokens:/etc/slumberd/tokens\n"):
-        unit.write_text(f"[Service]\nUser=root\nStateDirectory=x\n{text}")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("slumberd.diagnostics.host_checks.SYSTEM_STATE", settings.state_dir)
-            found.append(len(find_path_mistakes(settings, None, account=ROOT, machine=machine)))
 
-    assert found == [1, 0]
+
+def test_secret_that_the_unit_gives_to_the_daemon_is_no_mistake(
+    folder: Path, unit: Machine
+) -> None:
+    settings = settings_in(folder, "serve: {enabled: true, tokens_file: tokens}")
+    missing = find_path_mistakes(settings, None, account=ROOT, machine=unit)
+    with (folder / "slumberd.service").open("a") as file:
+        file.write("LoadCredential=tokens:/etc/slumberd/tokens\n")
+
+    assert [mistake.path for mistake in missing] == ["serve.tokens_file"]
+    assert find_path_mistakes(settings, None, account=ROOT, machine=unit) == []
+
+
+def test_state_directory_that_systemd_makes_is_no_mistake(folder: Path, unit: Machine) -> None:
+    settings = settings_in(folder, "memory: {path: deep/m.db}", "logging: {file: none/x.log}")
+    (folder / "state").rmdir()
+    folder.chmod(0o755)
+
+    found = find_path_mistakes(settings, None, machine=unit)
+
+    assert [mistake.path for mistake in found] == ["logging.file"]
 
 
 def test_credential_of_this_process_is_read(folder: Path) -> None:

@@ -17,6 +17,7 @@ from slumberd.diagnostics.host_checks import (
     Machine,
     credentials_of_unit,
     unit_account,
+    unit_of,
 )
 from slumberd.errors import ConfigurationError, Mistake
 
@@ -63,7 +64,10 @@ def find_path_mistakes(
         machine: The host.
     """
     who = account or account_of(settings, machine)
-    problems = [*_check_places(settings, who), *_check_secrets(settings, who, machine, read_tokens)]
+    problems = [
+        *_check_places(settings, who, machine),
+        *_check_secrets(settings, who, machine, read_tokens),
+    ]
     document = None if config is None else read_document(config)
     mistakes = [_mistake_at(document, *problem) for problem in problems]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.column))
@@ -112,13 +116,17 @@ def _blocked(account: Account, file: Path) -> Path | None:
         return None
 
 
-def _check_places(settings: Settings, account: Account) -> Iterator[Problem]:
+def _check_places(settings: Settings, account: Account, machine: Machine) -> Iterator[Problem]:
     """Find directories and files that the daemon cannot make, open or write."""
     directory = settings.state_dir
-    if problem := _problem_of_directory(directory, account):
+    # The service manager makes the state directory of its unit, for the unit's user.
+    is_made = not directory.exists() and unit_of(machine, directory) is not None
+    if not is_made and (problem := _problem_of_directory(directory, account)):
         yield "state_dir", f"{str(directory)!r} {problem}"
         return
     for key, path, makes_directory in _written_files(settings):
+        if is_made and makes_directory and path is not None and path.is_relative_to(directory):
+            continue
         if path is not None and (
             problem := _problem_of_file(path, account, directory, makes_directory=makes_directory)
         ):
