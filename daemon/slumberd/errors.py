@@ -23,6 +23,7 @@ of its file, or the address of its database without a password::
     ├── NothingKeptError                  an erasure of nothing                  (exit 66)
     ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
     ├── NotConfirmedError                 a change without a confirmation        (exit 1)
+    ├── BytesPendingError                 erased bytes that are still on the disk (exit 71)
     ├── OutputExistsError                 a file that would be overwritten       (exit 73)
     ├── NotRunningError                   a command without its daemon           (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes   (exit 78)
@@ -424,6 +425,31 @@ class ProvenanceError(SlumberdError, ValueError):
         self.slot = slot
         self.reason = reason
         super().__init__(f"slot {slot!r}: {reason}")
+
+
+class BytesPendingError(SlumberdError):
+    """A scope is erased, and nothing returns it; a database still has bytes of it on the disk.
+
+    Attributes:
+        firing_id: The erasure.
+        stores: By store with old bytes: what its rewriting waits for.
+        remedy: What to do.
+    """
+
+    exit_code = 71
+
+    def __init__(self, firing_id: str, stores: Mapping[str, str]) -> None:
+        self.firing_id = firing_id
+        self.stores = dict(stores)
+        self.remedy = (
+            "a running daemon removes them, and logs erasure.completed; `slumberd doctor` says "
+            "what it waits for"
+        )
+        why = "; ".join(f"{store}: {problem}" for store, problem in self.stores.items())
+        super().__init__(
+            f"{firing_id} erased the scope, but old bytes are still on the disk ({why}): "
+            f"{self.remedy}"
+        )
 
 
 class OutputExistsError(SlumberdError):

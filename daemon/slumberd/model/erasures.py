@@ -5,9 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.model.record import Break
+
+StoreName = Literal["facts", "episodes"]
+"""The stores that an erasure removes content from, as its certificate names them."""
+
+
+QUIET = "the next quiet window"
+"""What a store waits for that is not rewritten at once, as a certificate says it."""
 
 
 class ErasedList(NamedTuple):
@@ -20,6 +27,20 @@ class ErasedList(NamedTuple):
 
     key: bytes | None
     moments: Mapping[bytes, int]
+
+
+class Rewrite(NamedTuple):
+    """What is left to do until the bytes of an erasure are gone from one store.
+
+    Attributes:
+        store: The store.
+        row: The ledger row of the erasure.
+        is_rewritten: Whether the store was rewritten, so that only its log has old bytes.
+    """
+
+    store: StoreName
+    row: int
+    is_rewritten: bool = False
 
 
 class RecordedErasures(NamedTuple):

@@ -303,6 +303,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
         "error", "the lists of erased scopes have all that the ledger names as erased"
     ),
     "erasure.unfinished": ("error", "every erasure is complete in all databases"),
+    "erasure.pending": ("warning", "no database has bytes of erased rows in its free space"),
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),

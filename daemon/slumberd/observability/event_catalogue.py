@@ -282,6 +282,13 @@ _ALL = (
     ),
     _kind(
         "info",
+        "erasure.completed",
+        "The last byte of an erasure is gone that `slumberd forget` reported as pending.",
+        firing_id=TEXT,
+        bytes_gone_at=INSTANT,
+    ),
+    _kind(
+        "info",
         "erasure.finished",
         "The daemon finished an erasure that an earlier `slumberd forget` left unfinished.",
         erasures=COUNT,
@@ -299,6 +306,14 @@ _ALL = (
         "A list of erased scopes lacked scopes that the ledger names; they are in it again.",
         path=TEXT,
         scopes=COUNT,
+    ),
+    _kind(
+        "warning",
+        "erasure.pending",
+        "Bytes of an erasure may still be in a database; the daemon removes them later.",
+        firing_id=TEXT,
+        stores=TEXTS,
+        problem=TEXT,
     ),
     _kind(
         "warning",

@@ -242,7 +242,10 @@ class Forgotten(Result):
         reason: Why; absent for a dry run, and without a reason.
         head_after: The head after; absent for a dry run.
         write_ahead_log_emptied: By file; absent for a dry run.
-        rewritten: By file: what was rewritten; absent for a dry run.
+        rewritten: By file: why it was rewritten; absent for a dry run.
+        pending: By file that may still have erased bytes: what its rewriting waits for. Absent for
+            a dry run.
+        bytes_gone_at: When the last byte was gone; None while something is pending.
     """
 
     certificate: str
@@ -267,6 +270,8 @@ class Forgotten(Result):
     head_after: str | None = None
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None
+    pending: dict[str, str] | None = None
+    bytes_gone_at: str | None = None
 
 
 class PausedRules(Result):

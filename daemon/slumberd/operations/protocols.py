@@ -16,7 +16,7 @@ from slumberd.graph.protocols import GraphRuleTarget
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import LATEST, Episode
-from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.firing import HeldBatch, Window
 from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
@@ -26,7 +26,7 @@ from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.provenance.protocols import Promotions
 from slumberd.retrieval.protocols import EpisodeFeed
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.engine import Scrubbed
+from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import Change, PutCounts
@@ -178,7 +178,7 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
@@ -408,8 +408,20 @@ class FactErasures(Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
+        ...
+
+    async def rewrites(self) -> list[Rewrite]:
+        """Return which stores may have bytes of erasures, by store and row."""
+        ...
+
+    async def note_rewritten(self, some: Collection[Rewrite]) -> None:
+        """Record that only the logs of some stores have old bytes."""
+        ...
+
+    async def end_rewrites(self, some: Collection[Rewrite]) -> None:
+        """Record that no byte of some erasures is left in a store."""
         ...
 
     async def episodes_in(self, scope: ScopeFilter, *, latest: int = LATEST) -> ScopeContent:

@@ -17,7 +17,8 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import plural, print_json
 from slumberd.config.settings import Settings
-from slumberd.errors import UsageError
+from slumberd.errors import BytesPendingError, UsageError
+from slumberd.model.erasures import QUIET
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
 
@@ -162,8 +163,10 @@ def forget(
     it. The command first names all facts that go, and asks. Older facts may be current again. Later
     puts of an erased episode change nothing. No --user is needed: both find whose they are.
 
-    The command reads both databases whole, and overwrites their free bytes in place. If it cannot,
-    it rewrites the file, which needs as much disk space again, and other programs wait meanwhile.
+    The command rewrites both databases, which needs twice their disk space, and other programs
+    cannot write meanwhile. If another program prevents it, the exit code is 71: a running daemon
+    rewrites them later. With `erasure.rewrite: idle`, the daemon waits for a quiet window.
+
     If nothing of the user is stored, and the user was never erased, the exit code is 66. The ledger
     keeps the --reason, and no erasure removes it, so do not name the user there.
     """
@@ -185,6 +188,11 @@ def forget(
         print_json(certificate)
     else:
         print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
+    waiting = {
+        store: why for store, why in (certificate.get("pending") or {}).items() if why != QUIET
+    }
+    if waiting:
+        raise BytesPendingError(certificate["firing_id"], waiting)
 
 
 def _require_confirmation(given: Mapping[str, str]) -> None:

@@ -394,9 +394,12 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
     for field in ("firing_id", "head_after"):
         if field in first:
             merged[field] = _join(answer[field] for answer in answers)
-    for field in ("write_ahead_log_emptied", "rewritten"):
+    for field in ("write_ahead_log_emptied", "rewritten", "pending"):
         if field in first:
             merged[field] = {key: one for answer in answers for key, one in answer[field].items()}
+    if "bytes_gone_at" in first:
+        ends = [answer["bytes_gone_at"] for answer in answers]
+        merged["bytes_gone_at"] = None if None in ends else max(ends, key=_instant)
     return merged
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence, Set
+from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -16,20 +17,35 @@ from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
 from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
 from slumberd.model.episode import LATEST, latest_at, microseconds
-from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
+from slumberd.observability.line_format import timestamp
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.turn import Turn
+from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
-from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.erasure import FORGET, Erasure, Unfinished
+from slumberd.storage.ledger.rows import firing_id_of
 
 _log = structlog.get_logger("slumberd")
+
+_LONGEST_WAIT = timedelta(days=1)
+"""How long the rewriting of the stores waits for a quiet window."""
+
+_LONGEST_REWRITING_SECONDS = 3_600.0
+"""After so long, a rewriting is no sign of life any more."""
+
+_RETRY_WAIT_SECONDS = 0.5
+"""How long the daemon waits for other programs when it tries again; nothing fires meanwhile."""
+
+_ATTEMPTS_PER_TRIAL = 30
+"""After so many attempts, one is made even if a transaction is open that spoiled the last one."""
 
 
 async def _no_indexes(_: str) -> None:
@@ -80,6 +96,8 @@ class Erasures:
         clock: The time.
         turn: The lock that each change of the facts holds.
         drop_questions: Called before each erasure; drops what waits for a language model.
+        waits: Returns whether an erasure leaves the rewriting of the stores to the next quiet
+            window; then somebody must call `remove_bytes`.
     """
 
     def __init__(
@@ -90,12 +108,18 @@ class Erasures:
         turn: Turn,
         *,
         drop_questions: Callable[[], None],
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._consolidator = consolidator
         self._clock = clock
         self._turn = turn
         self._drop_questions = drop_questions
+        self._waits = waits
+        self._attempts: Counter[StoreName] = Counter()
+        self._waiting_since: datetime | None = None
+        self._rewriting_since: float | None = None
+        self._holders: dict[StoreName, frozenset[str]] = {}
         self.erased: Callable[[str], Awaitable[None]] = _no_indexes
 
     async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
@@ -120,7 +144,8 @@ class Erasures:
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
             erasure, tables = await self._erase(target, request.reason or "")
-            done, out_of_reach = await self._scrub_files()
+            own = erasure.outcome.firing_id
+            done, out_of_reach = await self._scrub_files(own, rewrite=not self._waits())
         document = certificate(target.unfinished, erasure, tables, naming=target.stored.naming)
         document["out_of_reach"] += out_of_reach
         document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
@@ -300,7 +325,7 @@ class Erasures:
             erasures = await self._facts.erasures.find_unfinished()
             if erasures:
                 await self._erase_episodes(erasures)
-                await self._scrub_files()
+                await self._scrub_files(rewrite=not self._waits())
         return len(erasures)
 
     async def _check_kept(self, scope: ScopeFilter) -> None:
@@ -321,20 +346,104 @@ class Erasures:
         if not any(found.counts.values()):
             raise NothingKeptError(scope.user, scope.session, scope.agent)
 
-    async def _scrub_files(self) -> tuple[Answer, list[str]]:
-        """Remove the erased bytes from both stores.
+    def rewriting_seconds(self) -> int | None:
+        """Return for how long the stores have been rewritten; None when they are not.
+
+        After an hour the rewriting counts as stuck, and the result is None.
+        """
+        if self._rewriting_since is None:
+            return None
+        seconds = self._clock.monotonic() - self._rewriting_since
+        return int(seconds) if seconds < _LONGEST_REWRITING_SECONDS else None
+
+    async def remove_bytes(self, *, quiet: bool) -> None:
+        """Remove the bytes that earlier erasures have left; log each erasure that is complete then.
+
+        A store that is never quiet is rewritten after a day.
+
+        Args:
+            quiet: Whether no program has written lately.
+        """
+        if not await self._facts.erasures.rewrites():
+            self._waiting_since = None
+            return
+        now = self._clock.now()
+        self._waiting_since = self._waiting_since or now
+        if self._waits() and not quiet and now - self._waiting_since < _LONGEST_WAIT:
+            return
+        async with self._turn:
+            await self._scrub_files(wait_seconds=_RETRY_WAIT_SECONDS)
+
+    async def _scrub_files(
+        self, own: str = "", *, rewrite: bool = True, wait_seconds: float | None = None
+    ) -> tuple[Answer, list[str]]:
+        """Remove the erased bytes from both stores, as far as other programs let.
+
+        Args:
+            own: The erasure whose certificate says what was done; no log line repeats it.
+            rewrite: Whether to rewrite the stores now.
+            wait_seconds: How long a step waits for other programs; None means the usual time.
 
         Returns:
             That part of the certificate, and where the engine may still keep the bytes.
         """
-        done = {
-            "facts": await self._facts.erasures.scrub(),
-            "episodes": await self._memory.scrub(),
-        }
+        left = await self._facts.erasures.rewrites()
+        how = Scrubbing(rewrite=rewrite, wait_seconds=wait_seconds)
+        self._rewriting_since = self._clock.monotonic()
+        try:
+            done = {
+                "facts": await self._scrub("facts", self._facts.erasures.scrub, left, how),
+                "episodes": await self._scrub("episodes", self._memory.scrub, left, how),
+            }
+        finally:
+            self._rewriting_since = None
+        pending = {store: one.obstacle for store, one in done.items() if one.obstacle}
+        at = timestamp(self._clock.now())
+        self._log_complete(left, await self._facts.erasures.rewrites(), own, at)
+        if own and rewrite and pending:
+            problem = "; ".join(dict.fromkeys(pending.values()))
+            _log.warning("erasure.pending", firing_id=own, stores=[*pending], problem=problem)
         await self._consolidator.log_pending_records()
         part = {
             "head_after": (await self._facts.ledger.head()).head.hex(),
             "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
             "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
+            "pending": pending,
+            "bytes_gone_at": None if pending else at,
         }
         return part, sorted({words for one in done.values() for words in one.out_of_reach})
+
+    async def _scrub(
+        self,
+        store: StoreName,
+        scrub: Callable[[Scrubbing], Awaitable[Scrubbed]],
+        left: Sequence[Rewrite],
+        how: Scrubbing,
+    ) -> Scrubbed:
+        """Scrub a store that has old bytes, and record what is left to do."""
+        own = [one for one in left if one.store == store]
+        if not own:
+            return Scrubbed(log_emptied=True)
+        is_needed = not all(one.is_rewritten for one in own)
+        self._attempts[store] += 1
+        tries = self._attempts[store] % _ATTEMPTS_PER_TRIAL == 0
+        holders = frozenset() if tries else self._holders.get(store, frozenset())
+        done = await scrub(how._replace(rewrite=how.rewrite and is_needed, holders=holders))
+        self._holders[store] = done.holders
+        if done.obstacle is not None:
+            if done.rewritten is not None:
+                await self._facts.erasures.note_rewritten(own)
+        elif is_needed and not how.rewrite:
+            return done._replace(obstacle=QUIET)
+        else:
+            await self._facts.erasures.end_rewrites(own)
+        return done
+
+    def _log_complete(
+        self, before: Sequence[Rewrite], after: Sequence[Rewrite], own: str, at: str
+    ) -> None:
+        """Log the second certificate of each erasure whose bytes are gone now."""
+        left = {one.row for one in after}
+        for row in sorted({one.row for one in before} - left):
+            if (firing_id := firing_id_of(FORGET, row)) != own:
+                _log.info("erasure.completed", firing_id=firing_id, bytes_gone_at=at)

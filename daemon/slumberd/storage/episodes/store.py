@@ -32,7 +32,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.model.speaker import PERSON
-from slumberd.storage.engine import EpisodeEngine, Scrubbed, Session
+from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
@@ -541,9 +541,9 @@ class EngineMemoryStore:
         """Store the erased scopes of other databases that have the same key."""
         await self._engine.write(partial(learn_moments, key=key, moments=moments))
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
-        return await self._engine.scrub()
+        return await self._engine.scrub(how)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(

@@ -8,9 +8,9 @@ from functools import partial
 
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.model.episode import LATEST
-from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.engine import Scrubbed, Session
+from slumberd.storage.engine import Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes.erased_content import Moments, learn_moments
 from slumberd.storage.erased_scopes import erased_scope_lookup, read_erased_list
 from slumberd.storage.facts.transactions import FactTransactions
@@ -29,6 +29,7 @@ from slumberd.storage.ledger.erasure_search import (
     find_scope,
     find_sources,
 )
+from slumberd.storage.ledger.rewrites import end_rewrites, note_rewritten, read_rewrites
 
 _EARLIEST = -(2**62)
 """An instant before every other one, microseconds."""
@@ -96,9 +97,21 @@ class ErasureTable:
         """Store the erased scopes of other databases that have the same key."""
         await self._transactions.write(lambda session: learn_moments(session, key, moments))
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
-        return await self._transactions.engine.scrub()
+        return await self._transactions.engine.scrub(how)
+
+    async def rewrites(self) -> list[Rewrite]:
+        """Return which stores may have bytes of erasures, by store and row."""
+        return await self._transactions.read(read_rewrites)
+
+    async def note_rewritten(self, some: Collection[Rewrite]) -> None:
+        """Record that only the logs of some stores have old bytes."""
+        await self._transactions.write(lambda session: note_rewritten(session, some))
+
+    async def end_rewrites(self, some: Collection[Rewrite]) -> None:
+        """Record that no byte of some erasures is left in a store."""
+        await self._transactions.write(lambda session: end_rewrites(session, some))
 
     async def episodes_in(self, scope: ScopeFilter, *, latest: int = LATEST) -> ScopeContent:
         """Return what the ledger knows of a scope.

@@ -45,6 +45,7 @@ from slumberd.storage.ledger.erasure_search import (
     owner_in_key,
 )
 from slumberd.storage.ledger.reductions import REMOVED
+from slumberd.storage.ledger.rewrites import begin_rewrites
 from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 
@@ -224,6 +225,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     batch.note[REMOVED] = _count_removed(session, request, fact_ids)
     batch.note[ERASED] = document_of(named, earlier.base)
     outcome = batch.write(Decision.of(resolution, {}))
+    begin_rewrites(session, batch.number)
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     foreign = sorted({*earlier.foreign, *rows.difference(named)})
