@@ -274,18 +274,18 @@ _ALL = (
         episode_ids=TEXTS,
     ),
     _kind(
-        "warning",
-        "erasure.contradicted",
-        "One database holds episodes that another one recorded as erased: it is an older copy.",
-        path=TEXT,
-        problem=TEXT,
-    ),
-    _kind(
         "info",
         "erasure.completed",
         "The last byte of an erasure is gone that `slumberd forget` reported as pending.",
         firing_id=TEXT,
         bytes_gone_at=INSTANT,
+    ),
+    _kind(
+        "warning",
+        "erasure.contradicted",
+        "One database holds episodes that another one recorded as erased: it is an older copy.",
+        path=TEXT,
+        problem=TEXT,
     ),
     _kind(
         "info",
