@@ -20,9 +20,10 @@ of its file, or the address of its database without a password::
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
-    ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
+    ├── NothingKeptError                  an erasure of nothing                  (exit 66)
     ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
     ├── NotConfirmedError                 a change without a confirmation        (exit 1)
+    ├── BytesPendingError                 erased bytes that are still on the disk (exit 71)
     ├── OutputExistsError                 a file that would be overwritten       (exit 73)
     ├── NotRunningError                   a command without its daemon           (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes   (exit 78)
@@ -344,21 +345,35 @@ class NoInputError(SlumberdError):
 
 
 class NothingKeptError(SlumberdError):
-    """An erasure names a scope that holds nothing.
+    """An erasure names a scope that holds nothing, or what no scope of the caller holds.
 
     Attributes:
-        user: The user.
+        user: The user; None when only an episode or a fact is named.
         session: The session; None for all.
         agent: The agent; None for all.
+        episode: The episode; None for a scope or a fact.
+        fact: The fact; None for a scope or an episode.
     """
 
     exit_code = 66
 
-    def __init__(self, user: str, session: str | None = None, agent: str | None = None) -> None:
+    def __init__(
+        self,
+        user: str | None,
+        session: str | None = None,
+        agent: str | None = None,
+        *,
+        episode: str | None = None,
+        fact: str | None = None,
+    ) -> None:
         self.user = user
         self.session = session
         self.agent = agent
-        axes = {"user": user, "session": session, "agent": agent}
+        self.episode = episode
+        self.fact = fact
+        axes = {
+            "user": user, "session": session, "agent": agent, "episode": episode, "fact": fact,
+        }  # fmt: skip
         scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
         super().__init__(f"nothing is stored of {scope}; case and spelling count")
 
@@ -426,6 +441,31 @@ class ProvenanceError(SlumberdError, ValueError):
         self.slot = slot
         self.reason = reason
         super().__init__(f"slot {slot!r}: {reason}")
+
+
+class BytesPendingError(SlumberdError):
+    """A scope is erased, and nothing returns it; a database still has bytes of it on the disk.
+
+    Attributes:
+        firing_id: The erasure.
+        stores: By store with old bytes: what its rewriting waits for.
+        remedy: What to do.
+    """
+
+    exit_code = 71
+
+    def __init__(self, firing_id: str, stores: Mapping[str, str]) -> None:
+        self.firing_id = firing_id
+        self.stores = dict(stores)
+        self.remedy = (
+            "a running daemon removes them, and logs erasure.completed; `slumberd doctor` says "
+            "what it waits for"
+        )
+        why = "; ".join(f"{store}: {problem}" for store, problem in self.stores.items())
+        super().__init__(
+            f"{firing_id} erased the scope, but old bytes are still on the disk ({why}): "
+            f"{self.remedy}"
+        )
 
 
 class OutputExistsError(SlumberdError):

@@ -160,6 +160,43 @@ async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memo
     assert (await memory.context("Lisbon")).text == ""
 
 
+CANARY = "canary-41c7"
+
+
+@pytest.mark.parametrize("removal", ["pop_item", "clear_session"])
+async def test_removed_items_leave_no_text_in_their_episodes(memory: Memory, removal: str) -> None:
+    session = openai_agents.SlumberdSession("s", memory, clock=FakeClock(NOON))
+    items: list[Any] = [
+        {"role": "user", "content": CANARY},
+        {"type": "function_call", "name": "look", "arguments": CANARY, "call_id": "1"},
+        {"type": "function_call_output", "output": CANARY, "call_id": "1"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": CANARY}]},
+    ]
+    await session.add_items(items)
+
+    for _ in items if removal == "pop_item" else (1,):
+        await getattr(session, removal)()
+
+    found = await memory.episodes(session="s")
+    assert len(found) == len(items)
+    assert CANARY not in "".join(each.model_dump_json() for each in found)
+    assert {each.metadata["openai_agents"]["removed_at"] for each in found} == {NOON.isoformat()}
+    assert await session.get_items() == []
+    assert await session.pop_item() is None
+
+
+async def test_clear_session_removes_the_texts_that_an_older_version_kept(memory: Memory) -> None:
+    kept = {"item": json.dumps({"role": "user", "content": CANARY}), "removed_at": "2026-01-02"}
+    await memory.remember("", session="s", metadata={"openai_agents": kept})
+    session = openai_agents.SlumberdSession("s", memory)
+
+    await session.clear_session()
+
+    [found] = await memory.episodes(session="s")
+    assert CANARY not in found.model_dump_json()
+    assert found.metadata["openai_agents"] == {"removed_at": "2026-01-02"}
+
+
 @pytest.mark.slow
 async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> None:
     session = openai_agents.SlumberdSession("s", memory)

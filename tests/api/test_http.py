@@ -159,6 +159,29 @@ def test_erasure_needs_the_hash_of_its_plan(daemon: HttpDaemon) -> None:
         assert bob.get("/v1/episodes", params=scope).json() == {"episodes": []}
 
 
+def test_episode_is_erased_by_its_plan_and_a_later_put_of_it_is_no_error(
+    daemon: HttpDaemon, ana: httpx.Client
+) -> None:
+    others = put(ana, "Rome")
+    with daemon.with_token("bob") as bob:
+        id = put(bob, "Paris")
+        plan = bob.post("/v1/forget/plan", json={"episode": id}).json()
+        done = bob.post("/v1/forget", json={"episode": id, "plan": plan["plan"]}).json()
+        again = bob.post("/v1/episodes", json={"id": id, "text": "I moved to Paris"})
+        refused = [
+            problem(bob.post("/v1/forget/plan", json={kind: unknown}), 404)["detail"]
+            for kind in ("episode", "fact")
+            for unknown in (others, "nothing")
+        ]
+
+        assert (plan["episodes"], plan["facts"]) == ([id], [id])
+        assert plan["statements"] == [f"{id} lives_in Paris"]
+        assert done["rows"]["episodes"]["episodes"] == 1
+        assert again.json() == {"id": id, "state": "erased"}
+        assert len({text.replace(others, "nothing") for text in refused}) == 2
+    assert ana.get(f"/v1/facts/{others}").status_code == 200
+
+
 def test_operator_fires_and_undoes(operator: httpx.Client) -> None:
     id = put(operator, "Bern", user="undone")
     rows = operator.get("/v1/changes", params={"user": "undone"}).json()["changes"]

@@ -133,6 +133,22 @@ async def test_correction_replaces_the_fact_and_names_what_undoes_it(daemon: Dae
 
 
 @pytest.mark.slow
+async def test_one_fact_is_forgotten_with_the_episodes_that_say_it(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as client:
+        await remember_move(client)
+
+        plan = await answer(client, "forget", fact="e1")
+        done = await answer(client, "forget", fact="e1", plan=plan["plan"])
+        again = await answer(client, "remember", text="I moved to Lisbon", id="e1", triples=[MOVE])
+        unknown = await refusal(client, "forget", episode="e9")
+
+    assert plan["certificate"]["statements"] == ["ann lives_in Lisbon"]
+    assert done["certificate"]["episodes"] == ["e1"]
+    assert again == {"id": "e1", "state": "erased"}
+    assert "nothing is stored of user 'ann'" in unknown
+
+
+@pytest.mark.slow
 async def test_memory_is_forgotten_by_the_hash_of_a_plan_only(daemon: Daemon) -> None:
     async with daemon() as open_client, open_client("ann") as client:
         await remember_move(client)

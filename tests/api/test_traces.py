@@ -455,7 +455,7 @@ async def test_log_line_counts_and_holds_no_content(receiver: Receiver) -> None:
     [line] = [each for each in lines if each["event"] == "traces.taken"]
     assert line == {
         "event": "traces.taken", "log_level": "info", "by": "token ada",
-        "spans": 1, "new": 2, "known": 0, "left_out": 0, "rejected": 0,
+        "spans": 1, "new": 2, "known": 0, "erased": 0, "left_out": 0, "rejected": 0,
     }  # fmt: skip
 
 

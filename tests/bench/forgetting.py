@@ -1,7 +1,6 @@
 """Bench: forgetting one user of 1,000, while another program writes episodes.
 
-The first erasure overwrites free bytes all over the files, which their whole history has left. A
-later one finds only what changed since.
+Each erasure rewrites both files, and the other program cannot write meanwhile.
 """
 
 from __future__ import annotations

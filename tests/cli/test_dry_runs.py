@@ -123,12 +123,14 @@ def test_dry_run_of_an_edit_says_that_nothing_was_written(site: Installation) ->
 
 
 def erase_on_terminal(
-    site: Installation, react: Callable[[subprocess.Popen[bytes], int], None]
+    site: Installation,
+    react: Callable[[subprocess.Popen[bytes], int], None],
+    *named: str,
 ) -> Any:
     """Run `forget` on a new terminal, answer its question, and return its exit code and output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        site.command("forget", "--user", "alice"),
+        site.command("forget", *(named or ("--user", "alice"))),
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -139,12 +141,13 @@ def erase_on_terminal(
     )
     os.close(theirs)
     assert process.stderr is not None
-    assert b"".join(iter(partial(process.stderr.read, 1), b"]")).endswith(b"[y/N")
+    asked = b"".join(iter(partial(process.stderr.read, 1), b"]"))
+    assert asked.endswith(b"[y/N")
     react(process, ours)
     with process:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     os.close(ours)
-    return process.returncode, out.decode(), err.decode()
+    return process.returncode, out.decode(), (asked + err if named else err).decode()
 
 
 def answer_no(_: subprocess.Popen[bytes], terminal: int) -> None:
@@ -201,6 +204,45 @@ def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
 
     assert returncode == 0
     assert json.loads(out)["rows"]["episodes"]["episodes"] == 1
+
+
+@pytest.mark.slow
+def test_erasure_of_a_fact_names_what_goes_before_it_asks(site: Installation) -> None:
+    site.put(
+        triple("e1", "alice", "lives_in", "Rome"),
+        triple("e2", "alice", "lives_in", "Oslo", timestamp=at(1)),
+        triple("e3", "alice", "lives_in", "Oslo", timestamp=at(2)),
+    )
+    assert site.call("fire", "--all").returncode == 0
+
+    code, out, err = erase_on_terminal(site, answer_yes, "--fact", "e3")
+    again = site.look("import", str(site.config.with_name("put.jsonl")))
+
+    assert code == 0
+    assert err.splitlines()[:3] == [
+        "slumberd: 2 episodes will be erased: e2, e3",
+        "slumberd: 1 current fact will go: e3 (alice lives_in Oslo)",
+        "slumberd: 1 older fact will be current again: e1",
+    ]
+    assert "Erase fact e3, for good?" in err
+    assert json.loads(out)["episodes"] == ["e2", "e3"]
+    assert (again.returncode, again.stdout) == (
+        0, "imported 1 (new 0, changed 0, unchanged 1), rejected 0, erased before 2\n",
+    )  # fmt: skip
+    assert site.call("audit", "verify").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["--episode", "--fact"])
+def test_erasure_of_an_unknown_id_exits_with_66(site: Installation, named: str) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+
+    done = site.call("forget", named, "e9", "--yes")
+    without = site.call("forget", "--yes")
+
+    assert (done.returncode, done.stdout) == (66, "")
+    assert f"nothing is stored of {named[2:]} 'e9'" in done.stderr
+    assert without.returncode == 64
 
 
 @pytest.mark.slow

@@ -171,6 +171,7 @@ def test_bad_record_is_listed_in_json(site: Installation, tmp_path: Path) -> Non
         "new": 1,
         "changed": 0,
         "unchanged": 0,
+        "erased": 0,
         "rejected": [{"line": 3, "reason": "key 'id' holds no text", "path": "results[0]"}],
         "warnings": [],
         "replacing": 0,

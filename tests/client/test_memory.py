@@ -620,6 +620,28 @@ async def test_memory_is_forgotten_by_plan_only(open_memory: Open) -> None:
         assert len(await bob.episodes()) == 1
 
 
+async def test_one_episode_or_fact_is_forgotten_and_does_not_come_back(open_memory: Open) -> None:
+    async with open_memory("ann") as ann, open_memory("bob") as bob:
+        await moved(ann, "Lisbon", "e1")
+        await moved(ann, "Porto", "e2")
+        await moved(bob, "Lisbon", "e3")
+
+        plan = await ann.forget(fact="e1")
+        done = await ann.forget(fact="e1", plan=plan.plan)
+        again = await ann.remember("I moved to Lisbon", id="e1", session="other")
+        with pytest.raises(NothingKeptError) as unknown:
+            await ann.forget(episode="e9")
+        with pytest.raises(NothingKeptError) as others:
+            await ann.forget(episode="e3")
+
+        assert (plan.done, done.done, again.state) == (False, True, "erased")
+        assert done.certificate["episodes"] == ["e1"]
+        assert str(others.value).replace("e3", "e9") == str(unknown.value)
+        assert [each.id for each in await ann.episodes()] == ["e2"]
+        assert {hit.id for hit in await ann.recall("Lisbon")} == set()
+        assert len((await bob.facts()).facts) == 1
+
+
 async def test_plan_is_refused_when_the_scope_has_changed_since(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await moved(memory, "Lisbon", "e1")

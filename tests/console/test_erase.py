@@ -151,6 +151,41 @@ def test_plan_that_is_out_of_date_erases_nothing_and_shows_the_new_plan(
     assert facts_of(daemon, "moving") == []
 
 
+def test_episode_and_fact_are_erased_after_a_plan_that_names_what_goes(
+    daemon: HttpDaemon, operator: Person
+) -> None:
+    older, newer = fresh_id(), fresh_id()
+    learn(daemon, likes(older, "tea", user="single"))
+    learn(daemon, likes(newer, "coffee", user="single", timestamp=at(1)))
+
+    seen = plan(operator, episode=newer)
+    done = operator.confirm(seen)
+    last = operator.confirm(plan(operator, fact=older))
+
+    assert_shows(
+        seen,
+        "User single",
+        f"Episodes that are erased by their ids {newer}",
+        f"Facts that go {newer}: ana likes coffee",
+        "1 fact that the erased episodes had replaced is current again",
+    )
+    assert_shows(done, f"Facts that go {newer}", "1 episode")
+    assert certificate_in(done)["episodes"] == [newer]
+    assert last.status == 200
+    assert facts_of(daemon, "single") == []
+
+
+def test_unknown_episode_and_that_of_another_user_have_one_answer(daemon: HttpDaemon) -> None:
+    other = fresh_id()
+    learn(daemon, likes(other, "tea", user="someone"))
+    with signed_in(daemon, "bob") as bob:
+        texts = [plan(bob, episode=id).text.replace(id, "ID") for id in (other, fresh_id())]
+
+    assert texts[0] == texts[1]
+    assert "nothing is stored of user 'bob', episode 'ID'" in texts[0]
+    assert facts_of(daemon, "someone") == ["tea"]
+
+
 @pytest.mark.path
 def test_form_without_a_scope_or_a_reason_is_refused_beside_its_fields(operator: Person) -> None:
     form = operator.go("/erase").form(user="")

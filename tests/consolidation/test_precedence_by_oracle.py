@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -71,6 +71,10 @@ def session_of(eid: str) -> str:
     return FORGETTABLE if eid in ("e2", "@e4") else "s1"
 
 
+def scope_of(eid: str) -> ScopeFilter:
+    return ScopeFilter("bob" if eid == "bobs" else "alice", None, None)
+
+
 @dataclass
 class RecordedEvaluation:
     """A rule's evaluation of an episode in a firing; without an episode it makes no claim."""
@@ -96,6 +100,7 @@ class StoreAndOracle:
     firings: list[str] = field(default_factory=list)
     undone: dict[str, str] = field(default_factory=dict)
     erased: bool = False
+    erased_ids: set[str] = field(default_factory=set)
     fired: int = 0
     moments: int = 0
     multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
@@ -140,6 +145,8 @@ class StoreAndOracle:
         for version in versions:
             if self.erased and session_of(version.id) == FORGETTABLE:
                 continue
+            if version.id in self.erased_ids:
+                continue
             episode = self.episodes[version.id]
             readable = bool(claims_in(episode, "facts"))
             if version.matched or known.get(version.id, (0, None))[1] is not None:
@@ -166,26 +173,35 @@ class StoreAndOracle:
         at = START + timedelta(days=2, seconds=self.fired)
         scope = ScopeFilter("alice", FORGETTABLE, None)
         await self.store.erasures.forget(scope, eids, moment=moment, at=at, by="me", dry_run=False)
+        self._drop({eid for eid in IDS if session_of(eid) == FORGETTABLE})
+        self.erased = True
+
+    async def forget_episode(self, eid: str) -> None:
+        """Erase one episode by its id, and the manual edits of its facts."""
+        at = START + timedelta(days=2, seconds=self.fired)
+        await self.store.erasures.forget(
+            scope_of(eid), [eid], alone=[eid], moment=None, at=at, by="me", dry_run=False
+        )
+        self._drop({eid})
+        self.erased_ids.add(eid)
+
+    def _drop(self, eids: Set[str]) -> None:
+        """Drop what some episodes say, and the manual edits of their facts."""
         gone = {
             name
             for evaluation in self.evaluations
-            if session_of(evaluation.eid) == FORGETTABLE
+            if evaluation.eid in eids
             for fired, _ in RULES.values()
             if fired.id == evaluation.rule_id
             for channel in fired.then_emits
             for name in (fact_id(channel, evaluation.eid), *fact_ids_of(evaluation, channel))
         }
-        self.evaluations = [
-            evaluation
-            for evaluation in self.evaluations
-            if session_of(evaluation.eid) != FORGETTABLE
-        ]
+        self.evaluations = [one for one in self.evaluations if one.eid not in eids]
         self.edits = [
             (firing, name, claim)
             for firing, name, claim in self.edits
             if name not in gone and (claim is None or claim.asserts or not gone & set(claim.names))
         ]
-        self.erased = True
 
     async def undo(self, firing: str) -> None:
         moment = START + timedelta(days=2, seconds=self.fired)
@@ -348,6 +364,7 @@ STEPS = st.lists(
     | st.tuples(st.just("channels"), st.booleans())
     | st.tuples(st.just("undo"), st.integers(1, 6))
     | st.just(("forget",))
+    | st.tuples(st.just("forget_episode"), st.sampled_from(IDS))
     | st.tuples(st.sampled_from(["retract", "remove", "delete_row"]), ANY_ID),
     min_size=5,
     max_size=40,
@@ -362,6 +379,8 @@ async def do_step(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
         await world.fire(*arguments)
     elif name == "forget":
         await world.forget()
+    elif name == "forget_episode":
+        await world.forget_episode(*arguments)
     elif name == "undo":
         if len(world.firings) >= arguments[0]:
             await world.undo(world.firings[-arguments[0]])

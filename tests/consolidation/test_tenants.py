@@ -106,6 +106,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("pin"), st.sampled_from(["p1", "e1"]), st.sampled_from("ab")),
     st.tuples(st.just("unpin"), st.sampled_from([*MINE, "p1", "@notes/e_"])),
     st.tuples(st.just("forget"), st.sampled_from(SESSIONS)),
+    st.tuples(st.just("forget_named"), st.sampled_from(["episode", "fact"]), MY_ID),
 )
 ROWS = st.tuples(
     st.just("row"),
@@ -138,6 +139,11 @@ OTHERS: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("edit"), st.sampled_from(["b3", "@notes/b3"])),
     st.tuples(st.just("fire_and_undo"), st.booleans()),
     st.tuples(st.just("forget"), st.sampled_from([None, *SESSIONS])),
+    st.tuples(
+        st.just("forget_named"),
+        st.sampled_from(["episode", "fact"]),
+        st.sampled_from([*MINE, *THEIRS, "p1", "b1"]),
+    ),
 )
 
 

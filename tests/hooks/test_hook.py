@@ -256,6 +256,22 @@ def test_turns_of_an_erased_scope_do_not_come_back(hook: Hook) -> None:
     assert done.stderr
 
 
+@pytest.mark.slow
+def test_an_erased_turn_does_not_come_back_and_blocks_no_later_one(hook: Hook) -> None:
+    with daemon(hook) as memory:
+        hook.write(*lines_of(hook, TALK[:2]))
+        hook.run("Stop")
+        id = memory.episodes()[-1].id
+        memory.forget(episode=id, plan=memory.forget(episode=id).plan)
+        hook.transcript.write_bytes(b"".join(lines_of(hook, TALK)))
+        for file in hook.cursors.rglob("*.json"):
+            file.unlink()
+        done = hook.run("Stop")
+
+        assert stored(memory) == TALK[1:]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "event",
     [

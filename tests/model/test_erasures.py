@@ -14,7 +14,7 @@ KEY = b"k" * 32
 @pytest.mark.parametrize(
     ("begun", "fault"),
     [
-        pytest.param(set(), "lacks 1 scope", id="finished"),
+        pytest.param(set(), "lacks 1 entry", id="finished"),
         pytest.param({b"scope"}, "", id="not finished"),
     ],
 )

@@ -17,8 +17,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
+from slumberd.config.settings import ErasureSettings, FactsSettings, MetricsSettings, Settings
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
@@ -34,7 +35,7 @@ from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -200,6 +201,26 @@ async def test_daemon_writes_the_configured_textfile_for_prometheus(
         await written.wait()
 
     assert b'slumberd_rule_pending_episodes{rule="nightly"} 0\n' in file.read_bytes()
+
+
+def completed(logged: Sequence[Any]) -> list[Any]:
+    return [line for line in logged if line["event"] == "erasure.completed"]
+
+
+async def test_daemon_removes_the_bytes_of_an_erasure_in_a_quiet_window(tmp_path: Path) -> None:
+    life = Life(tmp_path, NIGHTLY, erasure=ErasureSettings(rewrite="idle"))
+    life.intervals = Intervals(quiet_seconds=0.01)
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "canary-7f3a")])
+
+    with capture_logs() as logged:
+        async with life.running():
+            certificate = await asyncio.to_thread(ask, tmp_path, "forget", user="alice")
+            await asyncio.to_thread(wait_until, lambda: bool(completed(logged)))
+
+    assert certificate["pending"] == {"facts": QUIET, "episodes": QUIET}
+    assert completed(logged)[0]["firing_id"] == certificate["firing_id"]
+    assert b"canary" not in (tmp_path / "memory.db").read_bytes()
 
 
 async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_finding_counts_all_content_and_names_three_users() -> None:
     (found,) = find_resurfaced(stores(episodes, facts), 1.5)
 
     assert (found.id, found.subject) == ("erasure.contradicted", "memory.db")
-    assert found.problem == "holds 5 episodes of erased scopes, of 'ada', 'bob', 'carl'"
+    assert found.problem == "holds 5 episodes that were erased, of 'ada', 'bob', 'carl'"
     assert episodes.asked == ([SCOPES], 1.5)
 
 
@@ -59,7 +59,7 @@ def test_finding_about_facts_names_their_store() -> None:
 
     assert (found.subject, found.problem) == (
         "facts.db",
-        "holds 1 facts of erased scopes, of 'ada'",
+        "holds 1 facts that were erased, of 'ada'",
     )
 
 

@@ -48,7 +48,7 @@ async def test_verify_finds_a_list_without_an_erased_scope_and_the_daemon_restor
         broken = (await home.facts.verify())[2]
         assert broken is not None
         assert broken.problem == (
-            "the list of erased scopes lacks 1 scope that the ledger names as erased"
+            "the list of erased scopes lacks 1 entry that the ledger names as erased"
         )
 
         await home.operations(rule("all"), clock=FakeClock(at(70))).erasures.share()
@@ -80,9 +80,9 @@ def recorded(**moments: int) -> RecordedErasures:
     ("kept", "fault"),
     [
         (ErasedList(KEY, {b"a": 5, b"b": 7, b"more": 1}), ""),
-        (ErasedList(KEY, {b"a": 5}), "lacks 1 scope"),
-        (ErasedList(KEY, {b"a": 5, b"b": 6}), "lacks 1 scope"),
-        (ErasedList(None, {}), "lacks 2 scopes"),
+        (ErasedList(KEY, {b"a": 5}), "lacks 1 entry"),
+        (ErasedList(KEY, {b"a": 5, b"b": 6}), "lacks 1 entry"),
+        (ErasedList(None, {}), "lacks 2 entries"),
         (ErasedList(OTHER_KEY, {b"a": 5, b"b": 7}), "has another key"),
     ],
 )

@@ -14,6 +14,7 @@ from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
+from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm
 from slumberd.operations.writes.changes import Operations
@@ -95,7 +96,8 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
         assert certificate["rows"]["episodes"]["episodes"] == 4
         assert certificate["rows"]["facts"]["slumberd_ledger"] > 8
         assert certificate["write_ahead_log_emptied"] == {"facts": True, "episodes": True}
-        assert certificate["rewritten"] == {}
+        assert list(certificate["rewritten"]) == ["facts", "episodes"]
+        assert (certificate["pending"], certificate["bytes_gone_at"]) == ({}, timestamp(at(60)))
         assert await home.facts.reads.quarantine() == []
         _, head, broken = await home.facts.verify()
         assert broken is None

@@ -40,6 +40,7 @@ KILLS = {
     "the first firing": amount(2, full=8),
     "a later firing": amount(3, full=99),
     "a forgetting": 6,
+    "a forgetting of an episode": 6,
 }
 """The largest number of kills in the short mode; a later firing has fewer names of boundaries."""
 

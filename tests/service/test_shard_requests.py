@@ -487,6 +487,27 @@ def test_user_is_erased_from_all_shards_by_a_plan(both: list[Asker]) -> None:
         assert isinstance(ask.error("forget", user="nobody"), NothingKeptError)
 
 
+def test_episode_or_fact_is_erased_in_its_shard_whoever_it_belongs_to(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+
+    plan = of_shards("forget", episode="agent3-ana-tea", dry_run=True)
+    erased = of_shards("forget", episode="agent3-ana-tea", plan=plan["plan"])
+    by_fact = of_shards("forget", fact="agent2-ana-tea")
+    by_user = of_shards("forget", episode="agent1-ana-tea", user="ana")
+
+    assert plan["facts"] == ["agent3-ana-tea"]
+    assert [each["episodes"] for each in (erased, by_fact, by_user)] == [
+        ["agent3-ana-tea"], ["agent2-ana-tea"], ["agent1-ana-tea"],
+    ]  # fmt: skip
+    assert erased["scope"]["user"] == "ana"
+    left = {fact["id"] for fact in of_shards("facts", user="ana")["facts"]}
+    assert left.isdisjoint({"agent1-ana-tea", "agent2-ana-tea", "agent3-ana-tea"})
+    assert "agent0-ana-tea" in left
+    for kind in ("episode", "fact"):
+        assert isinstance(of_shards.error("forget", **{kind: "nobody"}), NothingKeptError)
+
+
 @pytest.mark.nightly
 def test_user_of_one_shard_is_erased_though_the_others_keep_nothing(of_shards: Asker) -> None:
     of_shards.remember("agent0")

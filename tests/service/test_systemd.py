@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from slumberd.cli.environment import watchdog_seconds
 from slumberd.errors import StoreBusyError
-from slumberd.service.systemd import Notifier, Watchdog
+from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from tests.support.fakes import FakeClock
@@ -151,6 +151,43 @@ async def test_watchdog_beats_until_it_is_stopped(manager: Manager) -> None:
         await Watchdog(report, lambda: 0.0, [pulse]).run(stop, within_seconds=0.003)
 
     assert reports == [0, 1, 2]
+
+
+async def never() -> int:
+    await asyncio.Event().wait()
+    return 0
+
+
+async def test_rewriting_counts_as_a_sign_of_life_although_its_thread_does_not_answer() -> None:
+    seconds = iter([None, 40, 80])
+
+    found = [
+        await pulse_beside_rewriting(never, lambda: next(seconds), every_seconds=0)
+        for _ in range(2)
+    ]
+
+    assert found == [40, 80]
+
+
+async def test_stuck_database_has_no_pulse_while_nothing_is_rewritten() -> None:
+    looked = asyncio.Event()
+
+    def rewriting() -> None:
+        looked.set()
+
+    asked = pulse_beside_rewriting(never, rewriting, every_seconds=0)
+    task = asyncio.ensure_future(asked)
+    await looked.wait()
+
+    assert not task.done()
+    task.cancel()
+
+
+async def test_database_that_answers_has_its_own_pulse_while_it_is_rewritten() -> None:
+    async def pulse() -> int:
+        return 7
+
+    assert await pulse_beside_rewriting(pulse, lambda: 40) == 7
 
 
 async def test_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path) -> None:

@@ -163,8 +163,9 @@ def test_pass_without_time_has_no_result(stores: StoreInspections) -> None:
 
 
 @pytest.mark.slow
-async def test_erasures_are_counted(settings: Settings) -> None:
-    await run(settings, "forget", user="bob")
+@pytest.mark.parametrize("named", [{"user": "bob"}, {"episode": "e1"}])
+async def test_erasures_are_counted(settings: Settings, named: dict[str, str]) -> None:
+    await run(settings, "forget", **named)
 
     stores = inspections_of(settings)
     pasts = [past for store in stores if (past := store.erased_scopes())]

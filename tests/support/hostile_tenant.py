@@ -183,6 +183,14 @@ class _TenantSteps:
         # Not the number of episodes: a forged row with the tenant's key is erased with them.
         return certificate["stand_again"]
 
+    async def forget_named(self, kind: str, id: str) -> Any:
+        request = {kind: id, **self._owner._asdict()}
+        try:
+            certificate = await self._world.ask("forget", **request)
+        except NothingKeptError as error:
+            return str(error)
+        return [certificate.get(name) for name in ("episodes", "facts", "stand_again")]
+
 
 def _triple(what: str) -> dict[str, str]:
     return {"subject": "s", "predicate": "is", "object": what, "reason": "because"}
@@ -263,6 +271,10 @@ class _HostileSteps:
     async def forget(self, session: str | None) -> None:
         with suppress(NothingKeptError):
             await self._world.ask("forget", session=session, **self._owner._asdict())
+
+    async def forget_named(self, kind: str, id: str) -> None:
+        with suppress(NothingKeptError):
+            await self._world.ask("forget", **{kind: id}, **self._owner._asdict())
 
     async def _facts(self, owner: Owner) -> list[Any]:
         return await self._world.facts.query(FactPattern(**owner._asdict()))

@@ -82,6 +82,7 @@ class Scenario:
 
 FIRE = ("fire", "--all")
 FORGET = ("forget", "--user", "bob", "--yes")
+FORGET_EPISODE = ("forget", "--episode", "e9", "--user", "bob", "--yes")
 MANUAL = ("--user", "alice", "--agent", "rag", "--reason", "because")
 TRIPLE = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
 
@@ -99,6 +100,7 @@ SCENARIOS = {
         ("backfill", "all"), [*FIRST, *LATER], then=("undo", "all@1"), alone=True, recounts=True
     ),
     "a forgetting": Scenario(FORGET, [*FIRST, *LATER], erased=b"Faro"),
+    "a forgetting of an episode": Scenario(FORGET_EPISODE, [*FIRST, *LATER], erased=b"a ship"),
 }
 
 

@@ -313,10 +313,20 @@ class Machine(RuleBasedStateMachine):
     async def _forget(self) -> None:
         scope = ScopeFilter("alice", by_oracle.FORGETTABLE, None)
         stored = (await self.memory.episodes_in(scope)).eids
-        known, _ = await self.world.store.erasures.episodes_in(scope)
+        known = (await self.world.store.erasures.episodes_in(scope)).eids
         eids = known.union(stored)
         await self.world.forget(eids)
         await self.memory.forget(scope, eids, moment=FORGOTTEN_UP_TO)
+
+    @rule(eid=st.sampled_from(by_oracle.IDS))
+    def forget_episode(self, eid: str) -> None:
+        """Erase one episode by its id."""
+        self._run(self._forget_episode(eid))
+
+    async def _forget_episode(self, eid: str) -> None:
+        await self.world.forget_episode(eid)
+        scope = by_oracle.scope_of(eid)
+        await self.memory.forget(scope, [eid], moment=None)
 
     # crashes
 

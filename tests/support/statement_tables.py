@@ -229,6 +229,7 @@ class _Writer:
             self._insert("generations", generation, 10 - generation)
         for name in ("asserted:b", "asserted:a", "other", "asserted"):
             self._insert("numbers", name, self._chance.randrange(90))
+        self._insert("numbers", "rewrite/facts/7", 1)
         self._connection.execute("UPDATE slumberd_numbers SET value = 40 WHERE name = 'logged'")
         self._connection.execute("UPDATE slumberd_numbers SET value = 2 WHERE name = 'ours'")
         for n in (1, 2, 3):

@@ -101,8 +101,9 @@ class SlumberdSession(Session):
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the latest item from the conversation, and return it; None without one.
 
-        The episode stays, without its text, and says when its item was removed. So rules withdraw
-        the facts that they made of it.
+        The episode stays, without its text and its item, and says when the item was removed. So
+        rules withdraw the facts that they made of it. `Memory.forget` with this episode erases what
+        the ledger keeps of it, too.
         """
         async with self._turn:
             async for entry in self._latest():
@@ -116,17 +117,19 @@ class SlumberdSession(Session):
         `Memory.forget` with this session erases them for good.
         """
         async with self._turn:
-            for entry in [entry async for entry in self._latest()]:
+            # slumberd 0.2.0 kept the texts of removed items.
+            for entry in [entry async for entry in self._latest(also_removed=True)]:
                 await self._remove(entry)
 
-    async def _latest(self) -> AsyncIterator[_Entry]:
-        """Yield the items that were not removed, latest first."""
+    async def _latest(self, *, also_removed: bool = False) -> AsyncIterator[_Entry]:
+        """Yield the items that episodes keep, latest first; by default those not yet removed."""
         seen: set[str] = set()  # an episode that comes meanwhile moves others to the next page
         skip, limit = 0, _PAGE
         while True:
             page = await self._memory.episodes(session=self.session_id, limit=limit, skip=skip)
             for entry in _entries(page):
-                if entry.episode.id not in seen and not entry.is_removed:
+                is_wanted = also_removed or not entry.is_removed
+                if entry.episode.id not in seen and is_wanted:
                     yield entry
                 seen.add(entry.episode.id)
             if len(page) < limit:
@@ -149,19 +152,20 @@ class SlumberdSession(Session):
         )
 
     async def _remove(self, entry: _Entry) -> None:
-        removed_at = self._clock.now().isoformat()
+        kept = entry.episode.metadata[_KEY]
+        removed_at = kept.get("removed_at", self._clock.now().isoformat())
         await self._memory.remember(
             "",
             id=entry.episode.id,
             when=entry.episode.timestamp,
             session=self.session_id,
             speaker=entry.episode.speaker,
-            metadata={_KEY: {"item": entry.item, "removed_at": removed_at}},
+            metadata={_KEY: {"removed_at": removed_at}},
         )
 
 
 def _entries(page: Iterable[KnownEpisode]) -> Iterator[_Entry]:
-    """Yield the items that episodes keep; other episodes of the session keep none."""
+    """Yield the items that episodes keep; other and removed episodes of the session keep none."""
     for episode in page:
         kept = episode.metadata.get(_KEY)
         item = kept.get("item") if isinstance(kept, dict) else None

@@ -268,9 +268,10 @@ TOOLS = (
         title="Forget for good",
         operation_name="forget",
         text=(
-            "Erase all that is remembered here, or one `session`, for good. Call it without `plan`"
-            " first: it erases nothing, and returns what would be erased, and the hash of this"
-            " plan. Show it to the user. When the user agrees, call it with `plan`."
+            "Erase for good one `episode`, one `fact`, one `session`, or all that is remembered"
+            " here. Call it without `plan` first: it erases nothing, and returns what would be"
+            " erased, and the hash of this plan. Show it to the user, with the other facts that"
+            " go. When the user agrees, call it with `plan`."
         ),
         # No erasure removes a reason, so no agent writes one with the user's own words.
         hidden=frozenset({"dry_run", "limit", "reason"}),

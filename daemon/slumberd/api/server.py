@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import orjson
+import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -42,6 +43,8 @@ from slumberd.clock import set_within
 from slumberd.config.settings import Settings
 from slumberd.errors import SlumberdError
 from slumberd.service.interfaces import Served
+
+_log = structlog.get_logger("slumberd")
 
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
 """Yields one more route, which is served until the end of its block."""
@@ -87,7 +90,8 @@ async def serve_http(
         if pages is not None:
             console, person_of = pages(served, access, sign_ins)
             more.append(console)
-        sockets = stack.enter_context(open_sockets(settings))
+        by_place = stack.enter_context(open_sockets(settings))
+        sockets = [*by_place.values()]
         gate = Gate(
             application(served, stream, more),
             access=access,
@@ -100,6 +104,8 @@ async def serve_http(
             group.create_task(server.serve(sockets=sockets))
             try:
                 await server.listening.wait()
+                for place in by_place:
+                    _log.info("http.listening", where=place)
                 if listening is not None:
                     listening(sockets)
                 yield

@@ -21,8 +21,8 @@ _log = structlog.get_logger("slumberd")
 
 
 @contextmanager
-def open_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Yield the sockets of the configuration; they listen when the server does.
+def open_sockets(settings: Settings) -> Iterator[dict[str, socket.socket]]:
+    """Yield the sockets of the configuration by their place; they listen when the server does.
 
     Raises:
         ListenError: A socket cannot be opened.
@@ -30,12 +30,13 @@ def open_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
     """
     path, address = settings.http_socket_path, settings.serve.address
     with ExitStack() as stack:
-        found = []
+        found: dict[str, socket.socket] = {}
         if path is not None:
             mode = _MODES[settings.serve.socket_mode]
-            found.append(stack.enter_context(_unix_socket(path, mode)))
+            found[str(path)] = stack.enter_context(_unix_socket(path, mode))
         if address is not None:
-            found.append(stack.enter_context(_network_socket(address)))
+            opened = stack.enter_context(_network_socket(address))
+            found[f"{address.rpartition(':')[0]}:{opened.getsockname()[1]}"] = opened
         yield found
 
 
@@ -50,7 +51,6 @@ def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
                 try:
                     # Nobody can connect yet: the socket does not listen.
                     Path(short).chmod(mode)
-                    _log.info("http.listening", where=str(path))
                     yield opened
                 finally:
                     Path(short).unlink(missing_ok=True)
@@ -82,7 +82,6 @@ def _network_socket(address: str) -> Iterator[socket.socket]:
         except (OSError, OverflowError) as error:
             raise ListenError(address, getattr(error, "strerror", None) or str(error)) from error
         bound = opened.getsockname()
-        _log.info("http.listening", where=f"{host}:{bound[1]}")
         if listens_everywhere(f"{bound[0]}:{bound[1]}"):
             _log.warning("http.exposed", address=address)
         yield opened

@@ -175,13 +175,14 @@ class TraceReceiver:
         unread = Counter(name for reading in readings for name in reading.unread)
         if unread:
             _log.warning("traces.unread", by=str(caller), attributes=[*unread][:_MOST_NAMES])
-        if done.new or problems:
+        if done.new or done.erased or problems:
             _log.info(
                 "traces.taken",
                 by=str(caller),
                 spans=len(readings),
                 new=done.new,
                 known=done.known,
+                erased=done.erased,
                 left_out=sum(reading.left_out for reading in readings),
                 rejected=len(problems),
             )

@@ -416,20 +416,35 @@ class Memory:
         return Correction.model_validate(answer)
 
     async def forget(
-        self, *, session: str | None = None, plan: str | None = None, user: str | None = None
+        self,
+        *,
+        session: str | None = None,
+        episode: str | None = None,
+        fact: str | None = None,
+        plan: str | None = None,
+        user: str | None = None,
     ) -> Erasure:
         """Return what an erasure would erase; with its plan, erase it for good.
 
         Args:
             session: Only this session; by default everything of the user and the agent.
+            episode: Only this episode, with all that came from it.
+            fact: Only this fact: the episodes that say it, with all that came from them, and the
+                manual edits that say it. The certificate names the other facts that go.
             plan: The ``plan`` of the answer to the first call.
             user: Whose memory it is; by default that of this memory.
 
         Raises:
-            SlumberdError: Nothing of the scope is stored, or the scope has changed since the plan.
+            SlumberdError: Nothing of this is stored, or it has changed since the plan.
         """
         answer = await self._call(
-            "forget", session=session, plan=plan, dry_run=plan is None, user=user
+            "forget",
+            session=session,
+            episode=episode,
+            fact=fact,
+            plan=plan,
+            dry_run=plan is None,
+            user=user,
         )
         return Erasure(done=plan is not None, plan=plan or answer["plan"], certificate=answer)
 

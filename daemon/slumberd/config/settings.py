@@ -200,6 +200,19 @@ class RetentionSettings(Form):
     purge_archived_after: Duration | None = None
 
 
+class ErasureSettings(Form):
+    """How slumberd removes the bytes of what ``slumberd forget`` erases.
+
+    Attributes:
+        rewrite: When the daemon rewrites the databases, which removes old bytes: ``now`` (default)
+            before the answer, ``idle`` once no program has written episodes for a minute, at the
+            latest after a day. Other programs cannot write meanwhile. Without a daemon, the command
+            does it at once.
+    """
+
+    rewrite: Literal["now", "idle"] = "now"
+
+
 class SearchSettings(Form):
     """How ``slumberd search`` and ``slumberd context`` find episodes and facts.
 
@@ -291,6 +304,7 @@ class Settings(Form):
         capture: What slumberd leaves out of texts before they become episodes.
         limits: The deletion limits: a batch that exceeds one awaits approval.
         retention: What slumberd deletes that its stages have archived; by default nothing.
+        erasure: How slumberd removes the bytes of what ``slumberd forget`` erases.
         search: How ``slumberd search`` and ``slumberd context`` find episodes and facts.
         language_model: The server that the stage ``extract: {with: openai}`` of rules asks.
         timezone: The IANA time zone of cron rules that name none, such as ``Europe/Berlin``.
@@ -316,6 +330,7 @@ class Settings(Form):
     capture: CaptureSettings = CaptureSettings()
     limits: LimitsSettings = LimitsSettings()
     retention: RetentionSettings = RetentionSettings()
+    erasure: ErasureSettings = ErasureSettings()
     search: SearchSettings = SearchSettings()
     language_model: LanguageModelSettings = LanguageModelSettings()
     timezone: TimeZone = "UTC"

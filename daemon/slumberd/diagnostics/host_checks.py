@@ -223,12 +223,11 @@ def check_unit_user(machine: Machine, state: Path, files: Iterable[Path]) -> Ite
         state: The state directory.
         files: The files that the daemon reads; some may be missing.
     """
-    installed = _installed_unit(machine) if _is_service(machine, state) else None
+    installed = unit_of(machine, state)
     if installed is None:
         return
-    named = _read_unit(installed, machine)
     try:
-        account = Account.named(named.get("User", "root"), named.get("Group", ""))
+        account = _account_in(installed, machine)
     except KeyError as error:
         remedy = f"run `systemd-sysusers {machine.shipped.with_suffix('.sysusers')}`"
         yield Finding("unit.user", str(installed), f"there is no {error.args[0]}", remedy)
@@ -241,8 +240,38 @@ def check_unit_user(machine: Machine, state: Path, files: Iterable[Path]) -> Ite
             yield Finding("unit.user", str(file), problem, remedy)
 
 
-def _read_unit(installed: Path, machine: Machine) -> dict[str, str]:
-    """Return the settings of a unit and its drop-ins; the last value of a key wins."""
+def unit_account(machine: Machine, state: Path) -> Account | None:
+    """Return the user of the installed unit; None without a unit of this state directory.
+
+    Raises:
+        KeyError: There is no such user, or group.
+    """
+    installed = unit_of(machine, state)
+    return None if installed is None else _account_in(installed, machine)
+
+
+def credentials_of_unit(machine: Machine, state: Path) -> frozenset[str]:
+    """Return the names of the files that the installed unit gets in $CREDENTIALS_DIRECTORY."""
+    installed = unit_of(machine, state)
+    if installed is None:
+        return frozenset()
+    keys = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted")
+    given = [value for key, value in _unit_lines(installed, machine) if key in keys]
+    return frozenset(value.partition(":")[0] for value in given)
+
+
+def unit_of(machine: Machine, state: Path) -> Path | None:
+    """Return the installed unit of a state directory; None without systemd, or without a unit."""
+    return _installed_unit(machine) if _is_service(machine, state) else None
+
+
+def _account_in(installed: Path, machine: Machine) -> Account:
+    named = dict(_unit_lines(installed, machine))
+    return Account.named(named.get("User", "root"), named.get("Group", ""))
+
+
+def _unit_lines(installed: Path, machine: Machine) -> list[tuple[str, str]]:
+    """Return the settings of a unit and its drop-ins, in order; the last value of a key wins."""
     drop_ins = {
         file.name: file
         for home in reversed(machine.units)
@@ -251,7 +280,7 @@ def _read_unit(installed: Path, machine: Machine) -> dict[str, str]:
     files = [installed, *(drop_ins[name] for name in sorted(drop_ins))]
     lines = [line for file in files for line in file.read_text(errors="replace").splitlines()]
     pairs = (line.partition("=") for line in lines if not line.lstrip().startswith(("#", ";")))
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +311,36 @@ class Account:
         found = _look_up("user", user, pwd.getpwnam, pwd.getpwuid)
         gid = _look_up("group", group, grp.getgrnam, grp.getgrgid).gr_gid if group else found.pw_gid
         return cls(user, found.pw_uid, frozenset(os.getgrouplist(found.pw_name, gid)))
+
+    @classmethod
+    def numbered(cls, uid: int, gid: int) -> Account:
+        """Return the account with a number, which may have no name.
+
+        Args:
+            uid: The number.
+            gid: A group of the account.
+        """
+        groups = {gid}
+        if uid == os.geteuid():
+            groups.update((os.getegid(), *os.getgroups()))
+        try:
+            found = pwd.getpwuid(uid)
+        except KeyError:
+            return cls(str(uid), uid, frozenset(groups))
+        groups.update(os.getgrouplist(found.pw_name, found.pw_gid))
+        return cls(found.pw_name, uid, frozenset(groups))
+
+    def can_write(self, path: Path) -> bool:
+        """Return whether the account can write a file, or make files in a directory.
+
+        An answer that this process cannot find out is True.
+        """
+        wanted = os.W_OK | os.X_OK if path.is_dir() else os.W_OK
+        try:
+            above = all(self._can_access(parent, os.X_OK) for parent in path.absolute().parents)
+            return above and self._can_access(path, wanted)
+        except OSError:
+            return True
 
     def find_blocked_path(self, path: Path) -> Path | None:
         """Return the path that the account cannot access: `path` or a directory above it.

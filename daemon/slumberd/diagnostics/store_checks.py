@@ -30,6 +30,8 @@ from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
 from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
+from slumberd.storage.ledger.erasure import FORGET
+from slumberd.storage.ledger.rows import firing_id_of
 
 QUICK_SECONDS = 10.0
 """The time limit of each pass over a whole database, without `--deep`."""
@@ -149,6 +151,22 @@ def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
         problem = f"{some} incomplete: the episodes may still be in the episode database"
         remedy = "`systemctl restart slumberd` finishes it; or run `slumberd forget` again"
         yield Finding("erasure.unfinished", where, problem, remedy)
+    if seen.rewrites:
+        yield Finding("erasure.pending", where, *_describe_rewrites(seen))
+
+
+def _describe_rewrites(seen: FactStoreStatus) -> tuple[str, str]:
+    """Return which erasures have left bytes, and what removes them."""
+    stores = " and ".join(dict.fromkeys(one.store for one in seen.rewrites))
+    rows = sorted({one.row for one in seen.rewrites})
+    named = ", ".join(firing_id_of(FORGET, row) for row in rows[:NAMED])
+    named += f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    problem = f"the store of {stores} may still have bytes of what {named} erased"
+    if seen.snapshots:
+        problem += f"; old versions of rows may be kept by {'; '.join(seen.snapshots[:NAMED])}"
+        return problem, "end that transaction; a running daemon then removes the bytes"
+    remedy = "a running daemon removes them once no other program reads or writes for long"
+    return problem, remedy
 
 
 def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.model.record import Break
 
+StoreName = Literal["facts", "episodes"]
+"""The stores that an erasure removes content from, as its certificate names them."""
+
+
+QUIET = "the next quiet window"
+"""What a store waits for that is not rewritten at once, as a certificate says it."""
+
 
 class ErasedList(NamedTuple):
-    """The list of erased scopes of one store.
+    """The list of erased scopes of one store; it also holds episodes that were erased by their ids.
 
     Attributes:
         key: The key of the hashes; None when nothing was ever erased here.
@@ -20,6 +27,20 @@ class ErasedList(NamedTuple):
 
     key: bytes | None
     moments: Mapping[bytes, int]
+
+
+class Rewrite(NamedTuple):
+    """What is left to do until the bytes of an erasure are gone from one store.
+
+    Attributes:
+        store: The store.
+        row: The ledger row of the erasure.
+        is_rewritten: Whether the store was rewritten, so that only its log has old bytes.
+    """
+
+    store: StoreName
+    row: int
+    is_rewritten: bool = False
 
 
 class RecordedErasures(NamedTuple):
@@ -54,7 +75,7 @@ class RecordedErasures(NamedTuple):
         """Return how a list contradicts the ledger; an empty text when it does not."""
         scopes = len(self.missing_from(kept))
         if scopes:
-            some = "1 scope" if scopes == 1 else f"{scopes} scopes"
+            some = "1 entry" if scopes == 1 else f"{scopes} entries"
             return f"the list of erased scopes lacks {some} that the ledger names as erased"
         name = None if kept.key is None else name_of(kept.key)
         if any(other != name for other in self.keys.values()):

@@ -297,12 +297,13 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "facts.reduced": (
         "warning", "no more than `limits.alarm_fraction` of the facts went within 24 hours"
     ),
-    "erasure.contradicted": ("error", "no database holds content of an erased scope"),
+    "erasure.contradicted": ("error", "no database holds content of an erased scope or episode"),
     "erasure.foreign_blank": ("error", "an erasure names each blank row of the ledger"),
     "erasure.unlisted": (
-        "error", "the lists of erased scopes have every scope that the ledger names as erased"
+        "error", "the lists of erased scopes have all that the ledger names as erased"
     ),
     "erasure.unfinished": ("error", "every erasure is complete in all databases"),
+    "erasure.pending": ("warning", "no database has bytes of erased rows in its free space"),
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),

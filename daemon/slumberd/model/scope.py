@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import re
@@ -178,18 +179,38 @@ def digest_of(key: bytes, user: str, session: str | None, agent: str | None) -> 
     return hmac.digest(key, json.dumps([user, session, agent]).encode(), "sha256")
 
 
+def episode_digest_of(key: bytes, user: str, eid: str) -> bytes:
+    """Return the keyed hash of an erased episode of a user; no scope has the same."""
+    # Of hashes: an id may hold any character, and SQL must make the same message.
+    user_hash, id_hash = (
+        hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest() for text in (user, eid)
+    )
+    return hmac.digest(key, f"episode {user_hash} {id_hash}".encode(), "sha256")
+
+
 class ErasedScopes:
-    """The erased scopes.
+    """The erased scopes, and the erased episodes of other scopes.
+
+    Attributes:
+        may_have_episodes: Whether an episode may be erased by its id.
 
     Args:
         key: The key of the hashes.
         moment_of: Returns the moment of an erasure by its hash, in microseconds since 1970 UTC;
             None for a scope that was not erased.
+        may_have_episodes: Whether an episode may be erased by its id.
     """
 
-    def __init__(self, key: bytes, moment_of: Callable[[bytes], int | None]) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        moment_of: Callable[[bytes], int | None],
+        *,
+        may_have_episodes: bool = True,
+    ) -> None:
         self._key = key
         self._moment_of = moment_of
+        self.may_have_episodes = may_have_episodes
         self._known: dict[tuple[str, str, str], int | None] = {}
 
     def covers(self, user: str, session: str, agent: str, at: int) -> bool:
@@ -199,6 +220,12 @@ class ErasedScopes:
             self._known[scope] = self._moment(*scope)
         moment = self._known[scope]
         return moment is not None and at <= moment
+
+    def has_episode(self, user: str, eid: str) -> bool:
+        """Return whether an episode of a user was erased by its id, whatever its instant."""
+        if not self.may_have_episodes:
+            return False
+        return self._moment_of(episode_digest_of(self._key, user, eid)) is not None
 
     def _moment(self, user: str, session: str, agent: str) -> int | None:
         wider = [(s, a) for s in (session, None) for a in (agent, None)]

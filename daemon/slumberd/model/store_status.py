@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from slumberd.model.erasures import Rewrite
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
 
@@ -55,6 +56,8 @@ class FactStoreStatus:
         held: By rule the batch that awaits approval.
         sinks: By name the progress of each provenance sink.
         unfinished: Erasures that the database of episodes may not have finished.
+        rewrites: Which stores may still have bytes of erasures.
+        snapshots: The transactions that keep such bytes, in words, the oldest first.
         future: By rule the instants of its quarantined episodes of the future, in order.
         recorded: The instant of the last batch; None before the first one.
         latest_claim: The latest instant of a current claim; None without one.
@@ -73,6 +76,8 @@ class FactStoreStatus:
     held: Mapping[str, HeldFiring] = field(default_factory=dict)
     sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
+    rewrites: Sequence[Rewrite] = ()
+    snapshots: Sequence[str] = ()
     future: Mapping[str, Sequence[int]] = field(default_factory=dict)
     recorded: int | None = None
     latest_claim: int | None = None

@@ -246,6 +246,12 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "episode.erased",
+        "Episodes were put whose ids were erased. Nothing of them is stored.",
+        count=COUNT,
+    ),
+    _kind(
+        "warning",
         "episode.future",
         "Episodes have timestamps in the future. Rules evaluate them when these instants come.",
         count=COUNT,
@@ -268,6 +274,13 @@ _ALL = (
         rule_id=TEXT,
         count=COUNT,
         episode_ids=TEXTS,
+    ),
+    _kind(
+        "info",
+        "erasure.completed",
+        "The last byte of an erasure is gone that `slumberd forget` reported as pending.",
+        firing_id=TEXT,
+        bytes_gone_at=INSTANT,
     ),
     _kind(
         "warning",
@@ -295,6 +308,14 @@ _ALL = (
         "A list of erased scopes lacked scopes that the ledger names; they are in it again.",
         path=TEXT,
         scopes=COUNT,
+    ),
+    _kind(
+        "warning",
+        "erasure.pending",
+        "Bytes of an erasure may still be in a database; the daemon removes them later.",
+        firing_id=TEXT,
+        stores=TEXTS,
+        problem=TEXT,
     ),
     _kind(
         "warning",
@@ -715,6 +736,7 @@ _ALL = (
         spans=COUNT,
         new=COUNT,
         known=COUNT,
+        erased=COUNT,
         left_out=COUNT,
         rejected=COUNT,
     ),

@@ -223,7 +223,11 @@ class Forgotten(Result):
         version: The version of this form.
         scope: User, session and agent; None for all.
         at: When.
-        forgotten_up_to: The end of the erased time.
+        forgotten_up_to: The end of the erased time; None when only an episode or a fact is erased.
+        episodes: The ids of the episodes that are erased by their ids, whatever their instants;
+            absent without any.
+        facts: The current facts that go with an episode or a fact; absent for a scope.
+        statements: What these facts say, in their order; only of a dry run.
         rows: How many rows were erased, by store and table.
         stand_again: Facts that are current again.
         foreign_blank: The first ledger rows, by number, that are blank though no erasure names
@@ -238,20 +242,26 @@ class Forgotten(Result):
         reason: Why; absent for a dry run, and without a reason.
         head_after: The head after; absent for a dry run.
         write_ahead_log_emptied: By file; absent for a dry run.
-        rewritten: By file: what was rewritten; absent for a dry run.
+        rewritten: By file: why it was rewritten; absent for a dry run.
+        pending: By file that may still have erased bytes: what its rewriting waits for. Absent for
+            a dry run.
+        bytes_gone_at: When the last byte was gone; None while something is pending.
     """
 
     certificate: str
     version: int
     scope: dict[str, str | None]
     at: str
-    forgotten_up_to: str
+    forgotten_up_to: str | None
     rows: dict[str, dict[str, int]]
     stand_again: list[str]
     foreign_blank: list[int]
     foreign_blank_total: int
     head_before: str
     out_of_reach: list[str]
+    episodes: list[str] | None = None
+    facts: list[str] | None = None
+    statements: list[str] | None = None
     dry_run: bool | None = None
     plan: str | None = None
     firing_id: str | None = None
@@ -260,6 +270,8 @@ class Forgotten(Result):
     head_after: str | None = None
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None
+    pending: dict[str, str] | None = None
+    bytes_gone_at: str | None = None
 
 
 class PausedRules(Result):

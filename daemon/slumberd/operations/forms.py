@@ -149,12 +149,17 @@ class DecideForm(ReasonedForm):
 
 
 class ForgetForm(ReasonedForm):
-    """The request ``forget``: a scope; without session or agent, all of the user's.
+    """The request ``forget``: a scope, one episode, or one fact.
+
+    Without session, agent, episode and fact, all of the user's is erased.
 
     Attributes:
-        user: The user; by default the caller's own.
+        user: The user; by default the caller's own. With an episode or a fact, its owner.
         session: Only this session.
         agent: Only this agent; by default the caller's own, else all.
+        episode: Only this episode, with all that came from it.
+        fact: Only this fact: the episodes that say it, with all that came from them, and the manual
+            edits that say it.
         plan: The hash in the answer of a dry run. If the scope has changed since, nothing is
             erased. A caller that may name one user only must give it.
     """
@@ -162,6 +167,8 @@ class ForgetForm(ReasonedForm):
     user: str | None = None
     session: str | None = None
     agent: str | None = None
+    episode: str | None = None
+    fact: str | None = None
     plan: str | None = None
 
 

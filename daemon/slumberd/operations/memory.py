@@ -502,11 +502,11 @@ def version_of(fact: Fact) -> str:
 
 
 def _remembered(captured: Captured, change: Change | None) -> forms.Remembered:
-    """Return how an episode was put; ``change`` is None when it was left out."""
+    """Return how an episode was put; ``change`` is None when it is left out."""
     return forms.Remembered(
         id=captured.episode.id,
         state=change or "left_out",
-        masked=captured.masked if change else {},
+        masked=captured.masked if change not in (None, "erased") else {},
         forget=captured.forget,
     )
 

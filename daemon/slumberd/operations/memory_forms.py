@@ -386,15 +386,16 @@ class Remembered(Result):
 
     Attributes:
         id: The episode.
-        state: Whether it is new, a new version, or was there already; ``left_out`` when nothing was
-            stored, because the person asks not to remember it.
+        state: Whether it is new, a new version, or was there already; ``left_out`` when nothing is
+            stored, because the person asks not to remember it; ``erased`` when nothing is stored,
+            because it was erased by its id before.
         masked: How many secrets of each kind were masked in it; absent when there was none.
         forget: What the person asks to forget: this turn, or ``that``, the turn before too; absent
             for nothing.
     """
 
     id: str
-    state: Literal["new", "changed", "unchanged", "left_out"]
+    state: Literal["new", "changed", "unchanged", "erased", "left_out"]
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
 
@@ -408,15 +409,13 @@ class TranscriptRead(Result):
 
     Attributes:
         id: Its episode; None without a turn.
-        state: Whether it is new, a new version, or was there already; ``left_out`` when nothing was
-            stored, because the person asks not to remember it; None without a turn.
-        masked: How many secrets of each kind were masked in it; absent when there was none.
-        forget: What the person asks to forget: this turn, or ``that``, the turn before too; absent
-            for nothing.
+        state: As `Remembered.state`; None without a turn.
+        masked: As `Remembered.masked`.
+        forget: As `Remembered.forget`.
     """
 
     id: str | None = None
-    state: Literal["new", "changed", "unchanged", "left_out"] | None = None
+    state: Literal["new", "changed", "unchanged", "erased", "left_out"] | None = None
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
 

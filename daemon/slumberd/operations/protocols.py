@@ -15,8 +15,8 @@ from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, W
 from slumberd.graph.protocols import GraphRuleTarget
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.delta import AnyDelta
-from slumberd.model.episode import Episode
-from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.episode import LATEST, Episode
+from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.firing import HeldBatch, Window
 from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
@@ -26,11 +26,12 @@ from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.provenance.protocols import Promotions
 from slumberd.retrieval.protocols import EpisodeFeed
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.engine import Scrubbed
+from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import Change, PutCounts
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.erasure_search import FactSources, ScopeContent
 from slumberd.storage.ledger.future import FutureClaim
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
 from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
@@ -126,8 +127,21 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         """End the reads that run, and those that begin later, with `StoppedError`."""
         ...
 
-    async def episodes_in(self, scope: ScopeFilter) -> Found:
-        """Return the episodes of a scope."""
+    async def episodes_in(self, scope: ScopeFilter, *, latest: int = LATEST) -> Found:
+        """Return the episodes of a scope.
+
+        Args:
+            scope: The scope.
+            latest: The last instant that is not still to come, microseconds.
+        """
+        ...
+
+    async def episodes_named(self, scope: ScopeFilter, eids: Iterable[str]) -> Found:
+        """Return those of some episodes that are of a scope."""
+        ...
+
+    async def users_of(self, eids: Iterable[str]) -> set[str]:
+        """Return the users of some episodes."""
         ...
 
     async def ids_outside(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
@@ -139,14 +153,20 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         ...
 
     async def forget(
-        self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
+        self,
+        scope: ScopeFilter,
+        eids: Iterable[str],
+        *,
+        moment: int | None,
+        key: bytes | None = None,
     ) -> dict[str, int]:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
             scope: The scope.
             eids: Ids of its episodes that their host has deleted before.
-            moment: Microseconds since 1970 UTC.
+            moment: Microseconds since 1970 UTC; None erases only the episodes with these ids, and
+                refuses them from now on.
             key: The key of the hashes of scopes, if this store has none yet.
 
         Returns:
@@ -158,7 +178,7 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
@@ -346,22 +366,29 @@ class FactErasures(Protocol):
         eids: Iterable[str] = (),
         *,
         kept: Iterable[str] = (),
+        alone: Iterable[str] = (),
+        edits: Iterable[str] = (),
         key: bytes | None = None,
-        moment: int,
+        moment: int | None,
         at: datetime,
         by: str,
         dry_run: bool,
         reason: str = "",
         cancelled: Condition | None = None,
     ) -> Erasure:
-        """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
+        """Erase a scope, or single episodes, and resolve what is left.
+
+        `scrub` then removes the bytes.
 
         Args:
             scope: The scope.
             eids: Ids of its episodes; the ledger need not know them.
             kept: Those of them that now belong to an episode of another scope.
+            alone: Those of them that are erased by their ids, whatever their instants.
+            edits: Facts of manual edits and of other programs that are erased.
             key: The key of the hashes of scopes, if this store has none yet.
             moment: The last erased instant, microseconds; not before the scope's newest instant.
+                None erases only the episodes of `alone`, and `edits`.
             at: The moment of the request.
             by: The person.
             dry_run: Return the outcome, and write nothing.
@@ -373,7 +400,7 @@ class FactErasures(Protocol):
         """
         ...
 
-    async def end(self, scopes: Collection[ScopeFilter]) -> None:
+    async def end(self, erasures: Collection[Unfinished]) -> None:
         """Record that some erasures are complete in the store of episodes, too."""
         ...
 
@@ -381,15 +408,41 @@ class FactErasures(Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
-    async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:
-        """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
+    async def rewrites(self) -> list[Rewrite]:
+        """Return which stores may have bytes of erasures, by store and row."""
+        ...
 
-        The instant is in microseconds, and 0 without episodes.
+    async def note_rewritten(self, some: Collection[Rewrite]) -> None:
+        """Record that only the logs of some stores have old bytes."""
+        ...
+
+    async def end_rewrites(self, some: Collection[Rewrite]) -> None:
+        """Record that no byte of some erasures is left in a store."""
+        ...
+
+    async def episodes_in(self, scope: ScopeFilter, *, latest: int = LATEST) -> ScopeContent:
+        """Return what the ledger knows of a scope.
+
+        Args:
+            scope: The scope.
+            latest: The last instant that is not still to come, microseconds.
         """
+        ...
+
+    async def sources_of(self, scope: ScopeFilter, fact_id: str) -> FactSources | None:
+        """Return where a fact of a scope comes from; None when the scope never had it."""
+        ...
+
+    async def knows_episode(self, scope: ScopeFilter, eid: str) -> bool:
+        """Return whether the ledger has content that comes from an episode of a scope."""
+        ...
+
+    async def owners_of(self, fact_ids: Collection[str]) -> set[str]:
+        """Return the users that have claims of some fact ids."""
         ...
 
     async def find_unfinished(self) -> list[Unfinished]:
@@ -406,6 +459,10 @@ class FactErasures(Protocol):
 
     async def covers(self, scope: ScopeFilter) -> bool:
         """Return whether the scope, or a wider one, was erased before."""
+        ...
+
+    async def has_erased(self, user: str, eid: str) -> bool:
+        """Return whether an episode of a user was erased by its id."""
         ...
 
 

@@ -16,10 +16,9 @@ from slumberd.model.fact import Fact
 from slumberd.model.record import Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.handlers import Answer
-from slumberd.storage.ledger.erasure import Erasure
+from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.undo import UndoneFirings
 
 OUT_OF_REACH = [
@@ -110,8 +109,7 @@ def report_recording(done: Recording) -> dict[str, Any]:
 
 
 def certificate(
-    scope: ScopeFilter,
-    moment: int,
+    unfinished: Unfinished,
     erasure: Erasure,
     memory: dict[str, int],
     *,
@@ -120,19 +118,24 @@ def certificate(
     """Return the certificate of an erasure; it names the scope.
 
     Args:
-        scope: The scope.
-        moment: The end of the erased time, in microseconds since 1970 UTC.
+        unfinished: What was to be erased.
         erasure: What was erased from the facts, and which facts are current again.
         memory: The number of rows erased from the store of episodes, by table.
         naming: How many episodes of other scopes name this one.
     """
     named = f"{naming} episodes of other scopes name this one in their content or scope key"
+    scope, moment = unfinished.reach, unfinished.moment
+    # Ids that other episodes or the reason name stay, so the certificate names single episodes.
+    episodes = {"episodes": sorted(unfinished.alone)} if unfinished.alone else {}
+    facts = {"facts": [fact.id for fact in erasure.going]} if moment is None else {}
     return {
         "certificate": "slumberd.forget",
         "version": 1,
         "scope": {"user": scope.user, "session": scope.session, "agent": scope.agent},
         "at": timestamp(erasure.outcome.firing.at),
-        "forgotten_up_to": timestamp(instant(moment)),
+        "forgotten_up_to": None if moment is None else timestamp(instant(moment)),
+        **episodes,
+        **facts,
         "rows": {"facts": erasure.counts, "episodes": memory},
         "stand_again": [
             record.fact_id for record in erasure.outcome.records if record.kind == "add"
@@ -144,20 +147,31 @@ def certificate(
     }
 
 
-def plan_hash(scope: ScopeFilter, eids: Iterable[str], newest: int | None, planned: Erasure) -> str:
+def statement_of(payload: Mapping[str, Any]) -> str:
+    """Return what a fact says, for a person who decides about it."""
+    parts = (payload.get(name) for name in ("subject", "predicate", "object"))
+    return " ".join(
+        part if isinstance(part, str) else orjson.dumps(part).decode()
+        for part in parts
+        if part is not None
+    )
+
+
+def plan_hash(unfinished: Unfinished, newest: int | None, planned: Erasure) -> str:
     """Return a hash of what an erasure would erase; it changes when that changes.
 
     Args:
-        scope: The scope.
-        eids: The ids of its episodes.
+        unfinished: What would be erased.
         newest: The instant of its newest episode, in microseconds; None without one.
         planned: What a dry run would erase from the facts.
     """
-    parts = (scope.user, scope.session, scope.agent)
+    scope = unfinished.reach
+    parts = (scope.user, scope.session, scope.agent, unfinished.moment is None)
     counts = sorted(planned.counts.items())
     # Not the head of the ledger: a commit for another user would make every plan stale.
     deltas = sorted((record.kind, record.fact_id) for record in planned.outcome.records)
-    document = orjson.dumps([parts, sorted(eids), newest, counts, deltas])
+    eids = sorted(unfinished.eids), sorted(unfinished.alone)
+    document = orjson.dumps([parts, eids, newest, counts, deltas])
     return hashlib.sha256(document).hexdigest()[:_PLAN_CHARACTERS]
 
 

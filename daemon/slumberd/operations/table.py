@@ -219,7 +219,7 @@ REPORT = Operation(
 )
 FORGET = Operation(
     name="forget",
-    summary="Plan the erasure of a scope; with the plan's hash, erase it for good.",
+    summary="Plan the erasure of a scope, an episode or a fact; with the plan's hash, erase it.",
     form=forms.ForgetForm,
     result=results.Forgotten,
     right=Right.ERASE,

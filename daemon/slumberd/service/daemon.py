@@ -22,6 +22,7 @@ from slumberd.errors import StoppedError, StoreError, SupersededError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
+from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -70,7 +71,7 @@ from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.standby import Standby
-from slumberd.service.systemd import Notifier, Watchdog
+from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.protocols import Tenure, Watch
 
@@ -81,10 +82,13 @@ class Intervals(NamedTuple):
     Attributes:
         log_retry_seconds: Between two attempts to write lines that the log did not take.
         heartbeat_seconds: Between two heartbeats.
+        quiet_seconds: Between two looks whether the bytes of erasures can be removed. Without a
+            new episode between two looks, the window counts as quiet.
     """
 
     log_retry_seconds: float = 1.0
     heartbeat_seconds: int = HEARTBEAT_SECONDS
+    quiet_seconds: float = 60.0
 
 
 INTERVALS = Intervals()
@@ -277,7 +281,14 @@ class Daemon:
         self, stores: Stores, runner: RuleRunner, resurfaced: Sequence[Finding]
     ) -> Operations:
         """Return what runs the operations; finish first what an earlier daemon began to erase."""
-        operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
+        operations = Operations(
+            stores,
+            runner,
+            lambda: self._rules,
+            self._clock,
+            stop=self._stop,
+            waits=lambda: self._in_force.settings.erasure.rewrite == "idle",
+        )
         await operations.erasures.share()
         finished = await _finish_erasures(operations)
         _log_erasure_findings(resurfaced, finished=finished)
@@ -390,6 +401,7 @@ class Daemon:
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
+            self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
@@ -416,6 +428,20 @@ class Daemon:
                     # The next firing reports a full disk, or a ledger that cannot be read.
                     with suppress(OSError, StoreError):
                         await _write_missing_lines(consolidator)
+
+    async def _remove_erased_bytes(self, operations: Operations, stores: Stores) -> None:
+        """Remove the bytes that erasures have left, as soon as other programs let."""
+        before: Position | None = None
+        while not self._stop.is_set():
+            try:
+                newest = await stores.memory.newest()
+                await operations.erasures.remove_bytes(quiet=newest == before)
+                before = newest
+            except SupersededError:
+                raise
+            except (StoreError, OSError) as error:
+                _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
+            await set_within(self._stop, self._intervals.quiet_seconds)
 
     def _heartbeat(self, components: Components) -> Heartbeat:
         troubles = components.scheduler.troubles
@@ -449,8 +475,11 @@ class Daemon:
         )
 
     async def _keep_alive(self, components: Components) -> None:
-        scheduler = components.scheduler
-        pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
+        scheduler, erasures = components.scheduler, components.operations.erasures
+        pulses = [
+            partial(pulse_beside_rewriting, store.pulse, erasures.rewriting_seconds)
+            for store in (components.stores.memory, components.stores.facts)
+        ]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
 

@@ -1,4 +1,4 @@
-"""Find stores that hold content of erased scopes."""
+"""Find stores that hold content of erased scopes and episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator[Finding]:
-    """Find stores that hold content of a scope that a store records as erased.
+    """Find stores that hold content of a scope or an episode that a store records as erased.
 
     Args:
         stores: Looks at the stores.
@@ -32,7 +32,7 @@ def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator
     for what, store in stores._asdict().items() if pasts else ():
         if users := read_or_none(partial(store.count_erased_content, pasts, seconds)):
             named = ", ".join(repr(user) for user in sorted(users)[:NAMED])
-            problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
+            problem = f"holds {sum(users.values())} {what} that were erased, of {named}"
             remedy = "if it is an older copy, repeat `slumberd forget` or restore a newer copy"
             yield Finding("erasure.contradicted", store.where, problem, remedy)
 

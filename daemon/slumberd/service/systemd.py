@@ -167,6 +167,26 @@ class Watchdog:
         self._report()
 
 
+async def pulse_beside_rewriting(
+    pulse: Pulse, rewriting: Callable[[], int | None], *, every_seconds: float = 1.0
+) -> int:
+    """Pulse a store; while the stores are rewritten, which may take minutes, count that instead.
+
+    Args:
+        pulse: Waits for the thread of the store, which rewrites it.
+        rewriting: Returns how long the stores have been rewritten, in whole seconds; None when
+            they are not.
+        every_seconds: How often to look whether they are.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(every_seconds):
+                return await pulse()
+        except TimeoutError:
+            if (seconds := rewriting()) is not None:
+                return seconds
+
+
 async def _pulse_count(pulse: Pulse) -> int:
     try:
         return await pulse()

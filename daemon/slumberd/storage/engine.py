@@ -24,19 +24,39 @@ Values = Sequence[Any] | Mapping[str, Any]
 """The parameters of a statement, by place or by name. By name, a list is one parameter."""
 
 
+class Scrubbing(NamedTuple):
+    """How to scrub a store.
+
+    Attributes:
+        rewrite: Whether to rewrite the store; else only its logs are emptied.
+        holders: The transactions that made an earlier attempt useless. While one of them is open,
+            nothing is tried.
+        wait_seconds: How long each step waits for other programs; None means the engine's usual
+            time.
+    """
+
+    rewrite: bool = True
+    holders: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+
+
 class Scrubbed(NamedTuple):
     """What the scrub of a store did.
 
     Attributes:
         log_emptied: Whether the logs of the store could be emptied; a reader may prevent it.
-        rewritten: Why the whole store was rewritten; None when its free bytes were overwritten in
-            place.
+        rewritten: Why the whole store was rewritten; None when it was not.
         out_of_reach: Where the engine may still keep the bytes, in words.
+        obstacle: What still keeps old bytes in the store, in words; None when no old byte is left.
+        holders: Names of the transactions that keep them. While one of them is open, another
+            attempt has no use.
     """
 
     log_emptied: bool
     rewritten: str | None = None
     out_of_reach: tuple[str, ...] = ()
+    obstacle: str | None = None
+    holders: frozenset[str] = frozenset()
 
 
 class Mangled(str):
@@ -201,8 +221,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def scrub(self) -> Scrubbed:
-        """Remove the bytes of erased rows from the store and its logs; return what was done."""
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
+        """Remove the bytes of erased rows from the store and its logs; return what was done.
+
+        Args:
+            how: What to try.
+        """
         ...
 
     async def pulse(self) -> int:

@@ -1,12 +1,18 @@
-"""Keep the list of erased scopes, as keyed hashes, in a store, and look scopes up in it."""
+"""Keep the list of erased scopes, as keyed hashes, in a store, and look scopes up in it.
+
+The list also holds episodes that were erased by their ids. Their moment is the last instant of the
+calendar, since every version of such an episode is erased.
+"""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from functools import partial
 
+from slumberd.model.episode import LATEST
 from slumberd.model.erasures import ErasedList
-from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of
+from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
 
 
@@ -24,7 +30,7 @@ def load_erased_scopes(session: Session) -> ErasedScopes | None:
     if key is None:
         return None
     moments: dict[bytes, int] = dict(session.rows("erased_scopes.moments"))
-    return ErasedScopes(key, moments.get)
+    return ErasedScopes(key, moments.get, may_have_episodes=LATEST in moments.values())
 
 
 def erased_scope_lookup(session: Session) -> ErasedScopes | None:
@@ -68,6 +74,23 @@ def record_erased_scope(
     digest = digest_of(key, scope.user, scope.session, scope.agent)
     session.do("erased_scopes.add_moment", (digest, moment))
     return digest
+
+
+def record_erased_episodes(
+    session: Session, user: str, eids: Iterable[str], key: bytes | None = None
+) -> list[bytes]:
+    """Record that episodes of a user are erased by their ids; return their hashes, in order.
+
+    Args:
+        session: In a transaction.
+        user: The user.
+        eids: The ids.
+        key: As of `record_erased_scope`.
+    """
+    key = _begin(session, key or secrets.token_bytes(32))
+    digests = sorted(episode_digest_of(key, user, eid) for eid in eids)
+    session.do_each("erased_scopes.add_moment", [(digest, LATEST) for digest in digests])
+    return digests
 
 
 def record_erased_hash(session: Session, key: bytes, digest: bytes, moment: int) -> None:

@@ -37,6 +37,8 @@ class MemoryStore(Protocol):
     async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
         """Write one episode; it is committed when this returns.
 
+        Nothing is written of an episode that was erased by its id.
+
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
                 to another scope; nothing is written.

@@ -92,6 +92,6 @@ async def test_put_requests_a_flush_when_the_requested_flush_fails(
     )
 
     assert isinstance(first, OSError)
-    assert (second, engine.requests) == (None, 2)
+    assert (second, engine.requests) == ("new", 2)
     with closing(sqlite3.connect(engine.path)) as connection:
         assert connection.execute("SELECT id FROM episodes").fetchall() == [("e1",)]

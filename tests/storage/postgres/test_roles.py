@@ -10,6 +10,7 @@ import pytest
 from slumberd.errors import MemoryScopeError, PermissionDeniedError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import ScopeFilter
+from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.support.builders import START, episode, rule, triple
@@ -60,7 +61,7 @@ async def test_host_puts_and_learns_the_outcome(as_host: str) -> None:
         with pytest.raises(MemoryScopeError, match="belongs to another scope"):
             await memory.put(episode("e1", user="bob"), user="bob", session="s1", agent="rag")
 
-    assert counts == [(2, 0, 0), (0, 1, 1)]
+    assert counts == [PutCounts(new=2), PutCounts(changed=1, unchanged=1)]
 
 
 @pytest.mark.parametrize(

@@ -184,24 +184,35 @@ async def test_sizes_count_the_write_ahead_log_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.path
-async def test_erased_scopes_and_content_that_came_back_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_", "came_back"),
+    [
+        pytest.param({"user": "bob"}, {"bob": 1}, id="scope"),
+        pytest.param({"episode": "e2"}, {"carol": 1}, id="episode"),
+    ],
+)
+async def test_erased_scopes_and_content_that_came_back_are_counted(
+    tmp_path: Path, request_: dict[str, str], came_back: dict[str, int]
+) -> None:
     async with state_directory(tmp_path, [rule("all")]) as home:
         await home.stores.memory.put_many(EPISODES)
         await home.fire(rule("all"))
-    before = (tmp_path / "memory.db").read_bytes()
+    before = {name: (tmp_path / name).read_bytes() for name in ("memory.db", "facts.db")}
     async with state_directory(tmp_path, [rule("all")]) as home:
-        await home.operations.by_name()["forget"]({"user": "bob"}, Caller.here())
+        await home.operations.by_name()["forget"](request_, Caller.here())
     stores = inspect(tmp_path)
     pasts = [past for store in stores if (past := store.erased_scopes())]
     clean = [store.count_erased_content(pasts, None) for store in stores]
 
-    (tmp_path / "memory.db").write_bytes(before)
+    (tmp_path / "memory.db").write_bytes(before["memory.db"])
 
     assert len(pasts) == 2
     assert [dict(counts or {}) for counts in clean] == [{}, {}]
-    assert dict(stores.episodes.count_erased_content(pasts, None) or {}) == {"bob": 1}
+    assert dict(stores.episodes.count_erased_content(pasts, None) or {}) == came_back
     assert stores.facts.count_erasures(0) == 1
     assert stores.facts.count_erasures(10**6) == 0
+    (tmp_path / "facts.db").write_bytes(before["facts.db"])
+    assert dict(inspect(tmp_path).facts.count_erased_content(pasts, None) or {}) == came_back
 
 
 async def test_inspections_create_no_file_not_even_for_a_moment(stores: StoreInspections) -> None:

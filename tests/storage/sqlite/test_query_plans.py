@@ -42,6 +42,7 @@ FILES = {
     "similarity": "facts.db",
     "erased_content": "facts.db",
     "unfinished_erasures": "facts.db",
+    "rewrites": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -56,6 +57,7 @@ OF_EPISODES = (
     "inspection.episodes_of_rows",
     "inspection.future",
     "inspection.origin_of_slumberd_episode_log",
+    "erased_content.ids",
     "erased_content.scope_keys",
     "erased_content.timestamps",
     "migrations.count_episodes",
@@ -65,7 +67,8 @@ OF_EPISODES = (
 FLAT = {
     "accesses": "accesses erase hold let_go log_again read",
     "episodes": "any_of_ids by_id insert page rowids update",
-    "episode_log": "episode_at moved objects oldest_timestamp window",
+    "episode_log": "begin_rewriting episode_at moved objects oldest_timestamp "
+    "rewriting_begun_at window",
     "extractions": "erase erase_summaries record record_summary recorded spend spent summaries",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "index_feed": "deleted_after record_unknown_deletions rows_of written_after",
@@ -75,7 +78,8 @@ FLAT = {
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held_batches blank_watermarks count_facts_of_scope drop_facts_of_scope "
-    "drop_keys erase_rows manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys "
+    "drop_keys erase_rows facts_of_scope manual_claims_that_refer numbers_of_keys rows_of_facts "
+    "rows_of_keys "
     "rows_to_erase rows_without_key",
     "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
@@ -88,6 +92,7 @@ FLAT = {
     "find_facts_without_object has_fact owners_from put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
+    "rewrites": "finish pending",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
@@ -148,7 +153,8 @@ WHOLE = {
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
     "erased_scopes.blank_log": "rows of an erased user may be anywhere",
     "erased_scopes.episodes_that_may_name": "rows of an erased user may be anywhere",
-    "erased_scopes.renumber_log": "once rows were numbered anew, which VACUUM does",
+    "episode_log.is_renumbered": "once after VACUUM, which may number rows anew",
+    "episode_log.renumber_log": "once rows were numbered anew, which VACUUM may do",
     "ledger.claims_with_references": "verification reads all",
     "ledger.all_evaluations": "a caller asks for the facts of all users at an instant",
     "ledger.all_references": "the same, and verification",
@@ -177,6 +183,7 @@ WHOLE = {
     "inspection.disagreements": "the doctor reads all, while it has time",
     "inspection.unresolved": "the doctor reads all, while it has time",
     "erased_content.facts": "the same, once anything was erased",
+    "erased_content.ids": "the same, once an episode was erased by its id",
     "erased_content.scope_keys": "the same",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",
@@ -189,7 +196,7 @@ SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
     "slumberd_erasure_key", "slumberd_erased_scopes", "slumberd_generations",
     "slumberd_held_batches", "slumberd_numbers", "slumberd_successes",
-    "slumberd_unfinished_erasures", "slumberd_watermark",
+    "slumberd_rewriting", "slumberd_unfinished_erasures", "slumberd_watermark",
     "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
@@ -229,6 +236,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
                 connection.execute(sql_of(name))
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             memory.execute(sql_of(f"filters.{name}"))
+        memory.execute(sql_of("episode_log.create_rewriting"))
         facts.execute(sql_of("migrations.create_migrations"))
         yield found
 

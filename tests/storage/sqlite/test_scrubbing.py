@@ -6,6 +6,7 @@ Nearly all tests plant the bytes with ``secure_delete`` off, as another program 
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -15,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.storage.engine import Scrubbed
+from slumberd.storage.engine import Scrubbed, Scrubbing
+from slumberd.storage.sqlite import scrubbing
 from slumberd.storage.sqlite.connection import Pragmas, connect
-from slumberd.storage.sqlite.free_space import FreeSpace
-from slumberd.storage.sqlite.overwriting import overwrite
 from slumberd.storage.sqlite.scrubbing import scrub
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -70,27 +70,9 @@ def canaries(path: Path) -> int:
     )
 
 
-def scrubbed(path: Path, busy_seconds: float = 5.0) -> Scrubbed:
+def scrubbed(path: Path, busy_seconds: float = 5.0, *, rewrite: bool = True) -> Scrubbed:
     with closing(connect(path, Pragmas(busy_seconds=busy_seconds), access="write")) as connection:
-        return scrub(connection)
-
-
-def dirty_bytes(path: Path) -> int:
-    """Return how many free bytes of a file that no program has open are not zero."""
-    content = path.read_bytes()
-    with opened(path) as host:
-        size: int = host.execute("PRAGMA page_size").fetchone()[0]
-        roots = [root for (root,) in host.execute("SELECT rootpage FROM sqlite_master")]
-
-    def read(number: int) -> bytes:
-        return content[(number - 1) * size : number * size]
-
-    space = FreeSpace(read, size, len(content) // size, roots, {})
-    return sum(
-        end - start - page.count(0, start, end)
-        for _, page, intervals in space.of_all()
-        for start, end in intervals
-    )
+        return scrub(connection, Scrubbing(rewrite=rewrite))
 
 
 def delete_rows(host: sqlite3.Connection) -> None:
@@ -170,13 +152,13 @@ def test_scrub_clears_what_other_programs_leave(
         leave(host)
         assert canaries(path)
 
+        before = _all_rows(path)
+
         done = scrubbed(path)
 
-        assert done == Scrubbed(log_emptied=True)
+        assert (done.log_emptied, done.obstacle) == (True, None)
         assert canaries(path) == 0
-    rows = rows_of(path)
-    assert dirty_bytes(path) == 0
-    assert rows == rows_of(path)
+    assert rows_of(path) == [sorted(rows) for rows in before]
 
 
 @pytest.mark.slow
@@ -205,7 +187,7 @@ def test_scrub_clears_pages_behind_the_end_of_the_database(tmp_path: Path) -> No
 
     done = scrubbed(path)
 
-    assert (done.rewritten, canaries(path)) == (None, 0)
+    assert (done.obstacle, canaries(path)) == (None, 0)
 
 
 @pytest.mark.slow
@@ -237,7 +219,7 @@ def test_cache_brings_nothing_back_while_a_reader_keeps_the_log(tmp_path: Path) 
 
         reader.execute("ROLLBACK")
         host.execute("PRAGMA wal_checkpoint = TRUNCATE")
-        assert done == Scrubbed(log_emptied=False)
+        assert not done.log_emptied
         assert canaries(path) == 0
 
 
@@ -279,46 +261,13 @@ def test_scrub_clears_pages_that_another_program_writes_meanwhile(tmp_path: Path
 
         last = rows_of(path)
         writer.kill()
-    assert done.rewritten is None
+    assert done.obstacle is None
     assert first != last
     assert canaries(path) == 0
     plain, keyed = rows_of(path)
     assert [len(plain), len(keyed)] == [3_000, 3_000]
     contents = {f"other-{number}": content for number, _, content in plain}
     assert contents == {str(key): content for key, content in keyed}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
-def test_overwriting_changes_no_row(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    path = created(tmp_path / "host.db", page_size=chance.choice([512, 1024, 4096, 65536]))
-    with opened(path, secure=chance.random() < 0.3) as host:
-        host.execute("BEGIN")
-        for number in range(chance.randrange(20, 600)):
-            add(host, number, chance.choice("abc") * chance.randrange(1, 90), _length(chance))
-            if chance.random() < 0.4:
-                at = chance.randrange(number + 1)
-                host.execute("DELETE FROM plain WHERE id = ?", (at,))
-                host.execute("DELETE FROM keyed WHERE key GLOB ?", (f"*-{at}",))
-            if chance.random() < 0.4:
-                new = ("z" * _length(chance), chance.randrange(number + 1))
-                host.execute("UPDATE plain SET content = ? WHERE id = ?", new)
-        host.execute("COMMIT")
-        columns = ", ".join(f"c{number}" for number in range(4))
-        host.execute(f"CREATE TABLE small ({columns})")
-        host.executemany("INSERT INTO small VALUES (?, ?, ?, ?)", [(1, None, 0, "")] * 300)
-        host.execute("DELETE FROM small WHERE rowid % 3 = 0")
-    before = rows_of(path)
-
-    overwrite(path, 5.0)
-
-    assert rows_of(path) == before
-    assert dirty_bytes(path) == 0
-
-
-def _length(chance: random.Random) -> int:
-    return int(10 ** chance.uniform(0, 4.5)) if chance.random() < 0.2 else chance.randrange(80)
 
 
 def vacuum_by_itself(path: Path) -> None:
@@ -334,9 +283,7 @@ def lose_free_pages(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [vacuum_by_itself, lose_free_pages])
-def test_scrub_rewrites_a_file_that_it_cannot_overwrite(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_scrub_rewrites_files_of_every_kind(tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = created(tmp_path / "host.db")
     with opened(path) as host:
         free_pages(host)
@@ -367,7 +314,49 @@ def test_scrub_reports_a_log_that_a_reader_keeps(tmp_path: Path) -> None:
 
         done = scrubbed(path, busy_seconds=0.1)
 
-        assert not done.log_emptied
+        assert (done.rewritten is not None, done.log_emptied) == (True, False)
+        assert done.obstacle == f"another program reads an old state of {str(path)!r}"
         reader.execute("ROLLBACK")
-        assert scrubbed(path) == Scrubbed(log_emptied=True)
+        assert scrubbed(path, rewrite=False) == Scrubbed(log_emptied=True)
         assert canaries(path) == 0
+
+
+def test_scrub_reports_a_writer_that_does_not_end(tmp_path: Path) -> None:
+    path = created(tmp_path / "host.db")
+    with opened(path) as host:
+        delete_rows(host)
+        host.execute("BEGIN IMMEDIATE")
+
+        done = scrubbed(path, busy_seconds=0.01)
+
+        host.execute("ROLLBACK")
+    assert done.rewritten is None
+    assert done.obstacle == f"another program writes into {str(path)!r} for too long"
+
+
+def test_scrub_rewrites_nothing_that_the_disk_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = created(tmp_path / "host.db")
+    with opened(path) as host:
+        delete_rows(host)
+    monkeypatch.setattr(scrubbing, "SPARE_BYTES", 2**60)
+
+    done = scrubbed(path)
+
+    assert done.rewritten is None
+    assert "MiB free" in (done.obstacle or "")
+    assert canaries(path)
+
+
+@pytest.mark.parametrize("name", ["a file", "its log and a temporary copy"])
+def test_scrub_counts_the_space_for_the_log_and_for_a_temporary_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(scrubbing, "temporary_directory", lambda: tmp_path)
+    free = shutil.disk_usage(tmp_path).free - scrubbing.SPARE_BYTES
+    size = free // 4 if name == "a file" else free * 3 // 4
+
+    problem = scrubbing.find_missing_space(tmp_path / "host.db", size)
+
+    assert (problem is None) == (name == "a file")

@@ -307,12 +307,13 @@ def blank_held_batches(t: Tables, eids: list[str]) -> list[Any]:
     ]
 
 
-@ERASURE.rows(
-    *(
-        {**SOME_IDS, "user": user, "agent": agent, "whole": whole}
-        for user, agent, whole in product(("alice", "bob", "al"), (None, "rag", "web"), (0, 1))
-    ),
-)
+OWNERS = [
+    {**SOME_IDS, "user": user, "agent": agent, "whole": whole}
+    for user, agent, whole in product(("alice", "bob", "al"), (None, "rag", "web"), (0, 1))
+]
+
+
+@ERASURE.rows(*OWNERS)
 def count_facts_of_scope(
     t: Tables, ids: list[str], user: str, agent: str | None, whole: int
 ) -> list[Any]:
@@ -322,6 +323,17 @@ def count_facts_of_scope(
         if fact.user == user and agent in (None, fact.agent) and (whole or fact.fact_id in ids)
     ]
     return [[len(counted)]]
+
+
+@ERASURE.rows(*OWNERS, in_any_order=True)
+def facts_of_scope(
+    t: Tables, ids: list[str], user: str, agent: str | None, whole: int
+) -> list[Any]:
+    return sorted(
+        [fact.fact_id, fact.payload]
+        for fact in t.facts
+        if fact.user == user and agent in (None, fact.agent) and (whole or fact.fact_id in ids)
+    )
 
 
 @ERASURE.rows()

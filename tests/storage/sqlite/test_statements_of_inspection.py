@@ -324,7 +324,20 @@ def count(t: Tables) -> list[Any]:
     return [[len(t.unfinished_erasures)]]
 
 
-ALL = (INSPECTION, EXTERNAL, PARTITION, SIMILARITY, UNFINISHED)
+REWRITES = Oracles("rewrites")
+
+
+@REWRITES.rows()
+def pending(t: Tables) -> list[Any]:
+    return sorted([row.name, row.value] for row in t.numbers if row.name.startswith("rewrite/"))
+
+
+@REWRITES.table("numbers", ("rewrite/facts/7",), ("unknown",))
+def finish(t: Tables, name: str) -> list[Any]:
+    return [values_of(row) for row in t.numbers if row.name != name]
+
+
+ALL = (INSPECTION, EXTERNAL, PARTITION, SIMILARITY, UNFINISHED, REWRITES)
 CASES = {case.name: case for oracles in ALL for case in oracles.cases.values()}
 
 

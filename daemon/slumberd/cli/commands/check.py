@@ -11,15 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
+from slumberd.api.access import read_tokens
 from slumberd.cli.context import load_settings_and_rules, settings_of
+from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table, steps
 from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
-from slumberd.config.settings import Settings
+from slumberd.config.settings import Settings, config_file
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
+from slumberd.diagnostics.path_checks import (
+    account_of,
+    find_path_mistakes,
+    find_unreadable_files,
+)
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.firing import Counts
@@ -185,7 +192,9 @@ def check(
 ) -> None:
     """List every mistake, as file:line:column: path: problem, and exit with 78 when there is one.
 
-    Without a PATH, the command checks the configuration and the rules that it names. With PATHs, it
+    Without a PATH, the command checks the configuration, the rules that it names, and each path of
+    it: whether the daemon's user can read or write there. That is the user of the systemd unit, or
+    the owner of the state directory. With PATHs, it
     checks those rule files together, as if they lay in one directory, and does not read the
     configuration.
 
@@ -201,6 +210,7 @@ def check(
             rules = _rules_in(paths, settings)
         else:
             settings, rules = load_settings_and_rules(config, state_dir)
+            _check_paths(settings, config)
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
@@ -208,6 +218,22 @@ def check(
     if settings and against_data:
         found = asyncio.run(_preview(settings, rules, whole=not paths))
     _print_valid(rules, found, json=json)
+
+
+def _check_paths(settings: Settings, config: Path | None) -> None:
+    """Check that the daemon can use each path of the configuration.
+
+    Raises:
+        ConfigurationError: With every path that it cannot use.
+    """
+    account = account_of(settings)
+    file = config_file(config, settings_variables())
+    mistakes = [
+        *find_path_mistakes(settings, file, read_tokens=read_tokens, account=account),
+        *find_unreadable_files(settings, file, account),
+    ]
+    if mistakes:
+        raise ConfigurationError(mistakes)
 
 
 def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:

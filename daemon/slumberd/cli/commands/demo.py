@@ -121,8 +121,8 @@ async def _put_day(settings: Settings, name: str) -> None:
     memory = memory_of(settings, CLOCK)
     await put_records(memory.put_many, records, tally)
     await memory.close()
-    new, changed, _ = tally.counts
-    _print_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
+    counts = tally.counts
+    _print_heading(f"{name.capitalize()}: {counts.new} new episodes, {counts.changed} edited")
 
 
 async def _fire(settings: Settings, log: DeltaLines) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as plain_json
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -12,10 +13,17 @@ from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import print_edit
 from slumberd.cli.confirmation import require_confirmation
 from slumberd.cli.context import settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
-from slumberd.cli.output import print_json
+from slumberd.cli.output import plural, print_json
+from slumberd.config.settings import Settings
+from slumberd.errors import BytesPendingError, UsageError
+from slumberd.model.erasures import QUIET
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
+
+MOST_LISTED = 20
+"""A question names so many episodes and facts; --dry-run names all."""
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
@@ -123,9 +131,19 @@ def unpin(
 
 
 def forget(
-    user: Annotated[str, typer.Option(help="Erase the episodes and facts of this user.")],
+    user: Annotated[
+        str | None, typer.Option(help="Erase the episodes and facts of this user.")
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="Erase only those with this agent.")] = None,
     session: Annotated[str | None, typer.Option(help="Erase only those of this session.")] = None,
+    episode: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Erase only this episode, with all that came from it."),
+    ] = None,
+    fact: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Erase only this fact, and the episodes that say it."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Erase without asking.")] = False,
     dry_run: DryRun = False,
     reason: ReasonOrNone = None,
@@ -133,43 +151,87 @@ def forget(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Erase a user, for good, and print a certificate.
+    """Erase a user, an episode or a fact, for good, and print a certificate.
 
     The command erases the user's episodes and facts, and all that is personal in the ledger and in
     quarantine, also from free pages and write-ahead logs. The ledger's chain still verifies. Later
     imports of episodes of the erased scope are refused, unless the episodes are newer than the
     erasure. With --session, the facts of other sessions are resolved again. This cannot be undone.
 
-    The command reads both databases whole, and overwrites their free bytes in place. If it cannot,
-    it rewrites the file, which needs as much disk space again, and other programs wait meanwhile.
+    --episode erases one episode: every version, its facts and their corrections, marks, and its
+    rows of the ledger. --fact erases all episodes that say the fact, and the manual edits that say
+    it. The command first names all facts that go, and asks. Older facts may be current again. Later
+    puts of an erased episode change nothing. No --user is needed: both find whose they are.
+
+    The command rewrites both databases, which needs twice their disk space, and other programs
+    cannot write meanwhile. If another program prevents it, the exit code is 71: a running daemon
+    rewrites them later. With `erasure.rewrite: idle`, the daemon waits for a quiet window.
+
     If nothing of the user is stored, and the user was never erased, the exit code is 66. The ledger
     keeps the --reason, and no erasure removes it, so do not name the user there.
     """
+    if user is None and episode is None and fact is None:
+        raise UsageError("forget: name a user, an episode or a fact")
     settings = settings_of(config, state_dir)
+    named = {"user": user, "session": session, "agent": agent, "episode": episode, "fact": fact}
+    given: dict[str, Any] = {name: part for name, part in named.items() if part is not None}
+    plan: dict[str, Any] = {}
     if not (yes or dry_run):
-        _require_confirmation(user, session, agent)
+        if episode is None and fact is None:
+            _require_confirmation(given)
+        else:
+            plan = _confirmed_plan(settings, given)
     certificate = perform_request(
-        settings,
-        "forget",
-        user=user,
-        session=session,
-        agent=agent,
-        dry_run=dry_run,
-        **reason_field(reason),
+        settings, "forget", **given, **plan, dry_run=dry_run, **reason_field(reason)
     )
     if json:
         print_json(certificate)
     else:
         print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
+    waiting = {
+        store: why for store, why in (certificate.get("pending") or {}).items() if why != QUIET
+    }
+    if waiting:
+        raise BytesPendingError(certificate["firing_id"], waiting)
 
 
-def _require_confirmation(user: str, session: str | None, agent: str | None) -> None:
+def _require_confirmation(given: Mapping[str, str]) -> None:
     """Ask a person on the terminal whether to erase a scope.
 
     Raises:
         UsageError: Standard input is not a terminal.
         NotConfirmedError: The person did not confirm.
     """
-    parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
-    scope = printable(", ".join(part for part in parts if part))
-    require_confirmation(f"Erase everything of {scope}, for good? [y/N]: ", "erased")
+    question = f"Erase everything of {_words_of(given)}, for good? [y/N]: "
+    require_confirmation(question, "erased")
+
+
+def _words_of(given: Mapping[str, str]) -> str:
+    return printable(", ".join(f"{name} {part}" for name, part in given.items()))
+
+
+def _confirmed_plan(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Print what goes with an episode or a fact, and ask; return the plan that was confirmed.
+
+    Raises:
+        UsageError: Standard input is not a terminal.
+        NotConfirmedError: The person did not confirm.
+    """
+    planned = perform_request(settings, "forget", **given, dry_run=True)
+    episodes, facts = planned.get("episodes", []), planned.get("facts", [])
+    say(f"{plural(len(episodes), 'episode')} will be erased" + _listed(episodes))
+    statements = zip(facts, planned.get("statements", []), strict=True)
+    say(
+        f"{plural(len(facts), 'current fact')} will go"
+        + _listed(f"{fact} ({said})" if said else fact for fact, said in statements)
+    )
+    if again := planned["stand_again"]:
+        say(f"{plural(len(again), 'older fact')} will be current again" + _listed(again))
+    require_confirmation(f"Erase {_words_of(given)}, for good? [y/N]: ", "erased")
+    return {"plan": planned["plan"]}
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [printable(name) for name in names]
+    more = f", and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return ": " + ", ".join(found[:MOST_LISTED]) + more if found else ""

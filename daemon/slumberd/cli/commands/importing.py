@@ -142,13 +142,14 @@ class ImportTally:
     @property
     def put(self) -> int:
         """How many episodes were put, including those that changed nothing."""
-        return sum(self.counts)
+        return self.counts.stored
 
     def __str__(self) -> str:
-        new, changed, unchanged = self.counts
+        new, changed, unchanged, erased = self.counts
+        not_put = f", erased before {erased}" if erased else ""
         return (
             f"imported {self.put} (new {new}, changed {changed}, unchanged {unchanged}), "
-            f"rejected {self.rejected}"
+            f"rejected {self.rejected}{not_put}"
         )
 
 
@@ -203,7 +204,8 @@ def import_(
     The command reports the line of each record that it cannot read. It puts all other records, and
     the exit code is 65. So it is if a document says that it is one page of several, or if a file of
     a folder is not read. If a key of metadata is probably misspelled, the command warns, and puts
-    the record. A record that is there already changes nothing. A daemon may run meanwhile.
+    the record. A record that is there already changes nothing. An episode that was erased by its
+    id stays erased, and is counted. A daemon may run meanwhile.
 
     With --audit, the command opens no database. It reports duplicates, contradictions, ids and
     texts of several scopes, episodes of the future, records that it cannot read or that rules would

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from slumberd.api.access import read_tokens
 from slumberd.cli.client import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
@@ -23,8 +24,13 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
-from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
+from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes, unit_of
 from slumberd.diagnostics.language_model import Spending, read_spending
+from slumberd.diagnostics.path_checks import (
+    account_of,
+    find_path_mistakes,
+    find_unreadable_files,
+)
 from slumberd.diagnostics.status import StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
@@ -41,6 +47,8 @@ from slumberd.service.composition import (
     paused_rules_of,
     rules_of,
 )
+from slumberd.storage.ledger.erasure import FORGET
+from slumberd.storage.ledger.rows import firing_id_of
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
@@ -117,7 +125,18 @@ def build_context(
         THIS_MACHINE,
         seconds=seconds,
     )
-    return context, [*mistake_findings(mistakes), *silent]
+    refused = _find_refused_paths(settings, context.config)
+    return context, [*mistake_findings([*mistakes, *refused]), *silent]
+
+
+def _find_refused_paths(settings: Settings, config: Path | None) -> list[Mistake]:
+    """Return the paths that no other finding reports: metrics.unwritable, and unit.user."""
+    account = account_of(settings, THIS_MACHINE)
+    mistakes = find_path_mistakes(settings, config, read_tokens=read_tokens, account=account)
+    found = [mistake for mistake in mistakes if mistake.path != "metrics.textfile"]
+    if unit_of(THIS_MACHINE, settings.state_dir) is None:
+        found += find_unreadable_files(settings, config, account)
+    return found
 
 
 def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
@@ -271,7 +290,16 @@ def _status_document(
         "language_model": spending.document() if spending else None,
         "future": _future_document(report),
         "rules": [state.document() for state in report.rules],
+        **({"pending_erasures": pending} if (pending := _pending_erasures(report)) else {}),
     }
+
+
+def _pending_erasures(report: StatusReport) -> dict[str, list[str]]:
+    """Return by store the erasures that may have left bytes in it."""
+    found: dict[str, list[str]] = {}
+    for one in report.seen.rewrites if report.seen else ():
+        found.setdefault(one.store, []).append(firing_id_of(FORGET, one.row))
+    return found
 
 
 def _future_document(report: StatusReport) -> dict[str, Any] | None:
@@ -312,6 +340,16 @@ def _free_bytes(settings: Settings) -> int | None:
     return None
 
 
+def _print_waiting(report: StatusReport) -> None:
+    """Print the episodes that wait for their instant, and the erasures that have left bytes."""
+    if future := _future_document(report):
+        first, last = _time(future["first"]), _time(future["last"])
+        until = first if first == last else f"{first} to {last}"
+        print(f"future     {plural(future['waiting'], 'episode')} in quarantine until {until}")
+    for store, erasures in _pending_erasures(report).items():
+        print(f"erasures   {store} may still have bytes of what {', '.join(erasures)} erased")
+
+
 def _print_status(
     settings: Settings, daemon: dict[str, Any] | None, report: StatusReport, paused: Collection[str]
 ) -> None:
@@ -328,10 +366,7 @@ def _print_status(
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
-    if future := _future_document(report):
-        first, last = _time(future["first"]), _time(future["last"])
-        until = first if first == last else f"{first} to {last}"
-        print(f"future     {plural(future['waiting'], 'episode')} in quarantine until {until}")
+    _print_waiting(report)
     if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if spending := read_spending(settings, SystemClock().now()):

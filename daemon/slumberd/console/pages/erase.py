@@ -1,4 +1,4 @@
-"""The page that plans the erasure of a scope, erases what was planned, and shows the certificate.
+"""The page that plans an erasure, erases what was planned, and shows the certificate.
 
 The certificate is shown once: slumberd does not store it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from itertools import zip_longest
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -28,6 +29,8 @@ MOST_DOWNLOADED = 1_500_000
 _SENT = "this form was sent before, or is too old; ask for a new plan to see what is left to erase"
 _STALE = "Nothing was erased: the scope has changed since you saw the plan. This is the new plan."
 _MISSING = "is missing"
+
+_FIELDS = ("user", "agent", "session", "episode", "fact", "reason")
 
 _ROWS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "episodes": {
@@ -62,7 +65,7 @@ class ErasedRows(NamedTuple):
 
 
 async def show(visit: Visit) -> Shown:
-    """Show the form that asks for a scope and a reason."""
+    """Show the form that asks what is erased, and why."""
     visit.caller.require(Right.ERASE)
     return _form(visit)
 
@@ -84,16 +87,14 @@ async def submit(visit: Visit) -> Shown:
 
 
 def _needed(visit: Visit) -> Iterator[str]:
-    """Yield the fields without which the form is refused; a user need not name itself."""
-    if visit.caller.user is None:
+    """Yield the fields without which the form is refused; an episode or a fact says whose it is."""
+    if visit.caller.user is None and visit.fields.keys().isdisjoint(("episode", "fact")):
         yield "user"
     yield "reason"
 
 
 async def _ask(visit: Visit, *, dry_run: bool) -> Answer:
-    fields = {
-        name: visit.fields.get(name) for name in ("user", "agent", "session", "reason", "plan")
-    }
+    fields = {name: visit.fields.get(name) for name in (*_FIELDS, "plan")}
     return await visit.ask("forget", **fields, dry_run=dry_run)
 
 
@@ -112,14 +113,14 @@ def _form(
     visit: Visit, problems: Mapping[str, str] | None = None, *, status: int = HTTPStatus.OK
 ) -> View:
     """Return the page with the form; a problem of no field has the name ``""``."""
-    fields = dict.fromkeys(("user", "agent", "session", "reason"), "") | dict(visit.fields)
+    fields = dict.fromkeys(_FIELDS, "") | dict(visit.fields)
     values = {"fields": fields, "own_user": visit.caller.user, "problems": problems or {}}
     return View("erase.html", "Erase", values, status)
 
 
 def _plan(visit: Visit, answer: Answer, problem: str = "", *, status: int = HTTPStatus.OK) -> View:
     """Return the page with a plan, and with the form that erases what it names."""
-    sent = {name: visit.fields.get(name) for name in ("user", "agent", "session", "reason")}
+    sent = {name: visit.fields.get(name) for name in _FIELDS}
     fields = {name: text for name, text in sent.items() if text is not None}
     values = {
         "problem": problem,
@@ -145,6 +146,10 @@ def _erased(answer: Answer) -> dict[str, Any]:
     return {
         "answer": answer,
         "rows": [*_describe_rows(answer["rows"])],
+        "episodes": answer.get("episodes", [])[:MOST_LISTED],
+        "episodes_total": len(answer.get("episodes", [])),
+        "going": [*_describe_going(answer)][:MOST_LISTED],
+        "going_total": len(answer.get("facts", [])),
         "again": answer["stand_again"][:MOST_LISTED],
         "again_total": len(answer["stand_again"]),
         "foreign": answer["foreign_blank_total"],
@@ -158,6 +163,11 @@ def _describe_rows(rows: Mapping[str, Mapping[str, int]]) -> Iterator[ErasedRows
             one, more = _ROWS[store].get(table, (table, table))
             if number:
                 yield ErasedRows(number, one if number == 1 else more, table)
+
+
+def _describe_going(answer: Answer) -> Iterator[tuple[str, str]]:
+    """Yield the facts that go with an episode or a fact, and what they say; a plan knows that."""
+    yield from zip_longest(answer.get("facts", []), answer.get("statements", []), fillvalue="")
 
 
 def _address_of(text: str) -> str:

@@ -373,7 +373,11 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
     merged: Answer = {
         **first,
         "at": max((answer["at"] for answer in answers), key=_instant),
-        "forgotten_up_to": max((answer["forgotten_up_to"] for answer in answers), key=_instant),
+        "forgotten_up_to": max(
+            (answer["forgotten_up_to"] for answer in answers if answer["forgotten_up_to"]),
+            key=_instant,
+            default=None,
+        ),
         "rows": {
             store: _add_counts(answer["rows"][store] for answer in answers)
             for store in first["rows"]
@@ -384,12 +388,18 @@ def _merge_certificates(answers: Answers, _: Request) -> Answer:
         "head_before": _join(answer["head_before"] for answer in answers) or "",
         "out_of_reach": [*dict.fromkeys(_concatenate(answers, "out_of_reach"))],
     }
+    for field in ("episodes", "facts", "statements"):
+        if listed := [answer for answer in answers if field in answer]:
+            merged[field] = [*dict.fromkeys(_concatenate(listed, field))]
     for field in ("firing_id", "head_after"):
         if field in first:
             merged[field] = _join(answer[field] for answer in answers)
-    for field in ("write_ahead_log_emptied", "rewritten"):
+    for field in ("write_ahead_log_emptied", "rewritten", "pending"):
         if field in first:
             merged[field] = {key: one for answer in answers for key, one in answer[field].items()}
+    if "bytes_gone_at" in first:
+        ends = [answer["bytes_gone_at"] for answer in answers]
+        merged["bytes_gone_at"] = None if None in ends else max(ends, key=_instant)
     return merged
 
 

@@ -75,7 +75,7 @@ def _of_withdrawn(answer: Answer, shard: int) -> Answer:
 
 def _of_certificate(answer: Answer, shard: int) -> Answer:
     named = _name(("firing_id", "head_before", "head_after"), answer, shard)
-    for field in ("write_ahead_log_emptied", "rewritten"):
+    for field in ("write_ahead_log_emptied", "rewritten", "pending"):
         if field in answer:
             files = answer[field].items()
             named[field] = {firing_of_shard(shard, file): done for file, done in files}

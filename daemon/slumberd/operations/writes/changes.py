@@ -80,6 +80,7 @@ class Operations:
         rules: Returns the rules in force.
         clock: The time.
         stop: When it is set, firings stop; what is committed stays.
+        waits: Returns whether erasures leave the rewriting of the stores to a quiet window.
 
     Attributes:
         turn: The lock that each change of the facts holds.
@@ -96,6 +97,7 @@ class Operations:
         clock: Clock,
         *,
         stop: asyncio.Event | None = None,
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._runner = runner
@@ -106,7 +108,12 @@ class Operations:
         self.turn = Turn()
         self.decided: Callable[[], None] = _nothing
         self.erasures = Erasures(
-            stores, self._consolidator, clock, self.turn, drop_questions=self._drop_questions
+            stores,
+            self._consolidator,
+            clock,
+            self.turn,
+            drop_questions=self._drop_questions,
+            waits=waits,
         )
         self.worker: ModelWorker | None = None
 

@@ -1,11 +1,13 @@
-"""Erase scopes from both databases, and say what an erasure does."""
+"""Erase scopes, episodes and facts from both databases, and say what an erasure does."""
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
+from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -14,27 +16,76 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
 from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
-from slumberd.model.episode import microseconds
-from slumberd.model.erasures import ErasedList, RecordedErasures
+from slumberd.model.episode import LATEST, latest_at, microseconds
+from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
+from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
+from slumberd.observability.line_format import timestamp
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.operations.responses import certificate, plan_hash
+from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.turn import Turn
+from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
-from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.erasure import FORGET, Erasure, Unfinished
+from slumberd.storage.ledger.rows import firing_id_of
 
 _log = structlog.get_logger("slumberd")
+
+_LONGEST_WAIT = timedelta(days=1)
+"""How long the rewriting of the stores waits for a quiet window."""
+
+_LONGEST_REWRITING_SECONDS = 3_600.0
+"""After so long, a rewriting is no sign of life any more."""
+
+_RETRY_WAIT_SECONDS = 0.5
+"""How long the daemon waits for other programs when it tries again; nothing fires meanwhile."""
+
+_ATTEMPTS_PER_TRIAL = 30
+"""After so many attempts, one is made even if a transaction is open that spoiled the last one."""
 
 
 async def _no_indexes(_: str) -> None:
     """Do nothing: no text is in memory."""
 
 
+class Target(NamedTuple):
+    """What a request erases.
+
+    Attributes:
+        unfinished: The erasure, which is to be done.
+        stored: What the episodes hold of it.
+        edits: Facts of manual edits and of other programs that are erased.
+    """
+
+    unfinished: Unfinished
+    stored: Found
+    edits: frozenset[str] = frozenset()
+
+
+def _scope_of(
+    request: forms.ForgetForm, caller: Caller, owners: Set[str], missing: NothingKeptError
+) -> ScopeFilter:
+    """Return the scope in which an episode or a fact is erased.
+
+    Raises:
+        NothingKeptError: The request names no user, and nobody has the episode or the fact.
+        UsageError: The request names no user, and several users have it.
+    """
+    if request.user is None and caller.user is None:
+        if not owners:
+            raise missing
+        if len(owners) > 1:
+            raise UsageError("forget: several users have it; name the user")
+        return caller.scope(next(iter(owners)), request.agent)
+    return caller.scope(request.user, request.agent)
+
+
 class Erasures:
-    """Erases scopes: from the facts first, then from the episodes, then from the files.
+    """Erases scopes, episodes and facts: from the ledger first, then from the episodes and files.
 
     Attributes:
         erased: Called with the user of an erased scope, to drop what is in memory of its texts.
@@ -45,6 +96,8 @@ class Erasures:
         clock: The time.
         turn: The lock that each change of the facts holds.
         drop_questions: Called before each erasure; drops what waits for a language model.
+        waits: Returns whether an erasure leaves the rewriting of the stores to the next quiet
+            window; then somebody must call `remove_bytes`.
     """
 
     def __init__(
@@ -55,16 +108,22 @@ class Erasures:
         turn: Turn,
         *,
         drop_questions: Callable[[], None],
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._consolidator = consolidator
         self._clock = clock
         self._turn = turn
         self._drop_questions = drop_questions
+        self._waits = waits
+        self._attempts: Counter[StoreName] = Counter()
+        self._waiting_since: datetime | None = None
+        self._rewriting_since: float | None = None
+        self._holders: dict[StoreName, frozenset[str]] = {}
         self.erased: Callable[[str], Awaitable[None]] = _no_indexes
 
     async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
-        """Erase a scope from both databases, and return the certificate.
+        """Erase from both databases, and return the certificate.
 
         Raises:
             NotAllowedError: The scope is not the caller's.
@@ -72,80 +131,139 @@ class Erasures:
             UsageError: The request needs the hash of a plan.
             VersionConflictError: The plan is of another state of the scope.
         """
-        scope, by = caller.scope(request.user, request.agent, request.session), str(caller)
         if request.dry_run:
-            document, plan = await self._turn.run_dry(partial(self._find_and_plan, scope, by))
+            plan_it = partial(self._find_and_plan, request, caller)
+            document, plan = await self._turn.run_dry(plan_it)
             return document | {"dry_run": True, "plan": plan}
         if caller.user is not None and request.plan is None:
             raise UsageError("name the plan; a request with dry_run answers with it")
         async with self._turn:
-            unfinished, stored = await self._find(scope, by)
+            target = await self._find(request, caller)
             if request.plan is not None:
-                _, plan = await self._plan(unfinished, stored)
+                _, plan = await self._plan(target)
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
-            erasure, tables = await self._erase(unfinished, request.reason or "")
-            done, out_of_reach = await self._scrub_files()
-        document = certificate(scope, unfinished.moment, erasure, tables, naming=stored.naming)
+            erasure, tables = await self._erase(target, request.reason or "")
+            own = erasure.outcome.firing_id
+            done, out_of_reach = await self._scrub_files(own, rewrite=not self._waits())
+        document = certificate(target.unfinished, erasure, tables, naming=target.stored.naming)
         document["out_of_reach"] += out_of_reach
         document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
         why = {} if request.reason is None else {"reason": request.reason}
         return {**document, **why, **done}
 
     async def _find_and_plan(
-        self, scope: ScopeFilter, by: str, bounds: DryRunBounds
+        self, request: forms.ForgetForm, caller: Caller, bounds: DryRunBounds
     ) -> tuple[Answer, str]:
-        return await self._plan(*await self._find(scope, by), bounds)
+        return await self._plan(await self._find(request, caller), bounds)
 
-    async def _plan(
-        self, unfinished: Unfinished, stored: Found, bounds: DryRunBounds = UNBOUNDED
-    ) -> tuple[Answer, str]:
+    async def _plan(self, target: Target, bounds: DryRunBounds = UNBOUNDED) -> tuple[Answer, str]:
         """Return what an erasure would do, as its certificate; and the hash of its plan."""
-        planned = await self._erase_facts(unfinished, dry_run=True, cancelled=bounds.cancelled)
+        planned = await self._erase_facts(target, dry_run=True, cancelled=bounds.cancelled)
+        unfinished, stored, _ = target
         tables = {"episodes": len(stored.eids)}
-        scope, moment = unfinished.reach, unfinished.moment
-        document = certificate(scope, moment, planned, tables, naming=stored.naming)
-        return document, plan_hash(scope, unfinished.eids, stored.newest, planned)
+        document = certificate(unfinished, planned, tables, naming=stored.naming)
+        if "facts" in document:
+            document["statements"] = [statement_of(fact.payload) for fact in planned.going]
+        return document, plan_hash(unfinished, stored.newest, planned)
 
-    async def _find(self, scope: ScopeFilter, by: str) -> tuple[Unfinished, Found]:
-        """Return the erasure of a scope, which is to be done, and what the episodes hold of it.
+    async def _find(self, request: forms.ForgetForm, caller: Caller) -> Target:
+        """Return what a request erases.
 
         Raises:
-            NothingKeptError: Nothing of the scope is stored, and it was never erased.
+            NothingKeptError: Nothing of it is stored, and it was never erased.
+            UsageError: The request names more than one of a session, an episode and a fact.
         """
-        stored = await self._memory.episodes_in(scope)
-        claimed, latest = await self._facts.erasures.episodes_in(scope)
-        if not (stored.eids or stored.naming or claimed):
-            await self._check_kept(scope)
-        moment = max(microseconds(self._clock.now()), stored.newest or 0, latest)
-        # A watermark may name an episode that a rule passed over and no ledger row names.
-        eids = frozenset(stored.eids).union(claimed)
-        return Unfinished(scope, eids, moment, by), stored
+        named = [request.session, request.episode, request.fact]
+        if len(named) - named.count(None) > 1:
+            raise UsageError("forget: name a session, an episode or a fact; only one of them")
+        if request.episode is not None:
+            return await self._find_episode(request, request.episode, caller)
+        if request.fact is not None:
+            return await self._find_fact(request, request.fact, caller)
+        scope = caller.scope(request.user, request.agent, request.session)
+        return await self._find_scope(scope, str(caller))
 
-    async def _erase(self, unfinished: Unfinished, reason: str) -> tuple[Erasure, dict[str, int]]:
-        """Erase a scope from both databases, and from what this process keeps in memory."""
+    async def _find_scope(self, scope: ScopeFilter, by: str) -> Target:
+        latest = await self._latest()
+        stored = await self._memory.episodes_in(scope, latest=latest)
+        known = await self._facts.erasures.episodes_in(scope, latest=latest)
+        if not (stored.eids or stored.naming or known.eids):
+            await self._check_kept(scope)
+        moment = max(microseconds(self._clock.now()), stored.newest or 0, known.newest)
+        # A watermark may name an episode that a rule passed over and no ledger row names.
+        eids = frozenset(stored.eids).union(known.eids)
+        future = stored.future.union(known.future)
+        return Target(Unfinished(scope, eids, moment, by, future), stored)
+
+    async def _latest(self) -> int:
+        """Return the last instant that is not still to come, in microseconds.
+
+        When the last recorded instant lies far ahead of the clock, one of both is wrong. Then no
+        instant counts as still to come.
+        """
+        latest = latest_at(self._clock.now(), self._consolidator.future_tolerance_seconds)
+        recorded = await self._facts.ledger.last_recorded_at()
+        is_trusted = recorded is None or microseconds(recorded) <= latest
+        return latest if is_trusted else LATEST
+
+    async def _find_episode(self, request: forms.ForgetForm, eid: str, caller: Caller) -> Target:
+        """Return the erasure of one episode."""
+        missing = NothingKeptError(request.user or caller.user, None, request.agent, episode=eid)
+        # The ids of its facts in the channel facts; a host may have deleted the episode itself.
+        promoted = [fact_id_of(FACTS, eid), f"{eid}#1"]
+        owners = await self._memory.users_of([eid])
+        owners |= await self._facts.erasures.owners_of(promoted)
+        scope = _scope_of(request, caller, owners, missing)
+        stored = await self._memory.episodes_named(scope, [eid])
+        # An erasure may be repeated: the first may have ended before it rewrote the files.
+        if not (
+            stored.eids
+            or await self._facts.erasures.knows_episode(scope, eid)
+            or await self._facts.erasures.has_erased(scope.user, eid)
+        ):
+            raise missing
+        eids = frozenset({eid})
+        return Target(Unfinished(scope, eids, None, str(caller), eids), stored)
+
+    async def _find_fact(self, request: forms.ForgetForm, id: str, caller: Caller) -> Target:
+        """Return the erasure of all that says one fact."""
+        missing = NothingKeptError(request.user or caller.user, None, request.agent, fact=id)
+        owners = await self._facts.erasures.owners_of([id])
+        scope = _scope_of(request, caller, owners, missing)
+        sources = await self._facts.erasures.sources_of(scope, id)
+        if sources is None:
+            raise missing
+        eids = sources.eids
+        stored = await self._memory.episodes_named(scope, eids)
+        return Target(Unfinished(scope, eids, None, str(caller), eids), stored, sources.edits)
+
+    async def _erase(self, target: Target, reason: str) -> tuple[Erasure, dict[str, int]]:
+        """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
         try:
-            erasure = await self._erase_facts(unfinished, dry_run=False, reason=reason)
-            return erasure, await self._erase_episodes([unfinished])
+            erasure = await self._erase_facts(target, dry_run=False, reason=reason)
+            return erasure, await self._erase_episodes([target.unfinished])
         finally:
-            await self.erased(unfinished.reach.user)
+            await self.erased(target.unfinished.reach.user)
 
     async def _erase_facts(
         self,
-        unfinished: Unfinished,
+        target: Target,
         *,
         dry_run: bool,
         reason: str = "",
         cancelled: Condition | None = None,
     ) -> Erasure:
-        scope, eids, moment, by = unfinished
+        scope, eids, moment, by, alone = target.unfinished
         kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.erasures.forget(
             scope,
             eids,
             kept=kept,
+            alone=alone,
+            edits=target.edits,
             key=key,
             moment=moment,
             at=now,
@@ -195,9 +313,10 @@ class Erasures:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
-        for scope, eids, moment, _ in erasures:
-            rows.update(await self._memory.forget(scope, eids, moment=moment, key=key))
-        await self._facts.erasures.end([erasure.reach for erasure in erasures])
+        for part in [part for erasure in erasures for part in erasure.parts()]:
+            done = self._memory.forget(part.reach, part.eids, moment=part.moment, key=key)
+            rows.update(await done)
+        await self._facts.erasures.end(erasures)
         return dict(rows)
 
     async def finish_all(self) -> int:
@@ -206,7 +325,7 @@ class Erasures:
             erasures = await self._facts.erasures.find_unfinished()
             if erasures:
                 await self._erase_episodes(erasures)
-                await self._scrub_files()
+                await self._scrub_files(rewrite=not self._waits())
         return len(erasures)
 
     async def _check_kept(self, scope: ScopeFilter) -> None:
@@ -227,20 +346,104 @@ class Erasures:
         if not any(found.counts.values()):
             raise NothingKeptError(scope.user, scope.session, scope.agent)
 
-    async def _scrub_files(self) -> tuple[Answer, list[str]]:
-        """Remove the erased bytes from both stores.
+    def rewriting_seconds(self) -> int | None:
+        """Return for how long the stores have been rewritten; None when they are not.
+
+        After an hour the rewriting counts as stuck, and the result is None.
+        """
+        if self._rewriting_since is None:
+            return None
+        seconds = self._clock.monotonic() - self._rewriting_since
+        return int(seconds) if seconds < _LONGEST_REWRITING_SECONDS else None
+
+    async def remove_bytes(self, *, quiet: bool) -> None:
+        """Remove the bytes that earlier erasures have left; log each erasure that is complete then.
+
+        A store that is never quiet is rewritten after a day.
+
+        Args:
+            quiet: Whether no program has written lately.
+        """
+        if not await self._facts.erasures.rewrites():
+            self._waiting_since = None
+            return
+        now = self._clock.now()
+        self._waiting_since = self._waiting_since or now
+        if self._waits() and not quiet and now - self._waiting_since < _LONGEST_WAIT:
+            return
+        async with self._turn:
+            await self._scrub_files(wait_seconds=_RETRY_WAIT_SECONDS)
+
+    async def _scrub_files(
+        self, own: str = "", *, rewrite: bool = True, wait_seconds: float | None = None
+    ) -> tuple[Answer, list[str]]:
+        """Remove the erased bytes from both stores, as far as other programs let.
+
+        Args:
+            own: The erasure whose certificate says what was done; no log line repeats it.
+            rewrite: Whether to rewrite the stores now.
+            wait_seconds: How long a step waits for other programs; None means the usual time.
 
         Returns:
             That part of the certificate, and where the engine may still keep the bytes.
         """
-        done = {
-            "facts": await self._facts.erasures.scrub(),
-            "episodes": await self._memory.scrub(),
-        }
+        left = await self._facts.erasures.rewrites()
+        how = Scrubbing(rewrite=rewrite, wait_seconds=wait_seconds)
+        self._rewriting_since = self._clock.monotonic()
+        try:
+            done = {
+                "facts": await self._scrub("facts", self._facts.erasures.scrub, left, how),
+                "episodes": await self._scrub("episodes", self._memory.scrub, left, how),
+            }
+        finally:
+            self._rewriting_since = None
+        pending = {store: one.obstacle for store, one in done.items() if one.obstacle}
+        at = timestamp(self._clock.now())
+        self._log_complete(left, await self._facts.erasures.rewrites(), own, at)
+        if own and rewrite and pending:
+            problem = "; ".join(dict.fromkeys(pending.values()))
+            _log.warning("erasure.pending", firing_id=own, stores=[*pending], problem=problem)
         await self._consolidator.log_pending_records()
         part = {
             "head_after": (await self._facts.ledger.head()).head.hex(),
             "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
             "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
+            "pending": pending,
+            "bytes_gone_at": None if pending else at,
         }
         return part, sorted({words for one in done.values() for words in one.out_of_reach})
+
+    async def _scrub(
+        self,
+        store: StoreName,
+        scrub: Callable[[Scrubbing], Awaitable[Scrubbed]],
+        left: Sequence[Rewrite],
+        how: Scrubbing,
+    ) -> Scrubbed:
+        """Scrub a store that has old bytes, and record what is left to do."""
+        own = [one for one in left if one.store == store]
+        if not own:
+            return Scrubbed(log_emptied=True)
+        is_needed = not all(one.is_rewritten for one in own)
+        self._attempts[store] += 1
+        tries = self._attempts[store] % _ATTEMPTS_PER_TRIAL == 0
+        holders = frozenset() if tries else self._holders.get(store, frozenset())
+        done = await scrub(how._replace(rewrite=how.rewrite and is_needed, holders=holders))
+        self._holders[store] = done.holders
+        if done.obstacle is not None:
+            if done.rewritten is not None:
+                await self._facts.erasures.note_rewritten(own)
+        elif is_needed and not how.rewrite:
+            return done._replace(obstacle=QUIET)
+        else:
+            await self._facts.erasures.end_rewrites(own)
+        return done
+
+    def _log_complete(
+        self, before: Sequence[Rewrite], after: Sequence[Rewrite], own: str, at: str
+    ) -> None:
+        """Log the second certificate of each erasure whose bytes are gone now."""
+        left = {one.row for one in after}
+        for row in sorted({one.row for one in before} - left):
+            if (firing_id := firing_id_of(FORGET, row)) != own:
+                _log.info("erasure.completed", firing_id=firing_id, bytes_gone_at=at)

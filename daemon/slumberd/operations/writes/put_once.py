@@ -19,11 +19,13 @@ class PutOnce(NamedTuple):
         new: How many were put.
         known: How many were stored before, or occur twice.
         refused: Why the store refuses an episode, by the id of the episode.
+        erased: How many were erased by their ids before; nothing of them is stored.
     """
 
     new: int = 0
     known: int = 0
     refused: Mapping[str, str] = {}
+    erased: int = 0
 
 
 class PutsOnce(Protocol):
@@ -62,20 +64,26 @@ class OncePutter:
                 for id, each in reversed(by_id.items())
                 if id not in stored or stored[id].user != each.user
             ]
-            refused = await self._put(wanted)
-        new = len(wanted) - len(refused)
-        return PutOnce(new, len(episodes) - len(wanted), refused)
+            erased, refused = await self._put(wanted)
+        new = len(wanted) - len(refused) - erased
+        return PutOnce(new, len(episodes) - len(wanted), refused, erased)
 
-    async def _put(self, episodes: list[Episode]) -> dict[str, str]:
-        """Put episodes in one transaction; if it is refused, each half, down to single ones."""
+    async def _put(self, episodes: list[Episode]) -> tuple[int, dict[str, str]]:
+        """Put episodes in one transaction; if it is refused, each half, down to single ones.
+
+        Returns:
+            How many were erased before, and why the store refuses some.
+        """
         if not episodes:
-            return {}
+            return 0, {}
         try:
-            await self._memory.put_many(episodes, strict=True)
+            counts = await self._memory.put_many(episodes, strict=True)
         except (InputError, MemoryScopeError) as error:
             if len(episodes) == 1:
-                return {episodes[0].id: str(error)}
+                return 0, {episodes[0].id: str(error)}
         else:
-            return {}
+            return counts.erased, {}
         middle = len(episodes) // 2
-        return await self._put(episodes[:middle]) | await self._put(episodes[middle:])
+        erased, refused = await self._put(episodes[:middle])
+        more_erased, more_refused = await self._put(episodes[middle:])
+        return erased + more_erased, refused | more_refused

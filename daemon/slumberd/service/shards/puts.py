@@ -39,6 +39,7 @@ class ShardPutter:
             sum(result.new for result in results),
             sum(result.known for result in results),
             {id: reason for result in results for id, reason in result.refused.items()},
+            sum(result.erased for result in results),
         )
 
     async def close(self) -> None:

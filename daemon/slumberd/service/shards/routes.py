@@ -90,6 +90,19 @@ class ShardRoutes:
         known = found if episode is None else {*found, episode}
         return dict.fromkeys(sorted(known) or [NOBODY], request)
 
+    def forget(self, request: Request, caller: Caller) -> Parts:
+        """Ask the shard of the agent; else all shards, or that of an episode or a fact."""
+        id = request.get("episode") or request.get("fact")
+        if id is None or request.get("user") is not None or caller.user is not None:
+            return self.scoped(request, caller)
+        found = self._lookup.fact_ids([id]).get(id, set())
+        if request.get("episode") is not None:
+            episode = self._lookup.episode(id)
+            found = found if episode is None else {episode}
+        if len(found) > 1:
+            raise UsageError("forget: several users have it; name the user")
+        return dict.fromkeys(found or [NOBODY], request)
+
     def history(self, request: Request, caller: Caller) -> Parts:
         """Ask the shards that know a fact of that id."""
         parts, id = self.scoped(request, caller), request["id"]
@@ -239,7 +252,7 @@ ROUTES: dict[str, Route | None] = {
     "deltas": ShardRoutes.deltas,
     "profile": ShardRoutes.scoped,
     "report": ShardRoutes.report,
-    "forget": ShardRoutes.scoped,
+    "forget": ShardRoutes.forget,
     "held": None,
     "quarantined": None,
     "users": None,

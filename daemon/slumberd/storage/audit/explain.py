@@ -215,8 +215,10 @@ class _Inquiry:
         return Read(rule, self._marks.get(rule_id), version, erased=erased)
 
     def _is_erased(self, version: EpisodeVersion) -> bool:
-        scope = (version.user, version.session, version.agent)
-        return self._erased is not None and self._erased.covers(*scope, version.at)
+        erased, scope = self._erased, (version.user, version.session, version.agent)
+        return erased is not None and (
+            erased.has_episode(version.user, version.id) or erased.covers(*scope, version.at)
+        )
 
     def _find_removal(self, fact_id: str) -> DetailedRecord | None:
         rows = [row for row in self._rows if row.record.fact_id == fact_id]

@@ -1,11 +1,11 @@
-"""Find and erase the episodes of a scope."""
+"""Find and erase the episodes of a scope, or some of them by their ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.episode import LATEST, NaiveTimestamps
 from slumberd.model.firing import Position
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
@@ -19,7 +19,7 @@ from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking, recorded_answers
 from slumberd.storage.episodes.log import episode_at, newest
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
-from slumberd.storage.erased_scopes import record_erased_scope
+from slumberd.storage.erased_scopes import record_erased_episodes, record_erased_scope
 
 
 class Found(NamedTuple):
@@ -31,12 +31,14 @@ class Found(NamedTuple):
         newest: The latest instant of those whose content names the scope, microseconds; None
             when there are none.
         naming: How many rows of other scopes name this one, in their content or scope key.
+        future: The ids of those whose instants are still to come; `newest` is of the others.
     """
 
     rowids: list[int]
     eids: list[str]
     newest: int | None
-    naming: int
+    naming: int = 0
+    future: frozenset[str] = frozenset()
 
 
 def find_scope(
@@ -46,6 +48,7 @@ def find_scope(
     naive: NaiveTimestamps = "local",
     *,
     rowids: Iterable[int] | None = None,
+    latest: int = LATEST,
 ) -> Found:
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope.
 
@@ -55,20 +58,44 @@ def find_scope(
         mismatch: Which of scope key and content names the owner of a row.
         naive: The zone of a timestamp without an offset.
         rowids: The only rows that can belong to the scope; None when any can.
+        latest: The last instant that is not still to come, microseconds.
     """
-    rows, instants, naming = [], [], 0
+    rows, instants, naming, future = [], [], 0, set()
     for rowid, *row in _candidates(session, scope.user, rowids):
         owner, named = scope_in(row, mismatch=mismatch)
         if scope.holds(owner):
             rows.append((rowid, *row))
+            at = instant_or_zero(row[3], naive)
             # A row whose content does not name the scope may be another user's. Its instant would
             # decide until when the scope's own episodes are refused.
-            if mismatch == "trust_scope" or scope.holds(named):
-                instants.append(instant_or_zero(row[3], naive))
+            if at > latest:
+                future.add(str(row[0]))
+            elif mismatch == "trust_scope" or scope.holds(named):
+                instants.append(at)
         elif scope.holds(named) or scope.holds(_scope_in_key(row[1])):
             naming += 1
     newest = max(instants, default=None)
-    return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
+    rowids, eids = [row[0] for row in rows], [str(row[1]) for row in rows]
+    return Found(rowids, eids, newest, naming, frozenset(future))
+
+
+def find_named(
+    session: Session, scope: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
+) -> Found:
+    """Return those of some episodes that are of a scope."""
+    rows = [
+        (rowid, str(row[0]))
+        for rowid, *row in session.rows("erased_scopes.episodes_of", {"eids": sorted(eids)})
+        if scope.holds(scope_in(row, mismatch=mismatch)[0])
+    ]
+    return Found([rowid for rowid, _ in rows], [eid for _, eid in rows], None)
+
+
+def users_of(session: Session, eids: Iterable[str], mismatch: ScopeMismatch) -> set[str]:
+    """Return the users of some episodes."""
+    rows = session.rows("erased_scopes.episodes_of", {"eids": sorted(eids)})
+    owners = (scope_in(row, mismatch=mismatch)[0] for _, *row in rows)
+    return {owner.user for owner in owners if owner is not None}
 
 
 def _candidates(
@@ -165,11 +192,49 @@ def erase_episodes(
     session.exclude_other_writers()
     candidates = _rows_since(session, before)
     found = find_scope(session, erasure.scope, mismatch, rowids=candidates)
-    names = sorted({*found.eids, *erasure.eids})
+    record_erased_scope(session, erasure.scope, erasure.moment, erasure.key)
+    return _drop(session, found, erasure.eids)
+
+
+class NamedErasure(NamedTuple):
+    """A request to erase some episodes by their ids.
+
+    Attributes:
+        scope: Whose they are.
+        eids: Their ids; the host may have deleted them before.
+        key: The key of the hashes, if the database has none yet.
+    """
+
+    scope: ScopeFilter
+    eids: frozenset[str]
+    key: bytes | None
+
+
+def erase_named(session: Session, erasure: NamedErasure, mismatch: ScopeMismatch) -> dict[str, int]:
+    """Erase episodes and their ids in the log; store their ids as erased.
+
+    Args:
+        session: The transaction.
+        erasure: The request.
+        mismatch: Which of scope key and content names the owner of a row.
+
+    Returns:
+        The number of erased rows, by table.
+    """
+    session.exclude_other_writers()
+    found = find_named(session, erasure.scope, erasure.eids, mismatch)
+    record_erased_episodes(session, erasure.scope.user, erasure.eids, erasure.key)
+    # Another user may have one of the ids by now.
+    others = ids_outside(session, erasure.scope, erasure.eids, mismatch)
+    return _drop(session, found, erasure.eids - others)
+
+
+def _drop(session: Session, found: Found, eids: Iterable[str]) -> dict[str, int]:
+    """Delete episodes, and all that is kept of them and of some ids; return the numbers of rows."""
+    names = sorted({*found.eids, *eids})
     session.do("erased_scopes.drop_episodes", {"rowids": found.rowids})
     blanked = session.do("erased_scopes.blank_log", {"eids": names})
     read = access_tracking.erase(session, names)
-    record_erased_scope(session, erasure.scope, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,

@@ -12,8 +12,9 @@ from slumberd.storage.episodes import access_tracking, recorded_answers
 from slumberd.storage.episodes.access_tracking import AccessRecorder
 from slumberd.storage.episodes.erasure import find_scope
 from slumberd.storage.episodes.recent import recall
+from slumberd.storage.episodes.reporters import log_erased
 from slumberd.storage.episodes.rows import encode, scope_in
-from slumberd.storage.episodes.writes import write
+from slumberd.storage.episodes.writes import Change, write
 
 
 class OwnedEpisodes:
@@ -70,18 +71,22 @@ class OwnedEpisodes:
     async def move(self, episode: Episode) -> None:
         """Write an episode; it replaces the one of its id in any session of its user and agent.
 
+        Nothing is written of an episode that was erased by its id.
+
         Raises:
             MemoryScopeError: The id belongs to another user or agent; nothing is written.
             InputError: A value of the episode would not come back equal.
         """
-        await self._engine.write(partial(self._move, episode))
+        changes = await self._engine.write(partial(self._move, episode))
         self._engine.notify()
+        if erased := changes.count("erased"):
+            log_erased(erased)
 
-    def _move(self, episode: Episode, session: Session) -> None:
+    def _move(self, episode: Episode, session: Session) -> list[Change]:
         scope = Scope(episode.user, episode.session, episode.agent)
         row = encode(episode, scope, operation="move", naive=self._naive)
         self._delete(ScopeFilter(episode.user, None, episode.agent), [episode.id], session)
-        write(session, [row], self._naive)
+        return write(session, [row], self._naive)
 
     async def delete(self, user: str, agent: str, eids: Sequence[str]) -> list[str]:
         """Delete those of the episodes that belong to a user and agent; return their ids."""

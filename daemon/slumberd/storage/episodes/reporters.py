@@ -104,6 +104,15 @@ class FutureReporter:
         )
 
 
+def log_erased(count: int) -> None:
+    """Log that episodes were put whose ids were erased; it names none of them."""
+    if not structlog.is_configured():
+        words = "episode.erased: %d episodes were put whose ids were erased"
+        logging.getLogger("slumberd").warning(words, count)
+    else:
+        _log.warning("episode.erased", count=count)
+
+
 def log_misspelling(found: Misspelling) -> None:
     """Log that metadata has a key that is probably misspelled."""
     _log.warning("metadata.misspelled", **found._asdict())

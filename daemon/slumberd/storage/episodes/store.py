@@ -17,6 +17,7 @@ from slumberd.filters import sandbox
 from slumberd.model.arguments import require_object, require_objects, require_whole_number
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
+    LATEST,
     Episode,
     EpisodeVersion,
     Misspelling,
@@ -31,7 +32,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.model.speaker import PERSON
-from slumberd.storage.engine import EpisodeEngine, Scrubbed, Session
+from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
@@ -40,11 +41,15 @@ from slumberd.storage.episodes.erased_content import Moments, learn_moments
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,
+    NamedErasure,
     erase_episodes,
+    erase_named,
+    find_named,
     find_scope,
     ids_outside,
     purge_episodes,
     search_episodes,
+    users_of,
 )
 from slumberd.storage.episodes.everything import log_left_out, read_everything
 from slumberd.storage.episodes.index_feed import IndexFeed
@@ -54,11 +59,13 @@ from slumberd.storage.episodes.reporters import (
     TOLERANCE_SECONDS,
     FutureReporter,
     SpellingReporter,
+    log_erased,
     log_misspelling,
 )
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.episodes.writes import (
+    CHANGES,
     Change,
     Encode,
     GroupCommit,
@@ -199,7 +206,8 @@ class EngineMemoryStore:
         """Write one episode; it is committed when this returns.
 
         The same episode again changes nothing. The same id with another content is a new version.
-        Puts that wait at the same time share a transaction. Stargraph's placeholder scope
+        Puts that wait at the same time share a transaction. An episode that was erased by its id
+        is not written, and the store logs ``episode.erased``. Stargraph's placeholder scope
         (``anon``, ``default``, ``default``) means the episode's own scope.
 
         Args:
@@ -219,7 +227,9 @@ class EngineMemoryStore:
         scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
-        await self._puts.put(row)
+        if await self._puts.put(row) == "erased":
+            log_erased(1)
+            return
         self._spelling.check(episode)
         self._future.report_rows([row])
 
@@ -240,7 +250,7 @@ class EngineMemoryStore:
             changes = Counter(await self.put_each(episodes, strict=strict))
         except RecordRefusedError as refused:
             raise cause_of(refused) from None
-        return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+        return PutCounts(*(changes[change] for change in CHANGES))
 
     async def put_each(self, episodes: Sequence[Episode], *, strict: bool = False) -> list[Change]:
         """Write episodes as `put_many` does; return what each of them changed.
@@ -252,6 +262,8 @@ class EngineMemoryStore:
         encoding = encode_readable if strict else encode
         changes, rows = await self._engine.put(partial(self._write_each, episodes, encoding))
         self._engine.notify()
+        if erased := changes.count("erased"):
+            log_erased(erased)
         self._future.report_rows(rows)
         for episode in episodes:
             self._spelling.check(episode)
@@ -456,11 +468,25 @@ class EngineMemoryStore:
         before, self._seen = self._seen, seen
         return seen != before
 
-    async def episodes_in(self, scope: ScopeFilter) -> Found:
-        """Return the episodes of a scope."""
+    async def episodes_in(self, scope: ScopeFilter, *, latest: int = LATEST) -> Found:
+        """Return the episodes of a scope.
+
+        Args:
+            scope: The scope.
+            latest: The last instant that is not still to come, microseconds.
+        """
+        work = partial(find_scope, scope=scope, latest=latest)
+        return await self._engine.read(partial(work, mismatch=self._mismatch, naive=self._naive))
+
+    async def episodes_named(self, scope: ScopeFilter, eids: Iterable[str]) -> Found:
+        """Return those of some episodes that are of a scope."""
         return await self._engine.read(
-            partial(find_scope, scope=scope, mismatch=self._mismatch, naive=self._naive)
+            partial(find_named, scope=scope, eids=eids, mismatch=self._mismatch)
         )
+
+    async def users_of(self, eids: Iterable[str]) -> set[str]:
+        """Return the users of some episodes."""
+        return await self._engine.read(partial(users_of, eids=eids, mismatch=self._mismatch))
 
     async def ids_outside(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
@@ -473,37 +499,51 @@ class EngineMemoryStore:
         return await self._engine.read(read_erased_list)
 
     async def forget(
-        self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
+        self,
+        scope: ScopeFilter,
+        eids: Iterable[str],
+        *,
+        moment: int | None,
+        key: bytes | None = None,
     ) -> dict[str, int]:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
             scope: The scope.
             eids: Ids of its episodes that their host has deleted before.
-            moment: Microseconds since 1970 UTC.
+            moment: Microseconds since 1970 UTC; None erases only the episodes with these ids, and
+                refuses them from now on.
             key: The key of the hashes of scopes, if this database has none yet.
 
         Returns:
             The number of erased rows, by table.
         """
-        erasure = EpisodeErasure(scope, frozenset(eids), moment, key)
+        erase = await self._erasure(scope, frozenset(eids), moment, key)
+        erased = await self._engine.write(erase)
+        await self.fsync()  # the certificate must stay true after a power cut
+        return erased
+
+    async def _erasure(
+        self, scope: ScopeFilter, eids: frozenset[str], moment: int | None, key: bytes | None
+    ) -> Callable[[Session], dict[str, int]]:
+        """Return the transaction of an erasure, after the search of the rows of a whole scope."""
         mismatch = self._mismatch
+        if moment is None:
+            named = NamedErasure(scope, eids, key)
+            return partial(erase_named, erasure=named, mismatch=mismatch)
+        erasure = EpisodeErasure(scope, eids, moment, key)
         before = await self._engine.read(
             partial(search_episodes, erasure=erasure, mismatch=mismatch)
         )
-        erased = await self._engine.write(
-            partial(erase_episodes, erasure=erasure, mismatch=mismatch, before=before)
-        )
-        await self.fsync()  # the certificate must stay true after a power cut
-        return erased
+        return partial(erase_episodes, erasure=erasure, mismatch=mismatch, before=before)
 
     async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
         """Store the erased scopes of other databases that have the same key."""
         await self._engine.write(partial(learn_moments, key=key, moments=moments))
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
-        return await self._engine.scrub()
+        return await self._engine.scrub(how)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.consolidation.statements import statements_of
@@ -31,7 +31,9 @@ from slumberd.storage.erased_scopes import erased_scope_lookup
 Encode = Callable[..., Row]
 """Returns an episode as a row, as `codec.encode` does."""
 
-Change = Literal["new", "changed", "unchanged"]
+Change = Literal["new", "changed", "unchanged", "erased"]
+
+CHANGES: tuple[Change, ...] = get_args(Change)
 
 WriteRows = Callable[[Session, Sequence[Row], NaiveTimestamps], Sequence[Change | MemoryScopeError]]
 """Writes rows in a transaction; returns for each what changed, or the error that refuses it."""
@@ -44,11 +46,18 @@ class PutCounts(NamedTuple):
         new: The number of new ids.
         changed: The number of ids that were stored with another content.
         unchanged: The number of ids that were stored with the same content.
+        erased: The number of ids that were erased; nothing is written of them.
     """
 
     new: int = 0
     changed: int = 0
     unchanged: int = 0
+    erased: int = 0
+
+    @property
+    def stored(self) -> int:
+        """How many of the ids are stored."""
+        return self.new + self.changed + self.unchanged
 
 
 def encode_readable(
@@ -104,8 +113,8 @@ def refused_among(positions: Sequence[int]) -> Iterator[None]:
         raise RecordRefusedError(place, refused.problem) from cause_of(refused)
 
 
-def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local") -> None:
-    """Write rows within the caller's transaction, all or none.
+def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local") -> list[Change]:
+    """Write rows within the caller's transaction, all or none; return what each of them changed.
 
     Args:
         session: The session.
@@ -115,9 +124,12 @@ def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
+    changes: list[Change] = []
     for change in write_each_row(session, rows, naive):
         if isinstance(change, MemoryScopeError):
             raise change
+        changes.append(change)
+    return changes
 
 
 def cause_of(refused: RecordRefusedError) -> BaseException:
@@ -149,8 +161,8 @@ def _write_new(session: Session, rows: Sequence[Row], past: ErasedScopes | None)
 def _write_row(
     session: Session, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> Change:
-    if past is not None:
-        _check_not_erased(row, past)
+    if past is not None and _is_erased(row, past):
+        return "erased"
     # Not by ON CONFLICT: it would run other programs' triggers for unchanged rows, too.
     found = session.one("episodes.by_id", (row.id,))
     if found is None:
@@ -174,14 +186,21 @@ def _write_or_refuse(
         return error
 
 
-def _check_not_erased(row: Row, past: ErasedScopes) -> None:
-    """Refuse a row of an erased scope."""
+def _is_erased(row: Row, past: ErasedScopes) -> bool:
+    """Return whether the episode of a row was erased by its id.
+
+    Raises:
+        ForgottenError: The row is of an erased scope.
+    """
     scope = scope_of(row.scope_key)
     if scope is None:
-        return
+        return False
+    if past.has_episode(scope.user, row.id):
+        return True
     at = microseconds(datetime.fromisoformat(row.timestamp))
     if past.covers(*scope, at):
         raise ForgottenError(tuple(scope), row.id)
+    return False
 
 
 def _check_owner(row: Row, before: Row) -> None:
@@ -202,14 +221,14 @@ def taken_id_error(row: Row) -> MemoryScopeError:
 
 
 class Waiting:
-    """One waiting put; once it is finished, its row is committed or `error` is set."""
+    """One waiting put; once it is finished, `outcome` is what changed, or why it is refused."""
 
-    __slots__ = ("error", "finished", "loop", "row", "woken")
+    __slots__ = ("finished", "loop", "outcome", "row", "woken")
 
     def __init__(self, row: Row) -> None:
         self.row = row
         self.finished = False
-        self.error: Exception | None = None
+        self.outcome: Change | Exception | None = None
         self.loop = asyncio.get_running_loop()
         self.woken = self.loop.create_future()
 
@@ -219,9 +238,9 @@ class Waiting:
         if not self.finished:
             self.woken = self.loop.create_future()
 
-    def finish(self, error: Exception | None) -> None:
-        """Store the result; the thread of the caller may read it at the same time."""
-        self.error = error
+    def finish(self, outcome: Change | Exception) -> None:
+        """Store the outcome; the thread of the caller may read it at the same time."""
+        self.outcome = outcome
         self.finished = True
 
 
@@ -251,8 +270,8 @@ class GroupCommit:
         self._queue: deque[Waiting] = deque()
         self._flush_requested = Lock()
 
-    async def put(self, row: Row) -> None:
-        """Return when the row is committed."""
+    async def put(self, row: Row) -> Change | None:
+        """Return what changed, when the row is committed."""
         waiting = Waiting(row)
         self._queue.append(waiting)
         try:
@@ -264,8 +283,9 @@ class GroupCommit:
         except BaseException:
             self._withdraw(waiting)
             raise
-        if waiting.error is not None:
-            raise waiting.error
+        if isinstance(waiting.outcome, Exception):
+            raise waiting.outcome
+        return waiting.outcome
 
     async def _request_flush(self) -> None:
         try:
@@ -281,7 +301,7 @@ class GroupCommit:
         try:
             outcomes = self._commit(transact, puts)
         except Exception as error:  # noqa: BLE001 # every put gets the error
-            outcomes = [error] * len(puts)
+            outcomes = [error for _ in puts]
         for put, outcome in zip(puts, outcomes, strict=True):
             put.finish(outcome)
         try:
@@ -289,8 +309,8 @@ class GroupCommit:
         finally:
             _wake(puts)
 
-    def _commit(self, transact: Transact, puts: Sequence[Waiting]) -> list[Exception | None]:
-        """Commit the puts; return for each the error that refused it, else None."""
+    def _commit(self, transact: Transact, puts: Sequence[Waiting]) -> list[Change | Exception]:
+        """Commit the puts; return for each what changed, or the error that refused it."""
         try:
             return transact(lambda session: self._write(session, puts))
         except (InputError, RowRefusedError) as error:
@@ -299,9 +319,8 @@ class GroupCommit:
             # The store, or a constraint or trigger of another program, refused one: find it.
             return [outcome for put in puts for outcome in self._commit(transact, [put])]
 
-    def _write(self, session: Session, puts: Sequence[Waiting]) -> list[Exception | None]:
-        done = self._write_rows(session, [put.row for put in puts], self._naive)
-        return [one if isinstance(one, MemoryScopeError) else None for one in done]
+    def _write(self, session: Session, puts: Sequence[Waiting]) -> list[Change | Exception]:
+        return [*self._write_rows(session, [put.row for put in puts], self._naive)]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A running flush may have taken the put already.

@@ -459,9 +459,12 @@ def _without_erased(candidate: Candidate, erased: ErasedScopes) -> Candidate:
     if isinstance(candidate, Erased):
         return candidate
     user, agent = user_and_agent(candidate.owner)
-    if not candidate.version or not erased.covers(user, candidate.session, agent, candidate.at):
-        return candidate
-    return Erased(reread=candidate.reread)
+    if candidate.version and (
+        erased.has_episode(user, candidate.eid)
+        or erased.covers(user, candidate.session, agent, candidate.at)
+    ):
+        return Erased(reread=candidate.reread)
+    return candidate
 
 
 def _sources_of(entry: ResolvedEffect) -> tuple[str, ...]:

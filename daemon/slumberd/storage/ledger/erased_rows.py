@@ -23,6 +23,9 @@ ERASED = "erased"
 FORGETS = "forgets"
 """The key of the keyed hash of the erased scope in the document of an erasure."""
 
+FORGETS_EPISODES = "forgets_episodes"
+"""The key of the keyed hashes of single erased episodes in the document of an erasure."""
+
 FORGETS_KEY = "forgets_key"
 """The key of the name of the hash's key in the document of an erasure."""
 

@@ -1,4 +1,4 @@
-"""Erase a scope from the facts, and keep the erasure on record until the episodes are erased too.
+"""Erase a scope, or episodes by their ids, from the facts; record what is not complete.
 
 An erased ledger row keeps its number, its commitment and its chain hash. Its content and its salt
 are removed, so its hash reveals no content. The record of an unfinished erasure names the scope
@@ -7,33 +7,45 @@ and its episodes; it is overwritten once they are erased.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.decision import Decision
-from slumberd.model.episode import instant, microseconds
+from slumberd.model.episode import EARLIEST, LATEST, instant, microseconds
 from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.model.scope import ScopeFilter, digest_of, escape
+from slumberd.model.scope import ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
-from slumberd.storage.erased_scopes import key_of, record_erased_scope
+from slumberd.storage.erased_scopes import (
+    key_of,
+    record_erased_episodes,
+    record_erased_scope,
+)
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.erased_rows import (
     ERASED,
     FORGETS,
+    FORGETS_EPISODES,
     FORGETS_KEY,
     compare_erasures,
     document_of,
 )
+from slumberd.storage.ledger.erasure_search import (
+    ScopeContent,
+    find_named,
+    find_scope,
+    key_range,
+    owner_in_key,
+)
 from slumberd.storage.ledger.reductions import REMOVED
+from slumberd.storage.ledger.rewrites import begin_rewrites
 from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 
@@ -43,69 +55,86 @@ class Unfinished(NamedTuple):
     Attributes:
         reach: The scope.
         eids: Ids of its episodes.
-        moment: Claims up to this instant are erased, microseconds since 1970 UTC.
+        moment: Claims up to this instant are erased, microseconds since 1970 UTC; None when only
+            the episodes of `alone` are erased.
         by: Who requested the erasure.
+        alone: Ids of episodes that are erased by their ids, whatever their instants.
     """
 
     reach: ScopeFilter
     eids: frozenset[str]
-    moment: int
+    moment: int | None
     by: str
+    alone: frozenset[str] = frozenset()
+
+    def parts(self) -> list[Unfinished]:
+        """Return the erasure of the scope, and that of single episodes."""
+        of_scope = self._replace(alone=frozenset())
+        of_episodes = self._replace(eids=self.alone, moment=None)
+        return [
+            *([] if self.moment is None else [of_scope]),
+            *([of_episodes] if self.alone else []),
+        ]
 
 
 def begin(session: Session, erasure: Unfinished) -> None:
     """Record an erasure whose episodes are not erased yet; in its transaction."""
-    session.do(
-        "unfinished_erasures.begin",
-        {
-            "scope": _scope_json(erasure.reach),
-            "eids": orjson.dumps(sorted(erasure.eids)),
-            "moment": erasure.moment,
-            "by": erasure.by,
-        },
-    )
+    for part in erasure.parts():
+        session.do(
+            "unfinished_erasures.begin",
+            {
+                "scope": _name_of(part),
+                "eids": orjson.dumps(sorted(part.eids)),
+                "moment": EARLIEST if part.moment is None else part.moment,
+                "by": part.by,
+            },
+        )
 
 
-def end(session: Session, scopes: Collection[ScopeFilter]) -> None:
+def end(session: Session, erasures: Collection[Unfinished]) -> None:
     """Delete the records of finished erasures; the transaction overwrites deleted rows."""
-    session.do_each("unfinished_erasures.end", [(_scope_json(scope),) for scope in scopes])
+    names = [(_name_of(part),) for erasure in erasures for part in erasure.parts()]
+    session.do_each("unfinished_erasures.end", names)
 
 
 def read_unfinished(session: Session) -> list[Unfinished]:
     """Return the erasures whose episodes may not be erased yet."""
-    return [
-        Unfinished(ScopeFilter(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
-        for scope, eids, moment, by in session.stream("unfinished_erasures.all")
-    ]
+    return [_unfinished_from(*row) for row in session.stream("unfinished_erasures.all")]
 
 
-def _scope_json(scope: ScopeFilter) -> str:
-    return orjson.dumps([scope.user, scope.session, scope.agent]).decode()
+def _unfinished_from(name: str, eids: bytes, moment: int, by: str) -> Unfinished:
+    user, session, agent, *of_episodes = orjson.loads(name)
+    ids = frozenset(orjson.loads(eids))
+    scope = ScopeFilter(user, session, agent)
+    if of_episodes:
+        return Unfinished(scope, ids, None, by, ids)
+    return Unfinished(scope, ids, moment, by)
+
+
+def _name_of(erasure: Unfinished) -> str:
+    """Return the key of the record of one part: its scope, and a hash of single episodes."""
+    scope = erasure.reach
+    parts: list[str | None] = [scope.user, scope.session, scope.agent]
+    if erasure.moment is None:
+        # A hash: an index of PostgreSQL takes no long text.
+        parts.append(hashlib.sha256(orjson.dumps(sorted(erasure.alone))).hexdigest())
+    return orjson.dumps(parts).decode()
 
 
 FORGET = "@erasure"
 """The rule id of erasures."""
 
-WITHOUT_OWNER = "//"
-"""The first part of an owner whose user and agent are unknown."""
 
-
-@dataclass(slots=True)
-class ScopeContent:
-    """The content of a store of facts that belongs to a scope.
+class GoingFact(NamedTuple):
+    """A current fact that an erasure removes.
 
     Attributes:
-        claims: The fact id and the owner of each claim; another owner may use the same id.
-        rows: Numbers of ledger rows without a fact id.
-        eids: Ids of its episodes.
-        newest: The latest instant of a claim, microseconds. Quarantined episodes do not count:
-            another program may have written them under the scope's key.
+        id: Its id.
+        payload: Its body.
     """
 
-    claims: set[tuple[str, str]] = field(default_factory=set)
-    rows: list[int] = field(default_factory=list)
-    eids: set[str] = field(default_factory=set)
-    newest: int = 0
+    id: str
+    payload: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +148,7 @@ class Erasure:
         head: The chain hash before the erasure, hexadecimal.
         foreign: The numbers of blank rows that no erasure names, this one included.
         foreign_rows: How many such rows there are; the numbers of some may be unknown.
+        going: The current facts that go, unless every fact of the user and agent goes.
     """
 
     outcome: Outcome
@@ -127,75 +157,7 @@ class Erasure:
     head: str
     foreign: Sequence[int] = ()
     foreign_rows: int = 0
-
-
-def find_scope(session: Session, scope: ScopeFilter, eids: Set[str] = frozenset()) -> ScopeContent:
-    """Return the content of the ledger that belongs to a scope.
-
-    Args:
-        session: Of the facts.
-        scope: The scope.
-        eids: Ids of its episodes; quarantined rows of them without an owner are found too.
-    """
-    found = ScopeContent()
-    for seq, fact_id, at, document, owner in _rows(session, scope, eids):
-        if scope.session is not None and document.get("session") != scope.session:
-            continue
-        if fact_id is None:
-            found.rows.append(seq)
-        else:
-            found.claims.add((fact_id, owner))
-            found.newest = max(found.newest, at or 0)
-        if document.get("rank") != MANUAL:
-            found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
-    found.claims |= _manual_claims_that_refer(session, found.claims)
-    found.eids.discard("")
-    return found
-
-
-def _rows(session: Session, scope: ScopeFilter, eids: Set[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows whose key or owner is in the scope, of any session."""
-    keys = _key_range(scope)
-    for seq, fact_id, at, payload, key in session.stream("erasure.rows_of_keys", keys):
-        yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
-    for seq, fact_id, at, payload in session.stream("erasure.rows_without_key"):
-        document = orjson.loads(payload)
-        if document["owner"].startswith(keys["low"]):
-            yield seq, fact_id, at, document, document["owner"]
-        elif fact_id is None and document["eid"] in eids and _has_no_owner(document["owner"]):
-            yield seq, None, at, document | {"session": scope.session}, document["owner"]
-
-
-def _has_no_owner(owner: str) -> bool:
-    return owner.startswith(WITHOUT_OWNER)
-
-
-def _prefix(scope: ScopeFilter) -> str:
-    user = f"{escape(scope.user)}/"
-    return user if scope.agent is None else f"{user}{escape(scope.agent)}/"
-
-
-def _key_range(scope: ScopeFilter) -> dict[str, str]:
-    low = _prefix(scope)
-    return {"low": low, "high": f"{low[:-1]}0"}
-
-
-def _owner_in(key: str) -> str:
-    user, agent, channel, _ = key.split("/", 3)
-    return f"{user}/{agent}/{channel}/"
-
-
-def _manual_claims_that_refer(
-    session: Session, claims: set[tuple[str, str]]
-) -> set[tuple[str, str]]:
-    """Return the manual claims that removed these facts: they repeat the content."""
-    found = set()
-    parameters = {"ids": sorted({fact_id for fact_id, _ in claims})}
-    for name, referrer, payload in session.stream("erasure.manual_claims_that_refer", parameters):
-        owner = orjson.loads(payload)["owner"]
-        if (name, owner) in claims:
-            found.add((referrer, owner))
-    return found
+    going: Sequence[GoingFact] = ()
 
 
 class ErasureRequest(NamedTuple):
@@ -205,40 +167,49 @@ class ErasureRequest(NamedTuple):
         scope: The scope.
         eids: Ids of its episodes; the ledger may not know all of them.
         kept: Ids among them that an episode of another scope has now.
-        moment: Claims up to this instant are erased, microseconds.
+        moment: Claims up to this instant are erased, microseconds; None when only the episodes
+            of `alone`, and `edits`, are erased.
         at: The instant of the request.
         by: Who requested the erasure.
         key: The key of the scope hashes, for a database without one.
         reason: Why; empty without a reason. Later erasures keep it.
+        alone: Ids of episodes that are erased by their ids, whatever their instants.
+        edits: Facts of manual edits and of other programs that are erased.
     """
 
     scope: ScopeFilter
     eids: frozenset[str]
     kept: frozenset[str]
-    moment: int
+    moment: int | None
     at: datetime
     by: str
     key: bytes | None
     reason: str = ""
+    alone: frozenset[str] = frozenset()
+    edits: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every fact of the user, or of the user and the agent, is erased."""
+        return self.moment is not None and self.scope.session is None
 
 
 def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
-    """Erase a scope; inside a transaction that overwrites deleted rows.
+    """Erase a scope, or single episodes; inside a transaction that overwrites deleted rows.
 
     Args:
         session: Of the facts.
         request: The erasure.
         depth: Links of lineage.
     """
-    scope, moment = request.scope, request.moment
-    found = find_scope(session, scope, request.eids - request.kept)
+    scope = request.scope
+    found = _find(session, request)
     firing = Firing(FORGET, "", "manual", request.at, by=request.by, reason=request.reason)
     batch = Batch(session, firing, depth)
     head = batch.head.hex()
-    digest = record_erased_scope(session, scope, moment, request.key)
-    begin(session, Unfinished(scope, request.eids | found.eids, moment, request.by))
-    batch.note = {FORGETS: digest.hex(), "moment": instant(moment).isoformat()}
-    batch.note[FORGETS_KEY] = name_of(key_of(session) or b"")
+    eids = request.eids | found.eids
+    begin(session, Unfinished(scope, eids, request.moment, request.by, request.alone))
+    batch.note = _record(session, request)
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
     rows, named = _own_rows(session, scope, {*found.rows, *_rows_of(session, scope, found.claims)})
@@ -249,21 +220,47 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
         {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
     )
     before = _count_facts(session)
+    going = [] if request.is_whole else _read_going(session, request, fact_ids)
     counts = {"slumberd_ledger": _erase_rows(session, rows)}
-    batch.note[REMOVED] = _count_removed(session, scope, fact_ids)
+    batch.note[REMOVED] = _count_removed(session, request, fact_ids)
     batch.note[ERASED] = document_of(named, earlier.base)
     outcome = batch.write(Decision.of(resolution, {}))
+    begin_rewrites(session, batch.number)
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     foreign = sorted({*earlier.foreign, *rows.difference(named)})
-    return Erasure(outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear)
+    return Erasure(
+        outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear, going
+    )
+
+
+def _find(session: Session, request: ErasureRequest) -> ScopeContent:
+    """Return the content of the ledger that an erasure erases."""
+    unshared = request.eids - request.kept
+    if request.moment is not None:
+        return find_scope(session, request.scope, unshared)
+    return find_named(session, request.scope, request.alone, request.edits, unshared=unshared)
+
+
+def _record(session: Session, request: ErasureRequest) -> dict[str, Any]:
+    """Add an erasure to the list of erased scopes; return what its row of the ledger says."""
+    note: dict[str, Any] = {}
+    if request.moment is not None:
+        digest = record_erased_scope(session, request.scope, request.moment, request.key)
+        note = {FORGETS: digest.hex(), "moment": instant(request.moment).isoformat()}
+    if request.alone:
+        digests = record_erased_episodes(session, request.scope.user, request.alone, request.key)
+        note[FORGETS_EPISODES] = [digest.hex() for digest in digests]
+    if note:
+        note[FORGETS_KEY] = name_of(key_of(session) or b"")
+    return note
 
 
 def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]) -> Iterator[int]:
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
-        number: _owner_in(key)
-        for number, key in session.stream("erasure.numbers_of_keys", _key_range(scope))
+        number: owner_in_key(key)
+        for number, key in session.stream("erasure.numbers_of_keys", key_range(scope))
     }
     parameters = {"ids": sorted({fact_id for fact_id, _ in claims})}
     for seq, fact_id, key_id, payload in session.stream("erasure.rows_of_facts", parameters):
@@ -272,13 +269,23 @@ def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]])
             yield seq
 
 
-def _count_removed(session: Session, scope: ScopeFilter, fact_ids: list[str]) -> int:
+def _columns(request: ErasureRequest) -> dict[str, Any]:
+    scope = request.scope
+    return {"user": scope.user, "agent": scope.agent, "whole": request.is_whole}
+
+
+def _count_removed(session: Session, request: ErasureRequest, fact_ids: list[str]) -> int:
     """Return how many facts an erasure removes; the facts that are current again count later."""
-    parameters = {
-        "user": scope.user, "agent": scope.agent, "whole": scope.session is None, "ids": fact_ids,
-    }  # fmt: skip
+    parameters = {**_columns(request), "ids": fact_ids}
     count: int = session.value("erasure.count_facts_of_scope", parameters)
     return count
+
+
+def _read_going(session: Session, request: ErasureRequest, fact_ids: list[str]) -> list[GoingFact]:
+    """Return the current facts that an erasure removes."""
+    parameters = {**_columns(request), "ids": fact_ids}
+    rows = sorted(session.rows("erasure.facts_of_scope", parameters))
+    return [GoingFact(fact_id, document_in(payload)) for fact_id, payload in rows]
 
 
 def _count_facts(session: Session) -> int:
@@ -305,19 +312,32 @@ def read_recorded_erasures(session: Session) -> RecordedErasures:
     keys: dict[bytes, str] = {}
     for _, payload in session.rows("ledger.firing_rows_of_rule", (FORGET,)):
         document = document_in(payload)
-        with suppress(KeyError, TypeError, ValueError):
-            digest = bytes.fromhex(document[FORGETS])
-            moment = microseconds(datetime.fromisoformat(document["moment"]))
+        for digest, moment in _recorded_in(document):
             moments[digest] = max(moment, moments.get(digest, moment))
             if FORGETS_KEY in document:
                 keys[digest] = str(document[FORGETS_KEY])
     key = key_of(session)
     unfinished = read_unfinished(session) if key is not None else ()
-    begun = {
-        digest_of(key or b"", scope.user, scope.session, scope.agent)
-        for scope in (each.reach for each in unfinished)
-    }
+    begun = {digest for each in unfinished for digest in _digests_of(key or b"", each)}
     return RecordedErasures(moments, keys, begun)
+
+
+def _recorded_in(document: dict[str, Any]) -> list[tuple[bytes, int]]:
+    """Return the hashes and moments that the row of an erasure names; none that are unreadable."""
+    found: list[tuple[bytes, int]] = []
+    with suppress(KeyError, TypeError, ValueError):
+        digest = bytes.fromhex(document[FORGETS])
+        found.append((digest, microseconds(datetime.fromisoformat(document["moment"]))))
+    with suppress(KeyError, TypeError, ValueError):
+        found.extend((bytes.fromhex(text), LATEST) for text in document[FORGETS_EPISODES])
+    return found
+
+
+def _digests_of(key: bytes, erasure: Unfinished) -> list[bytes]:
+    scope = erasure.reach
+    if erasure.moment is None:
+        return [episode_digest_of(key, scope.user, eid) for eid in erasure.alone]
+    return [digest_of(key, scope.user, scope.session, scope.agent)]
 
 
 def erased_in(payload: bytes | None) -> object:
@@ -375,9 +395,9 @@ def _delete_beside(
     keys: list[str],
 ) -> dict[str, int]:
     """Delete the rows of a scope from the other tables; return their numbers, by table."""
-    scope, eids = request.scope, found.eids | request.eids
+    eids = found.eids | request.eids
     ids = {"ids": sorted({fact_id for fact_id, _ in found.claims})}
-    columns = {"user": scope.user, "agent": scope.agent, "whole": scope.session is None}
+    columns = _columns(request)
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
         "facts": ("erasure.drop_facts_of_scope", columns | ids),
         "slumberd_references": ("erasure.drop_references", ids),

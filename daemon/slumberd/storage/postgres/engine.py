@@ -22,7 +22,7 @@ from slumberd.errors import (
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.speaker import PERSON
-from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
+from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
 from slumberd.storage.postgres.address import where
@@ -213,9 +213,10 @@ class PostgresEngine:
                 self._written += session.written
                 _close(session)
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Rewrite the tables that held erased rows; return what was done."""
-        return await self._run("write", partial(scrub, shard=self.shard, table=self._table))
+        rewrite = partial(scrub, how=how, shard=self.shard, table=self._table)
+        return await self._run("write", rewrite)
 
     async def pulse(self) -> int:
         """Check that the database answers; return how many rows were written."""

@@ -39,11 +39,13 @@ from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.future import future_instants
+from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.scrubbing import OpenSnapshot
 from slumberd.storage.postgres.session import PostgresSession
 
 T = TypeVar("T")
@@ -382,6 +384,10 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
             for name in promotion_feed.sink_names(session)
         },
         unfinished=session.value("unfinished_erasures.count"),
+        rewrites=(rewrites := read_rewrites(session)),
+        snapshots=[str(OpenSnapshot(*row)) for row in session.rows("hosts.open_snapshots")]
+        if rewrites
+        else (),
         future=future_instants(session.rows("ledger.future_instants")),
         recorded=(session.one("inspection.last_recorded") or (None,))[0],
         latest_claim=session.value("inspection.latest_claim"),

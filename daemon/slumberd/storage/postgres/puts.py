@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.scope import scope_of
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import Row
-from slumberd.storage.episodes.writes import Change, taken_id_error
+from slumberd.storage.episodes.writes import CHANGES, Change, taken_id_error
 from slumberd.storage.postgres.session import PostgresSession
 
-_CHANGES: tuple[Change, ...] = get_args(Change)
+_ERASED_SCOPE = "erased"
+_ERASED_ID = "erased_id"
 
 
 def put_rows(
@@ -44,9 +44,11 @@ def put_rows(
 
 
 def _change_of(row: Row, outcome: str) -> Change | MemoryScopeError:
-    for change in _CHANGES:
+    if outcome == _ERASED_SCOPE:
+        return ForgottenError(tuple(scope_of(row.scope_key) or ()), row.id)
+    if outcome == _ERASED_ID:
+        return "erased"
+    for change in CHANGES:
         if change == outcome:
             return change
-    if outcome == "erased":
-        return ForgottenError(tuple(scope_of(row.scope_key) or ()), row.id)
     return taken_id_error(row)

@@ -16,7 +16,7 @@ from slumberd.filters import sandbox
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.speaker import PERSON
-from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
+from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.sqlite import health, ledger_schema, migrations
 from slumberd.storage.sqlite.connection import (
     Pragmas,
@@ -32,6 +32,7 @@ from slumberd.storage.sqlite.episode_installation import (
     Installation,
     check_schema,
     is_readable,
+    keeping_numbers,
     warnings_of,
 )
 from slumberd.storage.sqlite.file_schema import prepare_reader
@@ -215,9 +216,9 @@ class SQLiteEngine(ABC):
             await self.database.write(work)
             self._in_backlog = False
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the file and its log; return what was done."""
-        return await self.database.write(scrub)
+        return await self.database.write(partial(scrub, how=how))
 
     async def pulse(self) -> int:
         """Check that the threads of the file answer; return how many rows they have written."""
@@ -433,18 +434,9 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             await self.bootstrap()
         return await self.database.read(data_version)
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Remove the bytes of erased rows from the file and its log; return what was done."""
-
-        def work(connection: sqlite3.Connection) -> Scrubbed:
-            done = scrub(connection)
-            if done.rewritten is not None:
-                # VACUUM may change the rowids of episodes; the log finds them again by id.
-                with transaction(connection):
-                    SQLiteSession(connection, self.where).do("erased_scopes.renumber_log")
-            return done
-
-        return await self.database.write(work)
+        return await self.database.write(partial(scrub, how=how, guard=keeping_numbers))
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close the file; the next use opens the file that is at the path then."""

@@ -58,6 +58,9 @@ _INDEXES = {
     "slumberd_model_summaries_eid": "slumberd_model_summaries",
 }
 
+_REWRITING = "slumberd_rewriting"
+"""The table that exists while the file is rewritten, and after a crash until the next use."""
+
 _OURS = {
     name: _EPISODES[create].replace("IF NOT EXISTS ", "", 1)
     for name, (_, create) in _OF_EPISODES.items()
@@ -128,7 +131,16 @@ def check_schema(connection: sqlite3.Connection) -> None:
 def _has_all(connection: sqlite3.Connection) -> bool:
     found = _find_objects(connection)
     has_triggers = _has(_TRIGGERS, found) and _has(_DELETE_TRIGGER, found)
-    return found.keys() >= _TABLES.keys() and _has_indexes(found) and has_triggers
+    has_parts = found.keys() >= _TABLES.keys() and _has_indexes(found) and has_triggers
+    return has_parts and not _was_rewritten(connection, found)
+
+
+def _was_rewritten(connection: sqlite3.Connection, found: Found) -> bool:
+    """Return whether VACUUM has changed the file since `keeping_numbers` began, or may have."""
+    if _REWRITING not in found:
+        return False
+    begun_at: tuple[int] | None = connection.execute(_SQL["rewriting_begun_at"]).fetchone()
+    return begun_at != (schema_version(connection),)
 
 
 def _find_objects(connection: sqlite3.Connection) -> Found:
@@ -160,6 +172,8 @@ def install(connection: sqlite3.Connection) -> None:
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
     found = _find_objects(connection)
+    if _was_rewritten(connection, found):
+        _end_rewriting(connection)
     for name, create in _TABLES.items():
         if name not in found:
             connection.execute(create)
@@ -215,6 +229,34 @@ def without_log(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(_EPISODES[create])
     for sql in (*_TRIGGERS.values(), *_DELETE_TRIGGER.values()):
         connection.execute(sql)
+
+
+@contextmanager
+def keeping_numbers(connection: sqlite3.Connection) -> Iterator[None]:
+    """Keep the episode log right while the block rewrites the file by VACUUM.
+
+    The documentation of SQLite allows VACUUM to number the rows of episodes anew. No version that
+    slumberd knows does so to a table with an index. No transaction can contain VACUUM, so a table
+    notes the number of the schema before, which VACUUM increments. Whoever uses the log next,
+    after a crash too, or after a put of another program, first corrects it.
+    """
+    with transaction(connection):
+        connection.execute(_SQL["drop_rewriting"])
+        connection.execute(_SQL["create_rewriting"])
+        connection.execute(_SQL["begin_rewriting"], (schema_version(connection),))
+    try:
+        yield
+    finally:
+        with transaction(connection):
+            _end_rewriting(connection)
+
+
+def _end_rewriting(connection: sqlite3.Connection) -> None:
+    """Correct the episode log if the rows are numbered anew, in the caller's transaction."""
+    if connection.execute(_SQL["is_renumbered"]).fetchone() == (1,):
+        connection.execute(_SQL["renumber_log"])
+        connection.execute(_FEED["record_unknown_deletions"])
+    connection.execute(_SQL["drop_rewriting"])
 
 
 class Installation:

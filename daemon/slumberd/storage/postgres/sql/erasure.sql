@@ -68,6 +68,15 @@ WHERE shard = :shard
   AND salt IS NULL
 ORDER BY seq
 
+-- name: facts_of_scope
+SELECT fact_id, payload
+FROM slumberd.facts
+WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
+  AND "user" = :user
+  AND (:agent::text IS NULL OR agent = :agent::text)
+  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
+
 -- name: count_facts_of_scope
 SELECT count(*)
 FROM slumberd.facts

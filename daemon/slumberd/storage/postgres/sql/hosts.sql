@@ -75,3 +75,35 @@ SELECT split_part(current_setting('server_version'), ' ', 1),
     INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
     WHERE schemas.nspname = 'slumberd' AND tables.relkind = 'r'
   )
+
+-- name: open_snapshots
+SELECT format('%s/%s', activity.pid, coalesce(locks.virtualtransaction, activity.backend_start::text)),
+  format(
+    'process %s of login %s%s',
+    activity.pid,
+    activity.usename,
+    ' (' || nullif(activity.application_name, '') || ')'
+  ),
+  extract(epoch FROM clock_timestamp() - activity.xact_start)::double precision
+FROM pg_stat_activity AS activity
+LEFT JOIN pg_locks AS locks
+  ON locks.pid = activity.pid AND locks.locktype = 'virtualxid' AND locks.mode = 'ExclusiveLock'
+WHERE (activity.datname = current_database() OR activity.datname IS NULL)
+  AND activity.usesysid IS NOT NULL
+  AND activity.pid != pg_backend_pid()
+  AND (
+    activity.backend_xmin IS NOT NULL
+    OR activity.backend_xid IS NOT NULL
+    -- The server hides the snapshots of other logins from a login without `pg_read_all_stats`.
+    OR (activity.state IS NULL AND locks.virtualtransaction IS NOT NULL)
+  )
+UNION ALL
+SELECT format('prepared/%s', gid), format('prepared transaction %s', quote_literal(gid)),
+  extract(epoch FROM clock_timestamp() - prepared)::double precision
+FROM pg_prepared_xacts
+WHERE database = current_database()
+UNION ALL
+SELECT format('slot/%s', slot_name), format('replication slot %s', quote_literal(slot_name)), NULL
+FROM pg_replication_slots
+WHERE xmin IS NOT NULL
+ORDER BY 3 DESC NULLS LAST, 1

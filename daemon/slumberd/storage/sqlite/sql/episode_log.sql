@@ -75,7 +75,8 @@ WHERE name IN (
   'slumberd_model_summaries_eid',
   'slumberd_episode_inserted',
   'slumberd_episode_updated',
-  'slumberd_episode_deleted'
+  'slumberd_episode_deleted',
+  'slumberd_rewriting'
 )
 
 -- name: log_every_episode
@@ -140,3 +141,39 @@ SELECT
   e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
 FROM episodes AS e
 WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: create_rewriting
+CREATE TABLE slumberd_rewriting (
+  schema_version INTEGER
+)
+
+-- name: begin_rewriting
+INSERT INTO slumberd_rewriting (schema_version)
+VALUES (?)
+
+-- name: rewriting_begun_at
+SELECT schema_version
+FROM slumberd_rewriting
+
+-- name: drop_rewriting
+DROP TABLE IF EXISTS slumberd_rewriting
+
+-- name: is_renumbered
+SELECT EXISTS (
+  SELECT 1
+  FROM (
+    SELECT eid, rid, max(seq)
+    FROM slumberd_episode_log
+    WHERE rid IS NOT NULL
+    GROUP BY eid
+  ) AS newest
+  INNER JOIN episodes ON episodes.id = newest.eid
+  WHERE newest.rid IS NOT episodes.rowid
+)
+
+-- name: renumber_log
+UPDATE slumberd_episode_log
+SET rid = (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)
+WHERE eid IN (SELECT id FROM episodes)
+  AND rid IS NOT NULL
+  AND rid IS NOT (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)

@@ -81,10 +81,3 @@ UPDATE slumberd_episode_log
 SET eid = '', rid = NULL
 WHERE eid IN (SELECT value FROM json_each(:eids))
   AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
-
--- name: renumber_log
-UPDATE slumberd_episode_log
-SET rid = (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)
-WHERE eid IN (SELECT id FROM episodes)
-  AND rid IS NOT NULL
-  AND rid IS NOT (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)

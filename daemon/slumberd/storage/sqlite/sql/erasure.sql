@@ -50,6 +50,13 @@ FROM slumberd_ledger
 WHERE salt IS NULL
 ORDER BY seq
 
+-- name: facts_of_scope
+SELECT fact_id, payload
+FROM facts
+WHERE user = :user
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:whole OR fact_id IN (SELECT value FROM json_each(:ids)))
+
 -- name: count_facts_of_scope
 SELECT count(*)
 FROM facts
