@@ -208,6 +208,68 @@ def test_taken_back_is_what_the_law_says(
     assert found.keys() == {name for name, _, _ in turns}
 
 
+def kept(lines: Sequence[bytes], asked: dict[str, str], cuts: Iterable[int]) -> set[str]:
+    """Return the turns that a memory has, which hears what the person asks to forget."""
+    found: set[str] = set()
+    known: dict[str, Any] = {}
+    at = 0
+    for cut in (*sorted(cuts), len(lines)):
+        history = History(known)
+        while at < cut:
+            steps = history.add(read_line(CLAUDE_CODE, lines[at], "s"), at)
+            at += 1
+            while steps:
+                step = steps.pop(0)
+                turn = read_line(CLAUDE_CODE, lines[step.offset], "s").turn
+                assert turn is not None
+                if step.number in history.forgotten:
+                    found.discard(turn.text)
+                elif turn.text in asked:
+                    also_before = asked[turn.text] == "that"
+                    steps = [*history.forget(step.number, also_before=also_before), *steps]
+                else:
+                    found.add(turn.text)
+        known = json.loads(json.dumps(history.document()))
+    return found
+
+
+def forgotten_in(turns: Sequence[tuple[str, str | None, str]], asked: dict[str, str]) -> set[str]:
+    """Return what is to be forgotten, by the sentences of the documentation alone."""
+    parents = {name: parent for name, parent, _ in turns}
+    speakers = {name: speaker for name, _, speaker in turns}
+
+    def person_before(name: str) -> str | None:
+        parent = parents[name]
+        return parent if parent is None or speakers[parent] == U else person_before(parent)
+
+    before = {person_before(name) for name, request in asked.items() if request == "that"}
+
+    def goes(name: str) -> bool:
+        if speakers[name] == U:
+            return name in asked or name in before
+        parent = parents[name]
+        return parent is not None and goes(parent)
+
+    return {name for name in parents if goes(name)}
+
+
+@settings(max_examples=amount(200, full=2_000), deadline=None)
+@given(
+    turns=trees(),
+    requests=st.lists(st.sampled_from(["", "", "this", "that"]), min_size=12, max_size=12),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+)
+def test_what_the_person_asks_to_forget_goes_with_the_replies_in_every_branch(
+    turns: list[tuple[str, str | None, str]], requests: list[str], cuts: list[int]
+) -> None:
+    pairs = zip(turns, requests, strict=False)
+    asked = {name: request for (name, _, speaker), request in pairs if request and speaker == U}
+
+    found = kept(chained(*turns), asked, [min(cut, len(turns)) for cut in cuts])
+
+    assert found == {name for name, _, _ in turns} - forgotten_in(turns, asked)
+
+
 def old(speaker: str, text: str, n: int = 1) -> bytes:
     if speaker == A:
         return codex_message(A, text, n)
