@@ -162,7 +162,7 @@ async def test_token_decides_who_calls_and_a_path_before_the_operation_is_kept(
 async def test_request_that_is_too_large_is_refused_at_once(tmp_path: Path) -> None:
     large = [{"text": "x" * 100_000, "key": str(number)} for number in range(100)]
     async with memory_in_loop(tmp_path / "m") as own, served_over_http(own) as address:
-        with pytest.raises(RequestTooLargeError, match="4,194,304 bytes"):
+        with pytest.raises(RequestTooLargeError, match="at most 4,194,304;"):
             await memory_at(address).put_many(large)
 
 

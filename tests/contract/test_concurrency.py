@@ -60,7 +60,10 @@ def writer(path: Path, name: str, count: int, shared: int = 0) -> Iterator[subpr
 
 def acknowledged(process: subprocess.Popen[str]) -> list[dict[str, str]]:
     """Return the records that a process printed, once it has ended."""
-    printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # `communicate` would lose what `readline` has read ahead.
+    printed, errors = process.stdout.read(), process.stderr.read()
     assert errors == ""
     whole = printed[: printed.rfind("\n") + 1].splitlines()
     return [written for line in whole for written in json.loads(line)]

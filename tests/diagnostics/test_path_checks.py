@@ -48,6 +48,13 @@ def mistakes_in(settings: Settings, account: Account = ROOT) -> list[tuple[int, 
     return [(mistake.line, mistake.path, mistake.problem) for mistake in found]
 
 
+def let_everybody_enter(folder: Path) -> None:
+    """Let everybody read a folder, and enter those around it, as far as tests have made them."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & 0o1005 == 0:
+            each.chmod(0o755)
+
+
 REFUSED = {
     "logging: {file: none/x.log}": "does not exist; make it",
     "logging: {file: HERE/a-file/x.log}": "is no directory; make it",
@@ -172,9 +179,7 @@ def test_credential_of_this_process_is_read(folder: Path) -> None:
     ],
 )
 def test_path_that_another_user_owns_is_a_mistake(folder: Path, line: str, key: str) -> None:
-    folder.chmod(0o755)
-    for parent in folder.parents[:2]:
-        parent.chmod(0o755)
+    let_everybody_enter(folder)
     (folder / "state").chmod(0o777)
     other = folder / "other"
     other.mkdir(mode=0o755)
@@ -188,9 +193,7 @@ def test_path_that_another_user_owns_is_a_mistake(folder: Path, line: str, key: 
 
 
 def test_files_that_the_daemon_cannot_read_are_mistakes(folder: Path) -> None:
-    folder.chmod(0o755)
-    for parent in folder.parents[:2]:
-        parent.chmod(0o755)
+    let_everybody_enter(folder)
     settings = settings_in(folder)
     rule = folder / "rules.d" / "a.yaml"
     rule.write_text("rules: []\n")
@@ -237,8 +240,7 @@ def test_check_and_doctor_name_the_line_and_the_remedy(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_check_names_a_rule_file_that_the_daemon_cannot_read(tmp_path: Path) -> None:
     site = Installation(tmp_path)
-    for parent in (tmp_path, *tmp_path.parents[:2], site.rules.parent):
-        parent.chmod(0o755)
+    let_everybody_enter(site.rules.parent)
     site.state.mkdir(exist_ok=True)
     for file, mode in ((site.state, 0o700), (site.config, 0o644), (site.rules, 0o640)):
         file.chmod(mode)

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.api.mcp_connection import Connection
 from slumberd.config import rule_loader
-from slumberd.interchange import genai_spans, spans
+from slumberd.interchange import span_messages, spans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json
@@ -252,7 +252,7 @@ def test_saved_traces_find_nothing() -> None:
 def test_the_oracle_finds_recalled_text_that_is_learned_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(genai_spans, "strip_recalled", str.strip)
+    monkeypatch.setattr(span_messages, "strip_recalled", str.strip)
 
     with pytest.raises(Finding, match="recalled"):
         check_finds_nothing(trace_target.TraceTarget(), "traces")
