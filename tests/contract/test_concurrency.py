@@ -64,6 +64,7 @@ def acknowledged(process: subprocess.Popen[str]) -> list[dict[str, str]]:
     assert process.stderr is not None
     # `communicate` would lose what `readline` has read ahead.
     printed, errors = process.stdout.read(), process.stderr.read()
+    process.wait(PATIENCE_SECONDS)
     assert errors == ""
     whole = printed[: printed.rfind("\n") + 1].splitlines()
     return [written for line in whole for written in json.loads(line)]

@@ -741,18 +741,18 @@ _ALL = (
         rejected=COUNT,
     ),
     _kind(
-        "info",
-        "turn.left_out",
-        "A person asked not to remember a turn, so nothing of it was stored.",
-        interface=TEXT,
-        forget={"enum": ["this", "that"]},
-    ),
-    _kind(
         "warning",
         "traces.unread",
         "A program sent attributes that may hold messages, in a form that slumberd does not read.",
         by=TEXT,
         attributes={"type": "array", "items": TEXT},
+    ),
+    _kind(
+        "info",
+        "turn.left_out",
+        "A person asked not to remember a turn, so nothing of it was stored.",
+        interface=TEXT,
+        forget={"enum": ["this", "that"]},
     ),
     _kind(
         "warning",
