@@ -261,6 +261,22 @@ def test_transcript_that_another_hook_reads_is_left_to_it(hook: Hook, memory: Sy
     assert {*stored(memory)} == {"own", "other"}
 
 
+def test_transcript_that_cannot_be_read_stops_no_other(hook: Hook, memory: SyncMemory) -> None:
+    other = Hook(CLAUDE_CODE, hook.folder, hook.state_dir, session="other")
+    other.write(turn("other", 1, None, sessionId="other"))
+    hook.write(turn("own", 2, None))
+    run(hook)
+    [directory] = hook.cursors.iterdir()
+    unreadable = "/proc/self/mem"  # a file, whose reading fails
+    for n, path in enumerate([unreadable, str(other.transcript)]):
+        Cursors(directory).mark_unfinished(Transcript(path, f"s{n}"))
+
+    report = run(hook)
+
+    assert f"'{unreadable}' of another session" in report
+    assert {*stored(memory)} == {"own", "other"}
+
+
 def test_cursor_of_an_older_slumberd_finds_what_that_did_not_know(
     hook: Hook, memory: SyncMemory
 ) -> None:

@@ -164,7 +164,13 @@ class History:
         if line.is_boundary:
             self._put.clear()
             return self.flush()
+        if line.inserted is not None:
+            return self._leave_out(line)
         if line.turn is None or not self._is_of_person():
+            if line.turn is not None and self._thread[3]:
+                # Nobody knows whose words these are, so a thread without a person is reported.
+                self._count_unknown((self._thread[3],))
+                self._counts["assistant"] += line.turn.speaker != PERSON
             self._place(line, self._node_before(line))
             return []
         name = _name_of(line.turn)
@@ -202,7 +208,12 @@ class History:
         if line.thread is not None:
             if not self._thread:
                 began = _seconds_of(line.thread.at)
-                self._thread = [line.thread.id, line.thread.is_of_person, began]
+                self._thread = [
+                    line.thread.id,
+                    line.thread.is_of_person,
+                    began,
+                    line.thread.unknown,
+                ]
                 if line.thread.is_copy:
                     self._begin_copy(line.thread.original)
             elif line.thread.id == self._thread[0]:
@@ -214,9 +225,12 @@ class History:
         self._last = at if at is not None else self._last
 
     def _begin_copy(self, session: str) -> None:
-        self._copying = "other"
         names = self._names_in(session)
-        self._originals = self._originals if names is None else [*names]
+        # A fork of a fork copies turns of both; if a hook read only one, nobody knows them all.
+        known = self._originals if self._copying == "other" else []
+        is_known = known is not None and names is not None
+        self._originals = [*(known or ()), *(names or ())] if is_known else None
+        self._copying = "other"
 
     def _ends_copy(self, line: Line, at: float | None) -> bool:
         began = self._thread[2]
@@ -225,6 +239,21 @@ class History:
         if line.began is not None and began is not None and line.began >= int(began):
             return True
         return at is not None and self._last is not None and at - self._last > _BURST_SECONDS
+
+    def _leave_out(self, line: Line) -> list[Step]:
+        """Leave out what a program wrote, also in another line that has the same text."""
+        self._place(line, self._node_before(line))
+        name = _name_of(line.inserted)
+        for waiting in self._waiting:
+            if _name_of(waiting.line.turn) == name:
+                self._waiting.remove(waiting)
+                return []
+        for early in self._early:
+            if early[0] == name:
+                self._early.remove(early)
+                return self._withdraw(self._withdrawn | {early[1]})
+        self._put = [*self._put[1 - _NEAR_TURNS :], name]
+        return []
 
     def _add_spare(self, line: Line, offset: int, name: str) -> list[Step]:
         if name in self._put:

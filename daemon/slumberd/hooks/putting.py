@@ -106,6 +106,13 @@ class TurnPutter:
         except FileNotFoundError:
             self._report(f"the transcript {transcript.path!r} is gone")
             finished = True
+        except (TimeoutError, BlockingIOError):
+            raise
+        except OSError as error:
+            if is_own:
+                raise
+            self._report(f"the transcript {transcript.path!r} of another session: {error}")
+            return True  # the others are not to wait for it
         finally:
             # Another hook may have put less, or more, at the same time: each says what it saw.
             mark = self._cursors.mark_finished if finished else self._cursors.mark_unfinished

@@ -50,6 +50,7 @@ class Thread(NamedTuple):
         original: The other one; empty when there is none.
         is_of_person: Whether a person speaks in it; else an agent speaks to a subagent.
         at: When it began, ISO 8601; None when unknown.
+        unknown: What of its beginner the reader does not know; empty when it knows everything.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Thread(NamedTuple):
     original: str
     is_of_person: bool
     at: str | None
+    unknown: str = ""
 
 
 class Line(NamedTuple):
@@ -65,6 +67,8 @@ class Line(NamedTuple):
     Attributes:
         turn: What was said in it; None when nothing was.
         is_spare: Whether another line near it may have the same turn, and then counts.
+        inserted: What a program wrote in the name of a person, if another line near it may have
+            the same text and not say so.
         is_typed: Whether it is a turn of a person after which the conversation branches.
         id: What other lines name it by; empty when they cannot.
         parent: The line that it answers; empty when it says none.
@@ -82,6 +86,7 @@ class Line(NamedTuple):
 
     turn: Turn | None = None
     is_spare: bool = False
+    inserted: Turn | None = None
     is_typed: bool = False
     id: str = ""
     parent: str = ""
