@@ -75,6 +75,25 @@ def test_name_of_another_attribute_is_left_out(name: str) -> None:
     assert found.others == ()
 
 
+@pytest.mark.parametrize(
+    ("event", "attributes", "names"),
+    [
+        ("llm.content.prompt", {"llm.prompts": "x", "a": "x"}, ("llm.content.prompt.llm.prompts",)),
+        ("said", {"gen_ai.input.messages": "x"}, ("said.gen_ai.input.messages",)),
+        ("gen_ai.user.message", {"body": "x"}, ("gen_ai.user.message.body",)),
+        ("gen_ai.user.message", {"content": "x", "role": "x", "gen_ai.input.messages": "x"}, ()),
+        ("exception", {"exception.message": "x"}, ()),
+        ("retry", {"attempt": "x"}, ()),
+    ],
+)
+def test_attributes_of_events_that_may_hold_messages_are_kept_by_name(
+    event: str, attributes: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    [found] = spans_of_document(document_of([span(events=(SpanEvent(event, attributes),))]))
+
+    assert found.others == names
+
+
 def test_numbers_and_empty_values_hold_no_messages() -> None:
     values = [1, 2.5, True, "", [], {}]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from slumberd.interchange.span_names import is_wanted, may_hold_messages
+from slumberd.interchange.span_names import OF_EVENTS, is_wanted, may_hold_messages
 
 MOST_SPANS = 10_000
 """The most spans of one request; exporters send 512 at once, unless told otherwise."""
@@ -121,11 +121,19 @@ def is_of_calls(event: str) -> bool:
 
 
 def _others(span: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of attributes that are not read, and may hold messages."""
+    """Yield the names of attributes that are not read, and may hold messages.
+
+    Those of an event begin with its name.
+    """
     for pair in _objects(span, "attributes"):
         name = _text(pair, "key")
         if _holds_texts(pair.get("value")) and is_other(name):
             yield name[:LONGEST_NAME]
+    for event in _objects(span, "events"):
+        for pair in _objects(event, "attributes"):
+            name = name_in_event(_text(event, "name"), _text(pair, "key"))
+            if name and _holds_texts(pair.get("value")):
+                yield name
 
 
 def _holds_texts(value: object) -> bool:
@@ -138,6 +146,14 @@ def _holds_texts(value: object) -> bool:
 def is_other(name: str) -> bool:
     """Return whether an attribute is not read, and may hold messages."""
     return not is_wanted(name) and may_hold_messages(name)
+
+
+def name_in_event(event: str, key: str) -> str:
+    """Return the name of an attribute of an event, if it is not read and may hold messages."""
+    whole = f"{event}.{key}"
+    is_read = is_of_calls(event) and (is_wanted(key) or key in OF_EVENTS)
+    is_named = not is_read and (is_wanted(key) or may_hold_messages(whole))
+    return whole[:LONGEST_NAME] if is_named else ""
 
 
 def _attributes(
