@@ -24,8 +24,8 @@ from slumberd.interchange.spans import (
     SpanEvent,
     is_of_calls,
     is_other,
-    name_in_event,
     limited,
+    name_in_event,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from slumberd.model.recalled import strip_recalled
@@ -136,12 +136,12 @@ def text_of(value: object) -> str:
 
 
 def instant_of(given: object) -> str | None:
-    """Return an instant, if it is a valid one with an offset."""
+    """Return an instant, if it is a valid one with an offset that UTC has, too."""
     try:
         at = datetime.fromisoformat(given) if isinstance(given, str) else None
-    except ValueError:
+        return None if at is None or at.tzinfo is None else at.astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
         return None
-    return None if at is None or at.tzinfo is None else at.isoformat()
 
 
 def episodes_of(turn: Turn, user: str, agent: str) -> Iterator[dict[str, Any]]:

@@ -350,12 +350,9 @@ def _texts(content: object, unread: list[str], depth: int = 0) -> Iterator[str]:
                 yield from _texts(part, unread, depth + 1)
         case dict() if depth <= _DEEPEST:
             yield from _texts_of_part(content, unread, depth)
-        case None:
-            pass
-        case list() | dict():
-            unread.append("that is nested too deep")
-        case _:
-            unread.append("that is a number")
+        case _ if content is not None:
+            is_deep = isinstance(content, list | dict)
+            unread.append("that is nested too deep" if is_deep else "that is a number")
 
 
 def _texts_of_part(part: dict[str, Any], unread: list[str], depth: int) -> Iterator[str]:
