@@ -57,6 +57,10 @@ def text_in(line: Line) -> str | None:
             "Look:  and mend it.", (), id="a known one inside",
         ),
         pytest.param(
+            "<slumberd-memory>I live in Rome.</slumberd-memory>Mend it.", "Mend it.", (),
+            id="what was recalled",
+        ),
+        pytest.param(
             "<ide_selection>a </ide_selection>\nI live in Rome.\n</ide_selection>Mend it.",
             "Mend it.", (), id="the end of its tag inside",
         ),

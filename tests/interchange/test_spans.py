@@ -148,6 +148,12 @@ def test_kind_of_value_of_a_later_version_is_null() -> None:
     [
         pytest.param([], "the request holds no object", id="array"),
         pytest.param({"resourceSpans": 1}, "'resourceSpans' holds no array", id="number"),
+        pytest.param({"resource_spans": [{}]}, "'resourceSpans' is missing; there is 'resource_",
+                     id="other spelling"),
+        pytest.param({"resourceSpans": [{"instrumentationLibrarySpans": [{}]}]},
+                     "'scopeSpans' is missing; there is 'instrumentationLibrarySpans'", id="older"),
+        pytest.param({"resourceSpans": [{"scopeSpans": [{"span": [{}]}]}]},
+                     "'spans' is missing; there is 'span'", id="other key"),
         pytest.param({"resourceSpans": [1]}, "entry of key 'resourceSpans'", id="entry"),
         pytest.param(with_value({"intValue": "seven"}), "holds no integer", id="integer"),
         pytest.param(with_value({"intValue": True}), "holds no integer", id="boolean"),

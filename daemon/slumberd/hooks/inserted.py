@@ -9,16 +9,18 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from slumberd.model.recalled import BEGIN
+
 _TAG = re.compile(r"<([A-Za-z][\w.:-]{0,100})(?:\s[^<>]*)?>")
 _END = re.compile(r"</([A-Za-z][\w.:-]{0,100})>")
 _REMINDER = "system-reminder"
 _KNOWN = frozenset({
     "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
     "new-diagnostics", "permissions", "persisted-output", "skill", "subagent_notification",
-    _REMINDER, "task-notification", "teammate-message", "tool_use_error", "turn_aborted",
+    _REMINDER, BEGIN[1:-1], "task-notification", "teammate-message", "tool_use_error", "turn_aborted",
     "user-prompt-submit-hook", "user_instructions", "user_shell_command",
 })  # fmt: skip
-"""The names of blocks that Claude Code and Codex insert."""
+"""The names of blocks that Claude Code, Codex and the hooks of slumberd insert."""
 
 _KNOWN_KINDS = ("bash-", "command-", "ide_", "local-command-")
 """How other such names begin."""

@@ -88,11 +88,11 @@ def limited(spans: Iterator[Span]) -> list[Span]:
 
 
 def _spans_of(document: object) -> Iterator[Span]:
-    for resource_spans in _objects(_object(document, "the request"), "resourceSpans"):
+    for resource_spans in _children(_object(document, "the request"), "resourceSpans"):
         resource = _object(resource_spans.get("resource") or {}, "key 'resource'")
         common = _attributes(resource)
-        for scope_spans in _objects(resource_spans, "scopeSpans"):
-            for span in _objects(scope_spans, "spans"):
+        for scope_spans in _children(resource_spans, "scopeSpans"):
+            for span in _children(scope_spans, "spans"):
                 yield _span(span, common)
 
 
@@ -200,6 +200,14 @@ def _array(owner: Mapping[str, Any], key: str) -> list[Any]:
 
 def _objects(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
     return (_object(each, f"an entry of key {key!r}") for each in _array(owner, key))
+
+
+def _children(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    """Return the objects under a key; an older or misspelled key must not lose them in silence."""
+    others = [other for other, value in owner.items() if isinstance(value, list) and value]
+    if key not in owner and others:
+        raise ValueError(f"key {key!r} is missing; there is {others[0][:LONGEST_NAME]!r}")
+    return _objects(owner, key)
 
 
 def _text(owner: Mapping[str, Any], key: str) -> str:
