@@ -17,8 +17,8 @@ _REMINDER = "system-reminder"
 _KNOWN = frozenset({
     "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
     "new-diagnostics", "permissions", "persisted-output", "skill", "subagent_notification",
-    _REMINDER, BEGIN[1:-1], "task-notification", "teammate-message", "tool_use_error", "turn_aborted",
-    "user-prompt-submit-hook", "user_instructions", "user_shell_command",
+    BEGIN[1:-1], _REMINDER, "task-notification", "teammate-message", "tool_use_error",
+    "turn_aborted", "user-prompt-submit-hook", "user_instructions", "user_shell_command",
 })  # fmt: skip
 """The names of blocks that Claude Code, Codex and the hooks of slumberd insert."""
 
