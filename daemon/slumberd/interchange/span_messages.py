@@ -341,18 +341,18 @@ def _texts(content: object, unread: list[str], depth: int = 0) -> Iterator[str]:
     match content:
         case str():
             parts = _parts_in(content) if depth <= _DEEPEST else None
-            if parts is None:
-                yield content
-            else:
-                yield from _texts(parts, unread, depth + 1)
+            yield from [content] if parts is None else _texts(parts, unread, depth + 1)
         case list() if depth <= _DEEPEST:
             for part in content:
                 yield from _texts(part, unread, depth + 1)
         case dict() if depth <= _DEEPEST:
             yield from _texts_of_part(content, unread, depth)
-        case _ if content is not None:
-            is_deep = isinstance(content, list | dict)
-            unread.append("that is nested too deep" if is_deep else "that is a number")
+        case None:
+            pass
+        case list() | dict():
+            unread.append("that is nested too deep")
+        case _:
+            unread.append("that is a number")
 
 
 def _texts_of_part(part: dict[str, Any], unread: list[str], depth: int) -> Iterator[str]:
