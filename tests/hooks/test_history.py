@@ -285,6 +285,43 @@ def test_rolled_back_turns_are_taken_back(
     assert found["u4"]
 
 
+PICTURE = [{"type": "image", "source": {}}]
+
+
+def test_picture_without_words_is_a_turn_that_another_is_taken_back_for() -> None:
+    picture = claude_line(U, PICTURE, 5, uuid="p", parentUuid="a1")
+    lines = [*chained(*TALK), picture, picture, *chained(("a3", "p", A), ("u3", "a3", U))]
+
+    assert standing(CLAUDE_CODE, lines) == {
+        "u1": True, "a1": True, "u2": False, "a2": False, "a3": True, "u3": True,
+    }  # fmt: skip
+
+
+def test_picture_beside_a_later_turn_is_taken_back_with_its_answer() -> None:
+    picture = claude_line(U, PICTURE, 5, uuid="p", parentUuid="a2")
+    lines = [*chained(*TALK), picture, *chained(("a3", "p", A), ("u3", "a2", U))]
+
+    found = standing(CLAUDE_CODE, lines, [5, 6])
+
+    assert [name for name, stands in found.items() if not stands] == ["a3"]
+
+
+@pytest.mark.parametrize("is_old", [True, False, None], ids=["old", "new", "both"])
+def test_picture_without_words_counts_when_turns_are_rolled_back(is_old: bool | None) -> None:
+    content = [{"type": "local_image", "path": "x"}]
+    item = {"type": "UserMessage", "id": "i", "content": content}
+    forms = [
+        codex_line("event_msg", {"type": "user_message", "message": "", "images": ["x"]}, 9),
+        codex_line("event_msg", {"type": "item_completed", "item": item}, 9),
+    ]
+    chosen = forms if is_old is None else forms[:1] if is_old else forms[1:]
+    lines = [old(U, "u1", 1), old(A, "a1", 2), *chosen, old(A, "a2", 10), rolled_back(1)]
+
+    assert standing(CODEX, [*lines, old(U, "u3", 20)], [3]) == {
+        "u1": True, "a1": True, "a2": False, "u3": True,
+    }  # fmt: skip
+
+
 def head(id: str, n: int, **fields: Any) -> bytes:
     return codex_line("session_meta", {"id": id, **fields}, n)
 

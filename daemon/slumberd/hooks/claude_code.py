@@ -135,7 +135,9 @@ def _read_message(record: dict[str, Any], speaker: str, session: str, found: Lin
     if _is_command(content):  # a note, although the person typed it
         return found._replace(is_message=False, is_command=True)
     words = _words_of(content, is_stated=is_stated)
-    return _with_turn(found, record, speaker, session, words, unknown)
+    is_wordless = isinstance(content, list) and not "".join(_texts_of(content)).strip()
+    line = _with_turn(found, record, speaker, session, words, unknown)
+    return line._replace(is_wordless=is_wordless)
 
 
 def _with_turn(  # the parts of a line

@@ -170,13 +170,14 @@ def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Lin
 def _with_turn(  # the parts of a line
     found: Line, speaker: str, text: str, line: bytes, session: str, unknown: tuple[str, ...] = ()
 ) -> Line:
+    is_wordless = speaker == PERSON and not text.strip()
     if speaker == PERSON:
         text, names = words_of_person(text, is_stated=False)
         unknown = (*unknown, *(f"envelope {name}" for name in names))
     # Only some versions of Codex give a line an id.
     turn = turn_of(Turn(hash_of(line), session, speaker, text, found.at))
     is_typed = speaker == PERSON and turn is not None
-    return found._replace(turn=turn, is_typed=is_typed, unknown=unknown)
+    return found._replace(turn=turn, is_typed=is_typed, is_wordless=is_wordless, unknown=unknown)
 
 
 def _texts_of(content: object, kind: str) -> list[str]:

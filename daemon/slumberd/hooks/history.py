@@ -171,6 +171,8 @@ class History:
                 # Nobody knows whose words these are, so a thread without a person is reported.
                 self._count_unknown((self._thread[3],))
                 self._counts["assistant"] += line.turn.speaker != PERSON
+            if line.is_wordless and self._is_of_person() and not self._copying:
+                return [*self.flush(), *self._take_wordless(line, offset)]
             self._place(line, self._node_before(line))
             return []
         name = _name_of(line.turn)
@@ -319,6 +321,21 @@ class History:
         first = Step(one.offset, turn, is_copy, None if is_copy else withdrawn)
         return [first, *(self._go_to(number) if line.is_typed and line.id else ())]
 
+    def _take_wordless(self, line: Line, offset: int) -> list[Step]:
+        """Put a turn of the person without words into the tree: others may be taken back for it."""
+        last = self._nodes[self._tip] if self._tip >= 0 else None
+        if (line.id and _short(line.id) in self._places) or (
+            not line.id and last and not last.name
+        ):
+            return []  # the same turn in another form, or again
+        number = len(self._nodes)
+        before, place = self._node_before(line), self._place_before(line)
+        self._nodes.append(_Node(offset, before, True, line.copied, "", place))
+        self._set_beside(number)
+        self._place(line, number)
+        self._tip = number
+        return self._go_to(number) if line.id else []
+
     def _set_beside(self, number: int) -> None:
         """Note which turns of the person answer the same message."""
         node = self._nodes[number]
@@ -389,7 +406,11 @@ class History:
 
     def _steps(self, numbers: Iterable[int], *, withdrawn: bool) -> list[Step]:
         nodes = [self._nodes[number] for number in sorted(numbers)]
-        return [Step(one.offset, None, withdrawn=withdrawn) for one in nodes if not one.is_copy]
+        return [
+            Step(one.offset, None, withdrawn=withdrawn)
+            for one in nodes
+            if one.name and not one.is_copy
+        ]
 
     def _roll_back(self, turns: int) -> list[Step]:
         """Take back the last turns of the person, and all that follows them."""

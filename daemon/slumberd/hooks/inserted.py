@@ -14,13 +14,14 @@ from slumberd.model.recalled import BEGIN
 _TAG = re.compile(r"<([A-Za-z][\w.:-]{0,100})(?:\s[^<>]*)?>")
 _END = re.compile(r"</([A-Za-z][\w.:-]{0,100})>")
 _REMINDER = "system-reminder"
+_RECALLED = BEGIN[1:-1]
 _KNOWN = frozenset({
     "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
     "new-diagnostics", "permissions", "persisted-output", "skill", "subagent_notification",
-    BEGIN[1:-1], _REMINDER, "task-notification", "teammate-message", "tool_use_error",
+    _REMINDER, "task-notification", "teammate-message", "tool_use_error",
     "turn_aborted", "user-prompt-submit-hook", "user_instructions", "user_shell_command",
 })  # fmt: skip
-"""The names of blocks that Claude Code, Codex and the hooks of slumberd insert."""
+"""The names of blocks that Claude Code and Codex insert."""
 
 _KNOWN_KINDS = ("bash-", "command-", "ide_", "local-command-")
 """How other such names begin."""
@@ -92,7 +93,7 @@ def words_of_person(text: str, *, is_stated: bool) -> Words:
     last = blocks[-1] if blocks and not is_stated else None
     if last and last not in inserted and not text[last.end :].strip():
         inserted += [] if _shares_line(text, last) else [last]
-    names = dict.fromkeys(block.name for block in inserted)
+    names = dict.fromkeys(block.name for block in inserted if block.name != _RECALLED)
     return Words(_without(text, iter(inserted)), tuple(names))
 
 

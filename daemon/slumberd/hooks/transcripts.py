@@ -70,6 +70,7 @@ class Line(NamedTuple):
         inserted: What a program wrote in the name of a person, if another line near it may have
             the same text and not say so.
         is_typed: Whether it is a turn of a person after which the conversation branches.
+        is_wordless: Whether it is a turn of a person without words, such as a picture.
         id: What other lines name it by; empty when they cannot.
         parent: The line that it answers; empty when it says none.
         is_message: Whether it is a message, and not a note between messages.
@@ -88,6 +89,7 @@ class Line(NamedTuple):
     is_spare: bool = False
     inserted: Turn | None = None
     is_typed: bool = False
+    is_wordless: bool = False
     id: str = ""
     parent: str = ""
     is_message: bool = False
