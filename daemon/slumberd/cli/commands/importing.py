@@ -31,6 +31,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
+from slumberd.operations.writes.kept_instants import keep_instants
 from slumberd.service.composition import memory_of, rules_of
 from slumberd.storage.episodes.writes import PutCounts
 
@@ -314,9 +315,13 @@ def _documents(found: Sequence[Rejection | RecordWarning]) -> list[dict[str, Any
 async def _import(settings: Settings, found: Input, tally: ImportTally) -> ImportTally:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
+
+    async def put_many(episodes: Sequence[Episode]) -> PutCounts:
+        return await memory.put_many(await keep_instants(memory, episodes))
+
     try:
         with bar(found.size) as shown:
-            await _put_all(memory.put_many, found, tally, shown)
+            await _put_all(put_many, found, tally, shown)
     finally:
         await memory.close()
     return tally
