@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from slumberd.cli.commands.import_audit import audit_records, sentences
+from slumberd.cli.commands.import_instants import keep_instants
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
@@ -31,7 +32,6 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.operations.writes.kept_instants import keep_instants
 from slumberd.service.composition import memory_of, rules_of
 from slumberd.storage.episodes.writes import PutCounts
 

@@ -8,7 +8,8 @@ from typing import Any
 from slumberd.interchange.instants import FILE, INSTANT_FROM, UPDATE
 from slumberd.interchange.records import aware, without
 from slumberd.model.episode import Episode, EpisodeVersion, instant
-from slumberd.operations.reads.explainer import Episodes, read_newest_of
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.reads.explainer import read_newest_of
 
 
 async def keep_instants(memory: Episodes, episodes: Sequence[Episode]) -> list[Episode]:
