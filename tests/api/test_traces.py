@@ -344,13 +344,13 @@ def test_spans_in_protobuf_are_those_in_json() -> None:
                         "llm.text.output": {"a": 1}, "acme.output": "", "acme.message": 7},
             resource={"user.id": "bob", "acme.prompt": "x"},
             events=(SpanEvent("gen_ai.choice", {"message": "x"}),
-                    SpanEvent("other", {"message": "x"})),
+                    SpanEvent("other", {"message": "x", "acme.output": 7})),
         ),
     ]  # fmt: skip
 
     found = spans_of_document(document_of(spans))
 
-    assert found[1].others == ("acme.prompt", "llm.text.output")
+    assert found[1].others == ("acme.prompt", "llm.text.output", "other.message")
     assert [event.attributes for event in found[1].events] == [{"message": "x"}, {}]
     assert otlp_protobuf.read_request(protobuf_of(*spans)) == found
 

@@ -213,6 +213,42 @@ def test_name_that_is_no_utf_8_does_not_end_the_import(site: Installation, tmp_p
     assert "1 unreadable record" in audited.stdout
 
 
+@pytest.mark.parametrize("form", ["claude-folder", "mcp-memory"])
+def test_file_that_is_written_again_states_nothing_new(
+    site: Installation, tmp_path: Path, form: str
+) -> None:
+    call = sample(tmp_path, form)
+    files = [file for file in (tmp_path / "inputs").rglob("*") if file.is_file()]
+    for file in files:
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    site.call(*call)
+    before = site.call("export", "-").stdout
+    for file in files:
+        os.utime(file, (1_750_000_000, 1_750_000_000))
+    again = site.call(*call)
+
+    assert "(new 0, changed 0, unchanged " in again.stdout
+    assert site.call("export", "-").stdout == before
+
+
+def test_item_that_is_put_again_with_an_equal_value_states_nothing_new(
+    site: Installation, tmp_path: Path
+) -> None:
+    file, call = tmp_path / "a", ["import", str(tmp_path / "a"), "--format", "langgraph", *USER]
+    created = ITEM | {"created_at": ITEM["updated_at"]}
+    later = created | {"updated_at": "2025-03-01T00:00:00Z"}
+    edited = later | {"value": {"text": "likes coffee"}}
+    done = []
+    for item in (created, later, edited):
+        file.write_text(json.dumps({"items": [item]}))
+        done.append(site.call(*call).stdout)
+
+    assert [text[11:41] for text in done] == [
+        "(new 1, changed 0, unchanged 0", "(new 0, changed 0, unchanged 1",
+        "(new 0, changed 1, unchanged 0",
+    ]  # fmt: skip
+
+
 PAGE = {"count": 9, "next": "https://mem.example/?page=2", "results": [MEMORY]}
 
 

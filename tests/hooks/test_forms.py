@@ -57,6 +57,26 @@ def text_in(line: Line) -> str | None:
             "Look:  and mend it.", (), id="a known one inside",
         ),
         pytest.param(
+            "<slumberd-memory>I live in Rome.</slumberd-memory>Mend it.", "Mend it.", (),
+            id="what was recalled",
+        ),
+        pytest.param(
+            "<ide_selection>a </ide_selection>\nI live in Rome.\n</ide_selection>Mend it.",
+            "Mend it.", (), id="the end of its tag inside",
+        ),
+        pytest.param(
+            "<a-b>x <a-b>y</a-b> I live in Rome.</a-b>Mend it.", "Mend it.", ("envelope a-b",),
+            id="its tag inside",
+        ),
+        pytest.param(
+            "<ide_selection>x <ide_selection> y</ide_selection>Mend it.", "Mend it.", (),
+            id="the beginning of its tag inside",
+        ),
+        pytest.param(
+            "<ide_selection>x</ide_selection>Mend it.<ide_selection>y</ide_selection>", "Mend it.",
+            (), id="two of one name",
+        ),
+        pytest.param(
             "Look at this:\n<selected-text>\nI live in Rome.\n</selected-text>\nTranslate it.",
             "Look at this:\n\nTranslate it.", ("envelope selected-text",), id="on own lines",
         ),
@@ -100,6 +120,9 @@ def test_inserted_blocks_are_left_out_and_unknown_ones_counted(
         ({"isSynthetic": True}, False, ()),
         ({"origin": "task-notification"}, False, ()),
         ({"origin": {"type": "weather"}}, False, ("origin weather",)),
+        ({"origin": {"source": "weather"}}, False, ("origin of an unknown form",)),
+        ({"promptSource": ["typed"]}, False, ("promptSource of an unknown form",)),
+        ({"origin": None, "promptSource": ""}, True, ()),
     ],
     ids=str,
 )
@@ -227,6 +250,31 @@ def test_forms_of_codex(line: Line, said: str | None) -> None:
                                          "item": {"type": "UserMessage", "words": "x"}}),
          "UserMessage without content"),
         (CODEX, line_of({"type": "user_turn", "text": "x"}), "user_turn"),
+        (CODEX, codex_line("event_msg", {"type": "thread_rolled_back", "turns": 1}),
+         "thread_rolled_back without num_turns"),
+        (CODEX, codex_line("event_msg", {"type": "thread_rolled_back", "num_turns": "1"}),
+         "thread_rolled_back without num_turns"),
+        (CODEX, codex_line("event_msg", {"type": "item_completed", "item": {
+            "type": "UserMessage", "content": [{"type": "text", "words": "x"}]}}),
+         "UserMessage text without text"),
+        (CODEX, codex_line("event_msg", {"type": "item_completed", "item": {
+            "type": "UserMessage", "content": [{"type": "speech", "text": "x"}]}}),
+         "UserMessage speech"),
+        (CODEX, codex_line("event_msg", {"type": "item_completed", "item": {
+            "type": "UserMessage", "content": ["x"]}}), "UserMessage no block"),
+        (CODEX, codex_line("response_item", {"type": "message", "role": "assistant",
+                                             "content": [{"type": "speech", "text": "x"}]}),
+         "assistant speech"),
+        (CODEX, codex_line("response_item", {"type": "message", "role": "human", "content": []}),
+         "message of the role human"),
+        (CLAUDE_CODE, line_of({"type": "queue-operation", "operation": "take", "content": "x"}),
+         "queue-operation take"),
+        (CLAUDE_CODE, line_of({"type": "queue-operation", "operation": ["take"]}),
+         "queue-operation ['take']"),
+        (CLAUDE_CODE, line_of({"type": "queue-operation", "operation": "remove", "reason": "x"}),
+         "queue-operation remove x"),
+        (CLAUDE_CODE, line_of({"type": "attachment", "attachment": {
+            "type": "queued_command", "commandMode": "x", "prompt": "x"}}), "commandMode x"),
     ],
     ids=str,
 )  # fmt: skip

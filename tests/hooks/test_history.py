@@ -347,6 +347,43 @@ def test_rolled_back_turns_are_taken_back(
     assert found["u4"]
 
 
+PICTURE = [{"type": "image", "source": {}}]
+
+
+def test_picture_without_words_is_a_turn_that_another_is_taken_back_for() -> None:
+    picture = claude_line(U, PICTURE, 5, uuid="p", parentUuid="a1")
+    lines = [*chained(*TALK), picture, picture, *chained(("a3", "p", A), ("u3", "a3", U))]
+
+    assert standing(CLAUDE_CODE, lines) == {
+        "u1": True, "a1": True, "u2": False, "a2": False, "a3": True, "u3": True,
+    }  # fmt: skip
+
+
+def test_picture_beside_a_later_turn_is_taken_back_with_its_answer() -> None:
+    picture = claude_line(U, PICTURE, 5, uuid="p", parentUuid="a2")
+    lines = [*chained(*TALK), picture, *chained(("a3", "p", A), ("u3", "a2", U))]
+
+    found = standing(CLAUDE_CODE, lines, [5, 6])
+
+    assert [name for name, stands in found.items() if not stands] == ["a3"]
+
+
+@pytest.mark.parametrize("is_old", [True, False, None], ids=["old", "new", "both"])
+def test_picture_without_words_counts_when_turns_are_rolled_back(is_old: bool | None) -> None:
+    content = [{"type": "local_image", "path": "x"}]
+    item = {"type": "UserMessage", "id": "i", "content": content}
+    forms = [
+        codex_line("event_msg", {"type": "user_message", "message": "", "images": ["x"]}, 9),
+        codex_line("event_msg", {"type": "item_completed", "item": item}, 9),
+    ]
+    chosen = forms if is_old is None else forms[:1] if is_old else forms[1:]
+    lines = [old(U, "u1", 1), old(A, "a1", 2), *chosen, old(A, "a2", 10), rolled_back(1)]
+
+    assert standing(CODEX, [*lines, old(U, "u3", 20)], [3]) == {
+        "u1": True, "a1": True, "a2": False, "u3": True,
+    }  # fmt: skip
+
+
 def head(id: str, n: int, **fields: Any) -> bytes:
     return codex_line("session_meta", {"id": id, **fields}, n)
 
@@ -392,6 +429,29 @@ def test_turn_that_the_other_session_does_not_have_is_new() -> None:
     assert steps == ["u2", "a2"]
 
 
+def names_of(*lines: bytes) -> list[str]:
+    history = History({})
+    for n, line in enumerate(lines):
+        history.add(read_line(CODEX, line, "s"), n)
+    return names_in(json.loads(json.dumps(history.document())))
+
+
+@pytest.mark.parametrize("known", [{"p", "f"}, {"p"}, {"f"}, set()], ids=str)
+def test_fork_of_a_fork_makes_nothing_new_that_either_has(known: set[str]) -> None:
+    first, second = [old(U, "u1", 10), old(A, "a1", 10)], [old(U, "u2", 10), old(A, "a2", 10)]
+    names = {"p": names_of(*first), "f": names_of(*first, *second)}
+    read = {session: names[session] for session in known}
+    fork = History({}, read.get)
+    lines = [
+        head("g", 10, forked_from_id="f"), head("f", 10, forked_from_id="p"), head("p", 10),
+        *first, *second, old(U, "u3", 30),
+    ]  # fmt: skip
+
+    steps = [s for n, line in enumerate(lines) for s in fork.add(read_line(CODEX, line, "g"), n)]
+
+    assert [step.turn.text for step in steps if step.turn] == ["u3"]
+
+
 def test_fork_that_only_names_what_it_continues_has_no_copies() -> None:
     lines = [head("f", 10, forked_from_id="p", history_base={"thread_id": "p"}), new(U, "u1", 10)]
 
@@ -423,6 +483,25 @@ def test_history_that_a_resumed_session_repeats_is_put_once() -> None:
 )  # fmt: skip
 def test_thread_of_an_agent_has_no_turns(fields: dict[str, Any]) -> None:
     assert standing(CODEX, [head("s", 1, **fields), old(U, "u1"), old(A, "a1")]) == {}
+
+
+@pytest.mark.parametrize("source", ["automation", ["user"]], ids=str)
+def test_thread_of_an_unknown_beginner_is_reported(source: Any) -> None:
+    history = History({})
+    for n, line in enumerate([head("s", 1, thread_source=source), old(U, "u1"), old(A, "a1")]):
+        assert history.add(read_line(CODEX, line, "s"), n) == []
+
+    counts = History(json.loads(json.dumps(history.document()))).counts()
+    name = "automation" if source == "automation" else "of an unknown form"
+    assert counts["unknown"] == {f"thread_source {name}": 2}
+    assert (counts["person"], counts["assistant"]) == (0, 1)
+
+
+@pytest.mark.parametrize("source", ["user", "cli", "vscode", "exec", None])
+def test_thread_of_a_person_has_turns(source: str | None) -> None:
+    lines = [head("s", 1, thread_source=source), old(U, "u1"), old(A, "a1")]
+
+    assert [*standing(CODEX, lines)] == ["u1", "a1"]
 
 
 def test_copy_in_a_forked_session_of_claude_code_is_the_turn_of_the_other() -> None:
@@ -475,6 +554,27 @@ def test_prompt_that_was_typed_meanwhile_is_one_turn(more: list[bytes], cut: int
     found = standing(CLAUDE_CODE, lines, [min(cut - 2, len(lines))])
 
     assert [*found] == ["u1", "a1", "q", "u2", "a2"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"origin": {"kind": "peer"}}, {"origin": {"kind": "weather"}}, {"isMeta": True},
+               {"commandMode": "task-notification"}], ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("is_first", [True, False], ids=["attachment first", "queue first"])
+@pytest.mark.parametrize("cut", range(3, 6))
+def test_what_a_program_queued_is_no_word_of_the_person(
+    fields: dict[str, Any], is_first: bool, cut: int
+) -> None:
+    attached = json.loads(queued("q"))
+    line = line_of({**attached, "attachment": {**attached["attachment"], **fields}})
+    more = [line, taken("q")] if is_first else [taken("q"), line]
+    lines = [*chained(*TALK[:2]), *more, *chained(*TALK[2:]), taken("q")]
+
+    found = standing(CLAUDE_CODE, lines[:-1], [min(cut, len(lines) - 1)])
+    later = standing(CLAUDE_CODE, lines)
+
+    assert [text for text, counts in found.items() if counts] == ["u1", "a1", "u2", "a2"]
+    assert later["q"], "a person may queue the same words"
 
 
 def test_counts_say_what_was_read() -> None:

@@ -261,6 +261,22 @@ def test_transcript_that_another_hook_reads_is_left_to_it(hook: Hook, memory: Sy
     assert {*stored(memory)} == {"own", "other"}
 
 
+def test_transcript_that_cannot_be_read_stops_no_other(hook: Hook, memory: SyncMemory) -> None:
+    other = Hook(CLAUDE_CODE, hook.folder, hook.state_dir, session="other")
+    other.write(turn("other", 1, None, sessionId="other"))
+    hook.write(turn("own", 2, None))
+    run(hook)
+    [directory] = hook.cursors.iterdir()
+    unreadable = "/proc/self/mem"  # a file, whose reading fails
+    for n, path in enumerate([unreadable, str(other.transcript)]):
+        Cursors(directory).mark_unfinished(Transcript(path, f"s{n}"))
+
+    report = run(hook)
+
+    assert f"'{unreadable}' of another session" in report
+    assert {*stored(memory)} == {"own", "other"}
+
+
 def test_cursor_of_an_older_slumberd_finds_what_that_did_not_know(
     hook: Hook, memory: SyncMemory
 ) -> None:
@@ -296,6 +312,43 @@ def test_newer_transcript_of_the_session_is_read_too(
 
     assert f"{name}' of the same session is read, too" in report
     assert {*stored(memory)} == {"new"} | ({"old"} if not is_gone else set())
+
+
+def test_transcript_of_a_subagent_is_not_the_newer_one(hook: Hook, memory: SyncMemory) -> None:
+    hook.write(turn("own", 1, None))
+    os.utime(hook.transcript, (1, 1))
+    (hook.folder / "agent-a1.jsonl").write_bytes(turn("asked", 2, None, isSidechain=True))
+
+    assert run(hook) == ""
+    assert [*stored(memory)] == ["own"]
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday", None]
+)
+def test_turn_with_an_impossible_instant_is_put(
+    hook: Hook, memory: SyncMemory, instant: str | None
+) -> None:
+    hook.write(turn("Hello", 1, None, timestamp=instant))
+
+    assert run(hook) == ""
+    assert [*stored(memory)] == ["Hello"]
+
+
+def test_line_that_gets_its_end_after_the_session_is_put_by_another(
+    hook: Hook, memory: SyncMemory
+) -> None:
+    last = turn("last", 2, 1)
+    hook.write(turn("own", 1, None), last[:-9])
+    run(hook, "SessionEnd")
+    hook.write(last[-9:])
+    other = Hook(CLAUDE_CODE, hook.folder, hook.state_dir, session="other")
+    other.write(turn("other", 3, None, sessionId="other"))
+    os.utime(other.transcript, (1, 1))
+    run(other)
+
+    assert {*stored(memory)} == {"own", "last", "other"}
+    assert not [*hook.cursors.rglob("*.unfinished")]
 
 
 def test_older_transcript_of_the_session_is_not_read(hook: Hook, memory: SyncMemory) -> None:

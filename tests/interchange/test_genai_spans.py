@@ -353,6 +353,49 @@ def test_unknown_part_of_a_message_is_named() -> None:
     assert reading.unread == ("gen_ai.input.messages (a part of the type markdown)",)
 
 
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (42, "that is a number"),
+        ({"words": "Tea."}, "with words"),
+        ([{"type": "text", "value": "Tea."}], "with value"),
+        ([{"type": 5, "text": "Tea."}], "whose type is no text"),
+        ([[[[[[[[[[["Tea."]]]]]]]]]]], "that is nested too deep"),
+    ],
+    ids=str,
+)
+def test_content_without_a_text_is_named(content: object, part: str) -> None:
+    reading = read(both([SAID | {"content": content}], []))
+
+    assert (reading.episodes, reading.left_out) == ((), 1)
+    assert reading.unread == (f"gen_ai.input.messages (a part {part})",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", None, [], {}, [{"type": "image", "source": "x"}], [{"toolResult": {"words": "x"}}],
+     [{"type": "text", "text": ""}]],
+    ids=str,
+)  # fmt: skip
+def test_answer_without_words_is_nothing_unknown(content: object) -> None:
+    answer = {"role": "assistant", "content": content, "finish_reason": "stop", "tool_calls": []}
+
+    assert read(both([SAID], [answer])).unread == ()
+
+
+def test_answer_under_an_unknown_key_is_named() -> None:
+    answer = {"role": "assistant", "words": "Noted.", "finish_reason": "stop"}
+    called = answer | {"tool_calls": [{"id": "t1"}]}
+
+    assert read(both([SAID], [answer])).unread == ("gen_ai.output.messages (a part with words)",)
+    assert read(both([SAID], [called])).unread == ()
+
+
+def test_json_that_a_person_wrote_is_a_text() -> None:
+    for words in ('{"type": "object", "properties": {}}', '[{"type": "tea"}]'):
+        assert contents(read(both([SAID | {"content": words}], []))) == [("user", words)]
+
+
 def test_unknown_role_is_named() -> None:
     reading = read(both([{"role": "customer", "content": "Tea."}], [REPLY]))
 

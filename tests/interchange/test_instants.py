@@ -73,6 +73,7 @@ def test_no_value_raises_anything_else(value: Any) -> None:
 
 def test_date_on_which_something_ends_is_its_last_day() -> None:
     assert end_of("2025-01-31") == datetime(2025, 2, 1, tzinfo=UTC)
+    assert end_of("9999-12-31") == datetime.max.replace(tzinfo=UTC)
     assert end_of("2025-01-31T10:00:00Z").hour == 10
 
 

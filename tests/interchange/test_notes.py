@@ -194,12 +194,17 @@ def test_bad_files_are_reported_and_the_others_are_read(tmp_path: Path) -> None:
     make(tmp_path, {"good.md": "Use tabs.", "picture.png": "", "old.md": TOPIC})
     (tmp_path / "bad.md").write_bytes(b"caf\xe9")
     (tmp_path / "link.md").symlink_to("good.md")
+    make(tmp_path / "other", {"a.md": "Use tabs."})
+    (tmp_path / "linked").symlink_to("other")
+    (tmp_path / ".hidden").symlink_to("other")
     make(tmp_path, {"old.md": TOPIC.replace("2026-03-04T", "spring ")})
 
     records = {record.path: record for record in claude(tmp_path)}
 
     assert records["bad.md"].problem == "is not UTF-8, at byte 3"
     assert "is a link" in records["link.md"].problem
+    assert "is a link" in records["linked"].problem
+    assert ".hidden" not in records
     assert "is not ISO 8601" in records["old.md"].problem
     assert "is not read: it ends in none of .md" in records["picture.png"].incomplete
     assert records["good.md"].episodes[0].content == "Use tabs."

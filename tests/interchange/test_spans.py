@@ -75,6 +75,25 @@ def test_name_of_another_attribute_is_left_out(name: str) -> None:
     assert found.others == ()
 
 
+@pytest.mark.parametrize(
+    ("event", "attributes", "names"),
+    [
+        ("llm.content.prompt", {"llm.prompts": "x", "a": "x"}, ("llm.content.prompt.llm.prompts",)),
+        ("said", {"gen_ai.input.messages": "x"}, ("said.gen_ai.input.messages",)),
+        ("gen_ai.user.message", {"body": "x"}, ("gen_ai.user.message.body",)),
+        ("gen_ai.user.message", {"content": "x", "role": "x", "gen_ai.input.messages": "x"}, ()),
+        ("exception", {"exception.message": "x"}, ()),
+        ("retry", {"attempt": "x"}, ()),
+    ],
+)
+def test_attributes_of_events_that_may_hold_messages_are_kept_by_name(
+    event: str, attributes: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    [found] = spans_of_document(document_of([span(events=(SpanEvent(event, attributes),))]))
+
+    assert found.others == names
+
+
 def test_numbers_and_empty_values_hold_no_messages() -> None:
     values = [1, 2.5, True, "", [], {}]
 
@@ -129,6 +148,12 @@ def test_kind_of_value_of_a_later_version_is_null() -> None:
     [
         pytest.param([], "the request holds no object", id="array"),
         pytest.param({"resourceSpans": 1}, "'resourceSpans' holds no array", id="number"),
+        pytest.param({"resource_spans": [{}]}, "'resourceSpans' is missing; there is 'resource_",
+                     id="other spelling"),
+        pytest.param({"resourceSpans": [{"instrumentationLibrarySpans": [{}]}]},
+                     "'scopeSpans' is missing; there is 'instrumentationLibrarySpans'", id="older"),
+        pytest.param({"resourceSpans": [{"scopeSpans": [{"span": [{}]}]}]},
+                     "'spans' is missing; there is 'span'", id="other key"),
         pytest.param({"resourceSpans": [1]}, "entry of key 'resourceSpans'", id="entry"),
         pytest.param(with_value({"intValue": "seven"}), "holds no integer", id="integer"),
         pytest.param(with_value({"intValue": True}), "holds no integer", id="boolean"),

@@ -25,6 +25,7 @@ from slumberd.interchange.spans import (
     is_of_calls,
     is_other,
     limited,
+    name_in_event,
 )
 
 
@@ -59,7 +60,7 @@ def _span(span: trace_pb2.Span, resource: dict[str, Any]) -> Span:
         _attributes(span.attributes),
         resource,
         tuple(map(_event, span.events)),
-        tuple(islice(_others(span.attributes), MOST_OTHERS)),
+        tuple(islice(_others(span), MOST_OTHERS)),
     )
 
 
@@ -68,12 +69,19 @@ def _event(event: trace_pb2.Span.Event) -> SpanEvent:
     return SpanEvent(event.name, _attributes(event.attributes, is_kept=lambda _: is_kept))
 
 
-def _others(pairs: Iterable[KeyValue]) -> Iterator[str]:
-    for pair in pairs:
-        value = pair.value
-        holds = value.string_value or value.array_value.values or value.kvlist_value.values
-        if holds and is_other(pair.key):
+def _others(span: trace_pb2.Span) -> Iterator[str]:
+    for pair in span.attributes:
+        if _holds_texts(pair.value) and is_other(pair.key):
             yield pair.key[:LONGEST_NAME]
+    for event in span.events:
+        for pair in event.attributes:
+            name = name_in_event(event.name, pair.key)
+            if name and _holds_texts(pair.value):
+                yield name
+
+
+def _holds_texts(value: AnyValue) -> bool:
+    return bool(value.string_value or value.array_value.values or value.kvlist_value.values)
 
 
 def _id(value: bytes) -> str:

@@ -59,6 +59,11 @@ _INSERTED = {
 }  # fmt: skip
 """The values that are known to name a program."""
 
+_MODES = (None, "bash", "orphaned-permission", "prompt", "task-notification")
+_OPERATIONS = ("dequeue", "enqueue", "popAll", "remove")
+_TAKEN = "absorbed_mid_turn"
+"""What is done to a queue of prompts, and why a prompt left it."""
+
 _COMMANDS = (
     "<bash-input>", "<bash-stderr>", "<bash-stdout>", "<command-message>", "<command-name>",
     "<local-command-",
@@ -132,7 +137,9 @@ def _read_message(record: dict[str, Any], speaker: str, session: str, found: Lin
     if _is_command(content):  # a note, although the person typed it
         return found._replace(is_message=False, is_command=True)
     words = _words_of(content, is_stated=is_stated)
-    return _with_turn(found, record, speaker, session, words, unknown)
+    is_wordless = isinstance(content, list) and not "".join(_texts_of(content)).strip()
+    line = _with_turn(found, record, speaker, session, words, unknown)
+    return line._replace(is_wordless=is_wordless)
 
 
 def _with_turn(  # the parts of a line
@@ -170,12 +177,12 @@ def _read_attachment(record: dict[str, Any], session: str, found: Line) -> Line:
     if attachment.get("type") != "queued_command":
         kind = text_of(attachment.get("type")) or "no type"
         return found._replace(unknown=(f"attachment {kind}",)) if is_stated else found
-    if other is not None:
-        return found._replace(unknown=other)
-    if attachment.get("isMeta") or attachment.get("commandMode") not in (None, "prompt"):
-        return found
-    prompt = attachment.get("prompt")
+    prompt, mode = attachment.get("prompt"), attachment.get("commandMode")
     words = _words_of(prompt, is_stated=is_stated)
+    if other is not None or attachment.get("isMeta") or mode not in (None, "prompt"):
+        new_mode = () if mode in _MODES else (f"commandMode {mode}",)
+        inserted = turn_of(Turn("", session, PERSON, words.text, None))
+        return found._replace(unknown=(*(other or ()), *new_mode), inserted=inserted)
     # Of several versions, some give the line no id.
     key = found.id or text_of(attachment.get("source_uuid")) or _key_of_words(found.at, words.text)
     named = found._replace(id=key)
@@ -189,9 +196,14 @@ def _key_of_words(at: str | None, text: str) -> str:
 
 def _read_queue(record: dict[str, Any], line: bytes, session: str, found: Line) -> Line:
     """Return what a person typed while the agent worked, if the agent took it from its queue."""
-    is_taken = record.get("operation") == "remove"
-    if not is_taken or record.get("reason") not in (None, "absorbed_mid_turn"):
+    operation, reason = record.get("operation"), record.get("reason")
+    if operation not in _OPERATIONS:
+        return found._replace(unknown=(f"queue-operation {operation}",))
+    if operation != "remove":
         return found
+    if reason not in (None, _TAKEN):
+        # The person may have taken it back, or the agent took it in a way that nobody knows.
+        return found._replace(unknown=(f"queue-operation remove {reason}",))
     is_stated, other = _origin_of(record)
     words = _words_of(record.get("content"), is_stated=is_stated)
     if other is not None or not words.text:
@@ -208,9 +220,11 @@ def _origin_of(record: Mapping[str, Any]) -> tuple[bool, tuple[str, ...] | None]
     """
     for field, typed in _TYPED.items():
         value = record.get(field)
+        if not value:
+            continue
         stated = value.get("kind", value.get("type")) if isinstance(value, dict) else value
         if not isinstance(stated, str) or not stated:
-            continue
+            return False, (f"{field} of an unknown form",)
         if stated in typed:
             return True, None
         return False, () if stated in _INSERTED[field] else (f"{field} {stated}",)

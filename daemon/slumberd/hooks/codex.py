@@ -48,6 +48,17 @@ _ITEMS = frozenset({
 """The kinds of lines that slumberd knows, by the line's ``type``."""
 
 _SPEAKERS = {"UserMessage": PERSON, "AgentMessage": AGENT}
+_ROLES = frozenset({AGENT, "developer", "system", "tool", PERSON})
+_BLOCKS = frozenset({
+    "audio", "encrypted_content", "image", "inputaudio", "inputimage", "inputtext", "localimage",
+    "mention", "outputtext", "refusal", "skill", "text",
+})  # fmt: skip
+"""The types of the blocks of a message, without their capitals and lines."""
+
+_PERSONS = frozenset({"cli", "exec", PERSON, "vscode"})
+_AGENTS = frozenset({"guardian_review", "memory_consolidation", "subagent"})
+"""Who may have begun a thread, by its ``thread_source``; a version of Codex may add others."""
+
 _MILLISECONDS_OF_ID = 12
 """So many hexadecimal digits of a UUID of version 7 are the milliseconds since 1970."""
 
@@ -76,13 +87,15 @@ def read_codex(record: dict[str, Any], line: bytes, session: str) -> Line:
 def _read_head(payload: Mapping[str, Any], found: Line) -> Line:
     source, asked_by = payload.get("source"), payload.get("thread_source")
     by_agent = isinstance(source, dict) and any(key in source for key in ("subagent", "internal"))
+    is_known = by_agent or asked_by in (None, *_PERSONS, *_AGENTS)
     thread = Thread(
         id=text_of(payload.get("id")),
         # Since 0.145, a fork may name what it continues in place of a copy.
         is_copy=bool(payload.get("forked_from_id")) and not payload.get("history_base"),
         original=text_of(payload.get("forked_from_id")),
-        is_of_person=not by_agent and asked_by in (None, "user"),
+        is_of_person=not by_agent and asked_by in (None, *_PERSONS),
         at=instant_of(payload.get("timestamp")) or found.at,
+        unknown="" if is_known else f"thread_source {text_of(asked_by) or 'of an unknown form'}",
     )
     return found._replace(thread=thread, version=text_of(payload.get("cli_version")))
 
@@ -92,10 +105,15 @@ def _read_response(payload: Mapping[str, Any], line: bytes, session: str, found:
     if kind not in _RESPONSES:
         return found._replace(unknown=(f"response_item {kind}",))
     # The model also gets messages of the user that nobody typed; an event has the typed one.
-    if kind != "message" or payload.get("role") != AGENT:
+    if kind != "message":
         return found
-    text = "\n\n".join(filter(None, _texts_of(payload.get("content"), "output_text")))
-    return _with_turn(found, AGENT, text, line, session)
+    role, content = text_of(payload.get("role")), payload.get("content")
+    if role not in _ROLES:
+        return found._replace(unknown=(f"message of the role {role}",))
+    if role != AGENT:
+        return found
+    text = "\n\n".join(filter(None, _texts_of(content, "output_text")))
+    return _with_turn(found, AGENT, text, line, session, _unknown_in(content, AGENT))
 
 
 def _read_event(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
@@ -107,7 +125,9 @@ def _read_event(payload: Mapping[str, Any], line: bytes, session: str, found: Li
             return _read_item(payload, line, session, found)
         case "thread_rolled_back":
             turns = payload.get("num_turns")
-            return found._replace(rolled_back=turns if isinstance(turns, int) else 0)
+            if isinstance(turns, int):
+                return found._replace(rolled_back=turns)
+            return found._replace(unknown=("thread_rolled_back without num_turns",))
         case _ if kind in _BOUNDARIES:
             return found._replace(is_boundary=True, began=_beginning_of(payload))
         case _:
@@ -141,20 +161,23 @@ def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Lin
     text = content if isinstance(content, str) else joint.join(_texts_of(content, "text"))
     if not isinstance(content, str | list):
         return found._replace(unknown=(f"{given} without content",))
-    said = _with_turn(found, speaker, text, line, session)
+    unknown = _unknown_in(content, given)
+    said = _with_turn(found, speaker, text, line, session, unknown)
     # The same is also in a line of the older form, in some versions; that line's id stays valid.
     return said._replace(is_spare=True, began=_beginning_of(payload))
 
 
-def _with_turn(found: Line, speaker: str, text: str, line: bytes, session: str) -> Line:
-    unknown: tuple[str, ...] = ()
+def _with_turn(  # the parts of a line
+    found: Line, speaker: str, text: str, line: bytes, session: str, unknown: tuple[str, ...] = ()
+) -> Line:
+    is_wordless = speaker == PERSON and not text.strip()
     if speaker == PERSON:
         text, names = words_of_person(text, is_stated=False)
-        unknown = tuple(f"envelope {name}" for name in names)
+        unknown = (*unknown, *(f"envelope {name}" for name in names))
     # Only some versions of Codex give a line an id.
     turn = turn_of(Turn(key_of_line(line), session, speaker, text, found.at))
     is_typed = speaker == PERSON and turn is not None
-    return found._replace(turn=turn, is_typed=is_typed, unknown=unknown)
+    return found._replace(turn=turn, is_typed=is_typed, is_wordless=is_wordless, unknown=unknown)
 
 
 def _texts_of(content: object, kind: str) -> list[str]:
@@ -163,6 +186,26 @@ def _texts_of(content: object, kind: str) -> list[str]:
     found = [block for block in blocks if isinstance(block, dict)]
     right = [block for block in found if text_of(block.get("type")).lower().endswith(kind)]
     return [text for block in right if isinstance(text := block.get("text"), str)]
+
+
+def _unknown_in(content: object, place: str) -> tuple[str, ...]:
+    """Return the kinds of blocks of a message that the reader does not know."""
+    if isinstance(content, str):
+        return ()
+    kinds = [*map(_unknown_kind, content)] if isinstance(content, list) else ["content"]
+    return tuple(f"{place} {kind}" for kind in dict.fromkeys(kinds) if kind)
+
+
+def _unknown_kind(block: object) -> str:
+    """Return the kind of a block that the reader does not know; empty when it knows it."""
+    if not isinstance(block, dict):
+        return "no block"
+    kind = text_of(block.get("type"))
+    plain = kind.replace("_", "").lower()
+    if plain not in _BLOCKS:
+        return kind or "no type"
+    is_empty = plain.endswith("text") and not isinstance(block.get("text"), str)
+    return f"{kind} without text" if is_empty else ""
 
 
 def _beginning_of(payload: Mapping[str, Any]) -> float | None:

@@ -218,7 +218,15 @@ class History:
         if line.is_boundary:
             self._put.clear()
             return self.flush()
+        if line.inserted is not None:
+            return self._leave_out(line)
         if line.turn is None or not self._is_of_person():
+            if line.turn is not None and self._thread[3]:
+                # Nobody knows whose words these are, so a thread without a person is reported.
+                self._count_unknown((self._thread[3],))
+                self._counts["assistant"] += line.turn.speaker != PERSON
+            if line.is_wordless and self._is_of_person() and not self._copying:
+                return [*self.flush(), *self._take_wordless(line, offset)]
             self._place(line, self._node_before(line))
             return []
         name = _name_of(line.turn)
@@ -256,7 +264,12 @@ class History:
         if line.thread is not None:
             if not self._thread:
                 began = _seconds_of(line.thread.at)
-                self._thread = [line.thread.id, line.thread.is_of_person, began]
+                self._thread = [
+                    line.thread.id,
+                    line.thread.is_of_person,
+                    began,
+                    line.thread.unknown,
+                ]
                 if line.thread.is_copy:
                     self._begin_copy(line.thread.original)
             elif line.thread.id == self._thread[0]:
@@ -268,9 +281,12 @@ class History:
         self._last = at if at is not None else self._last
 
     def _begin_copy(self, session: str) -> None:
-        self._copying = "other"
         names = self._names_in(session)
-        self._originals = self._originals if names is None else [*names]
+        # A fork of a fork copies turns of both; if a hook read only one, nobody knows them all.
+        known = self._originals if self._copying == "other" else []
+        is_known = known is not None and names is not None
+        self._originals = [*(known or ()), *(names or ())] if is_known else None
+        self._copying = "other"
 
     def _ends_copy(self, line: Line, at: float | None) -> bool:
         began = self._thread[2]
@@ -279,6 +295,21 @@ class History:
         if line.began is not None and began is not None and line.began >= int(began):
             return True
         return at is not None and self._last is not None and at - self._last > _BURST_SECONDS
+
+    def _leave_out(self, line: Line) -> list[Step]:
+        """Leave out what a program wrote, also in another line that has the same text."""
+        self._place(line, self._node_before(line))
+        name = _name_of(line.inserted)
+        for waiting in self._waiting:
+            if _name_of(waiting.line.turn) == name:
+                self._waiting.remove(waiting)
+                return []
+        for early in self._early:
+            if early[0] == name:
+                self._early.remove(early)
+                return self._withdraw(self._withdrawn | {early[1]})
+        self._put = [*self._put[1 - _NEAR_TURNS :], name]
+        return []
 
     def _add_spare(self, line: Line, offset: int, name: str) -> list[Step]:
         if name in self._put:
@@ -345,6 +376,21 @@ class History:
             self._withdrawn.add(number)
         first = Step(one.offset, turn, number, is_copy, None if is_copy else withdrawn)
         return [first, *(self._go_to(number) if line.is_typed and line.id else ())]
+
+    def _take_wordless(self, line: Line, offset: int) -> list[Step]:
+        """Put a turn of the person without words into the tree: others may be taken back for it."""
+        last = self._nodes[self._tip] if self._tip >= 0 else None
+        if (line.id and _short(line.id) in self._places) or (
+            not line.id and last and not last.name
+        ):
+            return []  # the same turn in another form, or again
+        number = len(self._nodes)
+        before, place = self._node_before(line), self._place_before(line)
+        self._nodes.append(_Node(offset, before, True, line.copied, "", place))
+        self._set_beside(number)
+        self._place(line, number)
+        self._tip = number
+        return self._go_to(number) if line.id else []
 
     def _set_beside(self, number: int) -> None:
         """Note which turns of the person answer the same message."""
@@ -420,7 +466,7 @@ class History:
         return [
             Step(node.offset, None, number, withdrawn=withdrawn)
             for number, node in found
-            if not node.is_copy
+            if node.name and not node.is_copy
         ]
 
     def _roll_back(self, turns: int) -> list[Step]:

@@ -6,19 +6,20 @@ Every scan is linear in the length of the text, whatever marks it holds.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from slumberd.model.recalled import BEGIN
+
 _TAG = re.compile(r"<([A-Za-z][\w.:-]{0,100})(?:\s[^<>]*)?>")
 _END = re.compile(r"</([A-Za-z][\w.:-]{0,100})>")
-_NO_ENDS = deque[int]()
 _REMINDER = "system-reminder"
+_RECALLED = BEGIN[1:-1]
 _KNOWN = frozenset({
     "environment_context", "hook_prompt", "ide_diagnostics", "ide_opened_file", "ide_selection",
     "new-diagnostics", "permissions", "persisted-output", "skill", "subagent_notification",
-    _REMINDER, "task-notification", "teammate-message", "tool_use_error", "turn_aborted",
-    "user-prompt-submit-hook", "user_instructions", "user_shell_command",
+    _REMINDER, "task-notification", "teammate-message", "tool_use_error",
+    "turn_aborted", "user-prompt-submit-hook", "user_instructions", "user_shell_command",
 })  # fmt: skip
 """The names of blocks that Claude Code and Codex insert."""
 
@@ -92,7 +93,7 @@ def words_of_person(text: str, *, is_stated: bool) -> Words:
     last = blocks[-1] if blocks and not is_stated else None
     if last and last not in inserted and not text[last.end :].strip():
         inserted += [] if _shares_line(text, last) else [last]
-    names = dict.fromkeys(block.name for block in inserted)
+    names = dict.fromkeys(block.name for block in inserted if block.name != _RECALLED)
     return Words(_without(text, iter(inserted)), tuple(names))
 
 
@@ -117,18 +118,37 @@ def _is_known(name: str) -> bool:
 
 def _blocks(text: str) -> Iterator[_Block]:
     """Yield the blocks of a text that have an end, in their order; none within another."""
+    opens, closes = [*_TAG.finditer(text)], [*_END.finditer(text)]
+    ends, at = _ends_of(opens, closes), 0
+    for tag in opens:
+        if tag.start() >= at and (end := ends.get(tag.start())):
+            at = end
+            yield _Block(tag[1], tag.start(), end)
+
+
+def _ends_of(opens: list[re.Match[str]], closes: list[re.Match[str]]) -> dict[int, int]:
+    """Return where each block ends, by where it begins.
+
+    What a program quotes may hold the name of its own tag. So blocks of one name may be nested, and
+    an end without a beginning belongs to the block before it.
+    """
     # To search for the end of each tag would take the square of the time for a text of tags.
-    ends: dict[str, deque[int]] = {}
-    for close in _END.finditer(text):
-        ends.setdefault(close[1], deque()).append(close.end())
-    at = 0
-    while found := _TAG.search(text, at):
-        at, of_name = found.end(), ends.get(found[1], _NO_ENDS)
-        while of_name and of_name[0] <= at:
-            of_name.popleft()
-        if of_name:
-            at = of_name[0]
-            yield _Block(found[1], found.start(), at)
+    ends: dict[int, int] = {}
+    open_: dict[str, list[int]] = {}
+    closed: dict[str, int] = {}
+    for mark in sorted((*opens, *closes), key=lambda found: found.start()):
+        name, begins = mark[1], open_.setdefault(mark[1], [])
+        if mark.re is _TAG:
+            begins.append(mark.start())
+        elif begins or name in closed:
+            closed[name] = begins.pop() if begins else closed[name]
+            ends[closed[name]] = mark.end()
+    following: dict[str, int] = {}
+    for tag in reversed(opens):
+        end = ends.get(tag.start(), following.get(tag[1]))
+        if end is not None:
+            ends[tag.start()] = following[tag[1]] = end
+    return ends
 
 
 def _without(text: str, blocks: Iterator[_Block]) -> str:

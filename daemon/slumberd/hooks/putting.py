@@ -93,22 +93,31 @@ class TurnPutter:
         Raises:
             BlockingIOError: Another hook reads the transcript, which is of another session.
         """
-        finished = False
+        finished = is_whole = False
         try:
             if not stat.S_ISREG(Path(transcript.path).stat().st_mode):
                 self._report(f"the transcript {transcript.path!r} is no file")
-                finished = True
+                finished = is_whole = True
                 return True
             with Path(transcript.path).open("rb") as file:
                 _lock(file, fcntl.LOCK_EX | (0 if is_own else fcntl.LOCK_NB))
                 reading = _Reading(self._target, self._cursors, self._report, transcript, file)
                 finished = reading.put()
+                is_whole = not reading.ends_within_line
         except FileNotFoundError:
             self._report(f"the transcript {transcript.path!r} is gone")
-            finished = True
+            finished = is_whole = True
+        except (TimeoutError, BlockingIOError):
+            raise
+        except OSError as error:
+            if is_own:
+                raise
+            self._report(f"the transcript {transcript.path!r} of another session: {error}")
+            return True  # the others are not to wait for it
         finally:
             # Another hook may have put less, or more, at the same time: each says what it saw.
-            mark = self._cursors.mark_finished if finished else self._cursors.mark_unfinished
+            is_done = finished and is_whole
+            mark = self._cursors.mark_finished if is_done else self._cursors.mark_unfinished
             mark(transcript)
         return finished
 
@@ -127,7 +136,11 @@ def _lock(file: BinaryIO, how: int) -> None:
 
 
 class _Reading:
-    """Reads one open transcript from its cursor on, and puts what is new in it."""
+    """Reads one open transcript from its cursor on, and puts what is new in it.
+
+    Attributes:
+        ends_within_line: Whether its last line has no end yet, and was left to a later hook.
+    """
 
     def __init__(
         self,
@@ -152,6 +165,7 @@ class _Reading:
         self._offset = self._saved = cursor.offset
         self._is_inside = cursor.is_inside
         self._steps = 0
+        self.ends_within_line = False
 
     def put(self) -> bool:
         """Put the lines after the cursor, and move the cursor; return whether all were taken."""
@@ -168,7 +182,8 @@ class _Reading:
         while line := self._file.readline(MOST_LINE_BYTES):
             is_whole = line.endswith(b"\n")
             if not is_whole and not self._is_inside and len(line) < MOST_LINE_BYTES:
-                break  # the last line is still being written
+                self.ends_within_line = True  # the last line is still being written
+                break
             is_part = self._is_inside or not is_whole
             steps = self._skip_part(is_whole=is_whole) if is_part else self._read(line)
             if not self._put_all(steps):

@@ -61,7 +61,7 @@ def _session_in(line: bytes) -> str | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict):
+    if not isinstance(record, dict) or record.get("isSidechain"):  # a subagent's transcript
         return None
     head = record.get("payload") if record.get("type") == "session_meta" else None
     own = head.get("id") if isinstance(head, dict) else record.get("sessionId")

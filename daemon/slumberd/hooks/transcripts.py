@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from slumberd.capture.secrets import masked_line, pieces
@@ -51,6 +51,7 @@ class Thread(NamedTuple):
         original: The other one; empty when there is none.
         is_of_person: Whether a person speaks in it; else an agent speaks to a subagent.
         at: When it began, ISO 8601; None when unknown.
+        unknown: What of its beginner the reader does not know; empty when it knows everything.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Thread(NamedTuple):
     original: str
     is_of_person: bool
     at: str | None
+    unknown: str = ""
 
 
 class Line(NamedTuple):
@@ -66,7 +68,10 @@ class Line(NamedTuple):
     Attributes:
         turn: What was said in it; None when nothing was.
         is_spare: Whether another line near it may have the same turn, and then counts.
+        inserted: What a program wrote in the name of a person, if another line near it may have
+            the same text and not say so.
         is_typed: Whether it is a turn of a person after which the conversation branches.
+        is_wordless: Whether it is a turn of a person without words, such as a picture.
         id: What other lines name it by; empty when they cannot.
         parent: The line that it answers; empty when it says none.
         is_message: Whether it is a message, and not a note between messages.
@@ -83,7 +88,9 @@ class Line(NamedTuple):
 
     turn: Turn | None = None
     is_spare: bool = False
+    inserted: Turn | None = None
     is_typed: bool = False
+    is_wordless: bool = False
     id: str = ""
     parent: str = ""
     is_message: bool = False
@@ -137,12 +144,12 @@ def text_of(value: object) -> str:
 
 
 def instant_of(given: object) -> str | None:
-    """Return an instant, if it is a valid one with an offset."""
+    """Return an instant, if it is a valid one with an offset that UTC has, too."""
     try:
         at = datetime.fromisoformat(given) if isinstance(given, str) else None
-    except ValueError:
+        return None if at is None or at.tzinfo is None else at.astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
         return None
-    return None if at is None or at.tzinfo is None else at.isoformat()
 
 
 def episodes_of(turn: Turn, user: str, agent: str) -> Iterator[dict[str, Any]]:

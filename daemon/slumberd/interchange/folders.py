@@ -50,7 +50,8 @@ def _paths_in(folder: Path) -> Iterator[str]:
 
     for parent, folders, files in os.walk(folder, onerror=keep):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        for name in sorted((*files, *links)):
             if not name.startswith("."):
                 yield Path(parent, name).relative_to(folder).as_posix()
     yield from unreadable

@@ -19,6 +19,7 @@ FILE = "file"
 UPDATE = "update"
 """The instant is that of the last update of the record."""
 
+_LAST = datetime.max.replace(tzinfo=UTC)
 _ZONED = re.compile(r"(.*\d(?:[Zz]|[+-]\d\d:?\d\d)?)\s*\[([\w/+-]+)\]")
 """An instant with the name of its zone, as Java and Temporal write it: ``...Z[UTC]``."""
 
@@ -145,9 +146,11 @@ def end_of(value: object) -> datetime:
     Raises:
         ValueError: The value is no instant.
     """
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-?\d\d-?\d\d", value.strip()):
-        return datetime.fromisoformat(value.strip()).replace(tzinfo=UTC) + timedelta(days=1)
-    return read_instant(value)
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-?\d\d-?\d\d", value.strip()):
+        return read_instant(value)
+    day = datetime.fromisoformat(value.strip()).replace(tzinfo=UTC)
+    # Programs write the last day of all for what never ends; no instant comes after it.
+    return min(day, _LAST - timedelta(days=1)) + timedelta(days=1)
 
 
 def dates_in(text: str, latest: datetime | None = None) -> Iterator[datetime]:

@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _DEEPEST = 3
+_DIGITS = 16
 _LARGEST_OFFSET = 10**9
 """A larger number under ``start`` or ``from`` is an instant."""
 
 _PLACE = "(page|cursor|token|link|url|uri|href|offset|start|key|marker|id)*"
+_RECORDS = "(records?|results?|items?|elements?|hits?|rows?|matches|memory|memories|edges?|facts?)"
 _NEXT = re.compile(f".*next{_PLACE}|cursor|continuation{_PLACE}")
 _BEFORE = re.compile(f"prev(ious)?{_PLACE}")
 _MORE = re.compile(r"(has|is|are)?(more|next(page)?|truncated|partial|incomplete|cut|cutoff)\w*")
+_LEFT = re.compile(
+    f"more|omitted|not(shown|returned)|(remaining|omitted|dropped|truncated)(count|{_RECORDS})"
+)
 _LAST = re.compile(r"(is|has)?(last(page)?|complete|done|finished|exhausted|end(reached)?)")
-_RECORDS = "(records?|results?|items?|elements?|hits?|rows?|matches|memory|memories|edges?|facts?)"
 _TOTAL = re.compile(
     f"total|count|hits|numfound|total(count|number|size|found|available|{_RECORDS}|nodes|entities"
     f"|relations)(count)?|{_RECORDS}(total|count)|num(ber)?(of)?{_RECORDS}"
@@ -129,13 +133,14 @@ def _key_of_more(found: Sequence[_Said], *, is_all: bool) -> str:
     """Return the key that says that more follow; empty when none does."""
     more = _first_key(_MORE, found, lambda value: value is True)
     more = more or _first_key(_LAST, found, lambda value: value is False)
+    more = more or _first_key(_LEFT, found, lambda value: (_number_in(value) or 0) > 0)
     if more or is_all:
         return more
     page, pages = _largest(_PAGE, found), _largest(_PAGES, found)
     # Some count pages from 0: their only page is number 0 of 1.
     is_short = page is not None and pages is not None and 0 < page < pages
     return _first_key(_NEXT, found, _is_given) or (
-        _first_key(_PAGE, found, _is_number) if is_short else ""
+        _first_key(_PAGE, found, lambda value: _number_in(value) is not None) if is_short else ""
     )
 
 
@@ -143,9 +148,9 @@ def _key_before(found: Sequence[_Said]) -> str:
     """Return the key that says that others come before; empty when none does."""
     return (
         _first_key(_BEFORE, found, _is_given)
-        or _first_key(_PAGE, found, lambda value: _is_number(value) and value > 1)
+        or _first_key(_PAGE, found, lambda value: (_number_in(value) or 0) > 1)
         or _first_key(
-            _OFFSET, found, lambda value: _is_number(value) and 0 < value < _LARGEST_OFFSET
+            _OFFSET, found, lambda value: isinstance(value, int) and 0 < value < _LARGEST_OFFSET
         )
     )
 
@@ -180,12 +185,15 @@ def _first_key(
 
 def _largest(pattern: re.Pattern[str], found: Sequence[_Said]) -> int | None:
     """Return a number; of several the largest, since the others count this page."""
-    numbers = (value for name, _, value in found if pattern.fullmatch(name) and _is_number(value))
-    return max(numbers, default=None)
+    numbers = (_number_in(value) for name, _, value in found if pattern.fullmatch(name))
+    return max((number for number in numbers if number is not None), default=None)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _number_in(value: object) -> int | None:
+    """Return a number, which may be written as a text of digits; None for any other value."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_given(value: object) -> bool:

@@ -80,6 +80,13 @@ _PART_KEYS = frozenset({
 })  # fmt: skip
 """The keys of parts without a type, as of Bedrock and Gemini."""
 
+_BESIDE = frozenset({
+    "role", "type", "name", "id", "index", "status", "finish_reason", "stop_reason", "usage",
+    "cache_control", "annotations", "logprobs", "metadata", "response_metadata",
+    "additional_kwargs", "lc", "example",
+})  # fmt: skip
+"""The keys of a message or part that hold no words."""
+
 _JSON = re.compile(r"\s*(?:\[\s*[\[{\"\]]|\{\s*[\"}])")
 """The begin of a JSON array or object."""
 
@@ -249,8 +256,10 @@ class _Reader:
             raise ValueError(f"a message in {name!r} {error}") from error
         if text and stated not in _KNOWN_ROLES and not _OTHER_TYPES.fullmatch(stated):
             self.unread.append(f"{name} (a message of the role {stated[:40]})")
+        if content is None and stated == ASSISTANT and (keys := _unknown_keys(whole)):
+            unread.append(f"with {keys}")
         if stated in (USER, ASSISTANT):
-            self.unread += [f"{name} (a part of the type {kind})" for kind in unread]
+            self.unread += [f"{name} (a part {each})" for each in unread]
         speaker = _speaker_of(stated, optional_text(whole, "name"))
         return _checked(Message(stated, text, speaker), name)
 
@@ -326,21 +335,24 @@ def _texts(content: object, unread: list[str], depth: int = 0) -> Iterator[str]:
 
     Args:
         content: The content of the message, or a part of it.
-        unread: Takes the types of the parts that are not known.
+        unread: Takes what tells of the parts that are not known.
         depth: How many parts it is in.
     """
     match content:
         case str():
             parts = _parts_in(content) if depth <= _DEEPEST else None
-            if parts is None:
-                yield content
-            else:
-                yield from _texts(parts, unread, depth + 1)
+            yield from [content] if parts is None else _texts(parts, unread, depth + 1)
         case list() if depth <= _DEEPEST:
             for part in content:
                 yield from _texts(part, unread, depth + 1)
         case dict() if depth <= _DEEPEST:
             yield from _texts_of_part(content, unread, depth)
+        case None:
+            pass
+        case list() | dict():
+            unread.append("that is nested too deep")
+        case _:
+            unread.append("that is a number")
 
 
 def _texts_of_part(part: dict[str, Any], unread: list[str], depth: int) -> Iterator[str]:
@@ -351,8 +363,20 @@ def _texts_of_part(part: dict[str, Any], unread: list[str], depth: int) -> Itera
     elif kind is None or (isinstance(kind, str) and kind in _TEXT_TYPES):
         found = next((whole[key] for key in ("text", *_CONTENTS) if whole.get(key)), None)
         yield from _texts(found, unread, depth + 1)
-    elif isinstance(kind, str) and not _OTHER_TYPES.fullmatch(kind):
-        unread.append(kind[:40])
+        if found is None and "text" not in whole and (keys := _unknown_keys(whole)):
+            unread.append(f"with {keys}")
+    elif not isinstance(kind, str):
+        unread.append("whose type is no text")
+    elif not _OTHER_TYPES.fullmatch(kind):
+        unread.append(f"of the type {kind[:40]}")
+
+
+def _unknown_keys(whole: Mapping[str, Any]) -> str:
+    """Return the keys of a message or part that may hold its text; empty when nothing else does."""
+    known = (*_BESIDE, *_PART_KEYS, *_CONTENTS)
+    if any(_OTHER_TYPES.fullmatch(key) or key in _PART_KEYS for key in whole):
+        return ""
+    return ", ".join(key for key, value in whole.items() if value and key not in known)[:40]
 
 
 def _parts_in(text: str) -> list[Any] | None:
@@ -371,11 +395,19 @@ def _parts_in(text: str) -> list[Any] | None:
             raise ValueError(problem) from error
         return None
     parts = found if isinstance(found, list) else [found]
-    are_parts = parts and all(
+    are_parts = all(
         isinstance(part, dict) and part and ("type" in part or part.keys() <= _PART_KEYS)
         for part in parts
     )
-    return parts if are_parts else None
+    # A person may write JSON, too; then it is a text.
+    return parts if are_parts and any(map(_is_known_part, parts)) else None
+
+
+def _is_known_part(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        return part.keys() <= _PART_KEYS
+    return kind in _TEXT_TYPES or _OTHER_TYPES.fullmatch(kind) is not None
 
 
 def _unflatten(attributes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 # any JSON

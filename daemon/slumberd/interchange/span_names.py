@@ -44,6 +44,9 @@ OUTPUTS = (
 VALUES = ("input.value", "output.value")
 """The attributes of OpenInference that any span may have, whatever it does."""
 
+OF_EVENTS = ("role", "name", "content", "tool_calls", "message", "gen_ai.event.content", "index")
+"""The attributes that are read of an event that holds one message."""
+
 WANTED = frozenset({
     *USERS, *SESSIONS, *AGENTS, *MODELS, *OPERATIONS, *INPUTS, *OUTPUTS, *VALUES,
 })  # fmt: skip

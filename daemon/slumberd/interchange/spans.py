@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from slumberd.interchange.span_names import (
     AGENTS,
     MODELS,
+    OF_EVENTS,
     OPERATIONS,
     SESSIONS,
     USERS,
@@ -116,11 +117,11 @@ def limited(spans: Iterator[Span]) -> list[Span]:
 
 
 def _spans_of(document: object) -> Iterator[Span]:
-    for resource_spans in _objects(_object(document, "the request"), "resourceSpans"):
+    for resource_spans in _children(_object(document, "the request"), "resourceSpans"):
         resource = _object(resource_spans.get("resource") or {}, "key 'resource'")
         common = _attributes(resource)
-        for scope_spans in _objects(resource_spans, "scopeSpans"):
-            for span in _objects(scope_spans, "spans"):
+        for scope_spans in _children(resource_spans, "scopeSpans"):
+            for span in _children(scope_spans, "spans"):
                 yield _span(span, common)
 
 
@@ -149,11 +150,19 @@ def is_of_calls(event: str) -> bool:
 
 
 def _others(span: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of attributes that are not read, and may hold messages."""
+    """Yield the names of attributes that are not read, and may hold messages.
+
+    Those of an event begin with its name.
+    """
     for pair in _objects(span, "attributes"):
         name = _text(pair, "key")
         if _holds_texts(pair.get("value")) and is_other(name):
             yield name[:LONGEST_NAME]
+    for event in _objects(span, "events"):
+        for pair in _objects(event, "attributes"):
+            name = name_in_event(_text(event, "name"), _text(pair, "key"))
+            if name and _holds_texts(pair.get("value")):
+                yield name
 
 
 def _holds_texts(value: object) -> bool:
@@ -166,6 +175,14 @@ def _holds_texts(value: object) -> bool:
 def is_other(name: str) -> bool:
     """Return whether an attribute is not read, and may hold messages."""
     return not is_wanted(name) and may_hold_messages(name)
+
+
+def name_in_event(event: str, key: str) -> str:
+    """Return the name of an attribute of an event, if it is not read and may hold messages."""
+    whole = f"{event}.{key}"
+    is_read = is_of_calls(event) and (is_wanted(key) or key in OF_EVENTS)
+    is_named = not is_read and (is_wanted(key) or may_hold_messages(whole))
+    return whole[:LONGEST_NAME] if is_named else ""
 
 
 def _attributes(
@@ -212,6 +229,14 @@ def _array(owner: Mapping[str, Any], key: str) -> list[Any]:
 
 def _objects(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
     return (_object(each, f"an entry of key {key!r}") for each in _array(owner, key))
+
+
+def _children(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    """Return the objects under a key; an older or misspelled key must not lose them in silence."""
+    others = [other for other, value in owner.items() if isinstance(value, list) and value]
+    if key not in owner and others:
+        raise ValueError(f"key {key!r} is missing; there is {others[0][:LONGEST_NAME]!r}")
+    return _objects(owner, key)
 
 
 def _text(owner: Mapping[str, Any], key: str) -> str:

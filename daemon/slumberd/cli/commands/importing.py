@@ -15,6 +15,7 @@ import typer
 
 from slumberd.capture.episodes import describe_kinds
 from slumberd.cli.commands.import_audit import audit_records, sentences
+from slumberd.cli.commands.import_instants import keep_instants
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
@@ -332,9 +333,13 @@ def _documents(found: Sequence[Rejection | RecordWarning]) -> list[dict[str, Any
 async def _import(settings: Settings, found: Input, tally: ImportTally) -> ImportTally:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
+
+    async def put_many(episodes: Sequence[Episode]) -> PutCounts:
+        return await memory.put_many(await keep_instants(memory, episodes))
+
     try:
         with bar(found.size) as shown:
-            await _put_all(memory.put_many, found, tally, shown)
+            await _put_all(put_many, found, tally, shown)
     finally:
         await memory.close()
     return tally
