@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from os import PathLike, fsdecode
 from pathlib import Path
@@ -26,6 +28,9 @@ The daemon takes twice as many connections from one user."""
 
 HTTP_SCHEMES = ("http://", "https://")
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
+
+_PLACE = re.compile(r"(https?:|[^/]*:[0-9]+(/|$))", re.IGNORECASE)
+"""An address of a daemon without its scheme, or with half of it."""
 
 _REMEDY = f"name a directory, {SCHEME} and a directory, http://, https:// or postgresql://"
 
@@ -81,6 +86,8 @@ class DatabaseTransport:
         self._address = address
         self._shard = shard
         self._room = asyncio.Semaphore(MOST_CALLS)
+        # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
+        self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-database")
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the daemons; each call has connections of its own.
@@ -95,7 +102,8 @@ class DatabaseTransport:
 
         try:
             async with self._room:
-                return await asyncio.to_thread(
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads,
                     postgres_stores.ask_shards,
                     self._address,
                     self._shard,
@@ -155,7 +163,7 @@ async def open_transport(
     if text.startswith(DATABASE_SCHEMES):
         yield DatabaseTransport(text)
         return
-    if "://" in text:
+    if "://" in text or await asyncio.to_thread(_is_place, text):
         raise UsageError(f"{text!r} is no address; {_REMEDY}")
     async with OWN_DAEMONS.open(_directory_of(text)) as daemon:
         yield OwnTransport(daemon)
@@ -165,6 +173,11 @@ def _address_of(where: object) -> str:
     if isinstance(where, str | PathLike):
         return fsdecode(where)
     raise UsageError(f"{where!r:.200} is no address; {_REMEDY}")
+
+
+def _is_place(text: str) -> bool:
+    """Return whether a text names a daemon without its scheme, and no directory that is there."""
+    return _PLACE.match(text) is not None and "\0" not in text and not Path(text).exists()
 
 
 def _directory_of(text: str) -> Path:
