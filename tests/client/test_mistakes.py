@@ -26,6 +26,7 @@ from slumberd import (
     SQLiteMemoryStore,
     SyncMemory,
 )
+from slumberd.client.transports import MOST_CALLS
 from slumberd.errors import (
     FutureInstantError,
     MemoryScopeError,
@@ -269,6 +270,22 @@ async def test_directory_that_is_there_may_look_like_the_place_of_a_daemon(
     for where in ("host:8750", "./other:8750"):
         async with Memory.open(where, user="ada") as memory:
             assert await memory.episodes() == []
+
+
+@pytest.mark.parametrize("address", ["{}", "unix:{}"])
+async def test_several_event_loops_may_call_one_memory(tmp_path: Path, address: str) -> None:
+    async with (
+        Memory.open(tmp_path, user="ada"),
+        Memory.open(address.format(tmp_path), user="ada") as memory,
+    ):
+
+        async def read_often() -> int:
+            answers = await asyncio.gather(*(memory.episodes() for _ in range(2 * MOST_CALLS)))
+            return len(answers)
+
+        in_another = asyncio.to_thread(lambda: asyncio.run(read_often()))
+        answers = await asyncio.gather(read_often(), in_another)
+        assert set(answers) == {2 * MOST_CALLS}
 
 
 @pytest.fixture

@@ -62,7 +62,6 @@ class HttpTransport:
         self._address = _read_address(address)
         self._token = _read_token(token)
         self._patience = patience_seconds
-        self._room = asyncio.Semaphore(MOST_CALLS)
         # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
         self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-http")
 
@@ -81,17 +80,16 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         time = loop.time
         deadline, pause = time() + self._patience, _FIRST_PAUSE_SECONDS
-        async with self._room:
-            while True:
-                try:
-                    return await loop.run_in_executor(self._threads, ask)
-                except _UnansweredError as problem:
-                    if problem.is_final or (problem.may_be_done and not repeatable):
-                        raise problem.error(self._address.text) from problem
-                    if time() + pause > deadline:
-                        raise problem.error(self._address.text, self._patience) from problem
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, ask)
+            except _UnansweredError as problem:
+                if problem.is_final or (problem.may_be_done and not repeatable):
+                    raise problem.error(self._address.text) from problem
+                if time() + pause > deadline:
+                    raise problem.error(self._address.text, self._patience) from problem
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _ask(self, operation: str, body: bytes, wait_seconds: float) -> Answer:
         """Send a request once, in a thread.

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
 from slumberd.client.request_json import as_json
@@ -22,7 +23,7 @@ SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
 
 MOST_CALLS = 32
-"""Calls of one program to a daemon at the same time; further ones wait.
+"""Calls of one event loop to a daemon at the same time; further ones wait.
 
 The daemon takes twice as many connections from one user."""
 
@@ -57,7 +58,7 @@ class SocketTransport:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._room = asyncio.Semaphore(MOST_CALLS)
+        self._rooms = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the daemon's answer; each call has a connection of its own.
@@ -66,12 +67,17 @@ class SocketTransport:
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         try:
-            async with self._room:
+            async with self._room():
                 return await ask_asynchronously(
                     self._directory, operation, as_json(operation, request)
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
+
+    def _room(self) -> asyncio.Semaphore:
+        """Return what limits the calls of this event loop; several loops may call."""
+        loop = asyncio.get_running_loop()
+        return self._rooms.setdefault(loop, asyncio.Semaphore(MOST_CALLS))
 
 
 class DatabaseTransport:
@@ -85,7 +91,6 @@ class DatabaseTransport:
     def __init__(self, address: str, shard: int | None = None) -> None:
         self._address = address
         self._shard = shard
-        self._room = asyncio.Semaphore(MOST_CALLS)
         # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
         self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-database")
 
@@ -101,15 +106,14 @@ class DatabaseTransport:
         from slumberd.service import postgres_stores
 
         try:
-            async with self._room:
-                return await asyncio.get_running_loop().run_in_executor(
-                    self._threads,
-                    postgres_stores.ask_shards,
-                    self._address,
-                    self._shard,
-                    operation,
-                    as_json(operation, request),
-                )
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                postgres_stores.ask_shards,
+                self._address,
+                self._shard,
+                operation,
+                as_json(operation, request),
+            )
         except RefusedError as refused:
             raise own_error(refused) from None
 
