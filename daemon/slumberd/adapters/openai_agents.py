@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
@@ -144,6 +145,7 @@ class SlumberdSession(Session):
     async def _put(self, item: Any, encoded: str, at: datetime) -> None:  # noqa: ANN401 # any JSON
         await self._memory.remember(
             text_of(item),
+            id=str(uuid4()),  # a put with an id may be sent again, when its answer is lost
             when=at,
             session=self.session_id,
             speaker=_speaker_of(item),
