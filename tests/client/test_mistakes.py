@@ -98,6 +98,10 @@ MISTAKES: dict[str, tuple[Call, type[SlumberdError], str]] = {
     ),
     "empty id": (lambda m: m.remember("x", id=""), UsageError, "id: text is needed, not ''"),
     "empty session": (lambda m: m.remember("x", session=""), UsageError, "session: text is"),
+    "session of two lines": (
+        lambda m: m.remember("x", session="a\nb"), MemoryScopeError,
+        r"put in scope ('ada', 'a\nb', 'default'): session holds the control character",
+    ),
     "no question": (lambda m: m.recall(""), UsageError, "the question is empty; write"),
     "blank question": (lambda m: m.recall(" \n"), UsageError, "the question is empty; write"),
     "unknown kind": (lambda m: m.recall("x", kinds="fakt"), UsageError, "'episode' or 'fact' is"),
