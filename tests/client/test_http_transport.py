@@ -100,6 +100,25 @@ async def test_put_with_a_key_is_sent_again_and_another_put_is_not(
         assert len(asked) == 1
 
 
+async def test_read_that_is_cut_after_a_long_wait_is_sent_again() -> None:
+    patience, asked = 0.3, 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        if asked == 1:
+            await asyncio.wait([never], timeout=patience)
+        else:
+            writer.write(http("200 OK", b'{"episodes": []}'))
+        writer.close()
+
+    never = asyncio.get_running_loop().create_future()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await memory_at(address, patience_seconds=patience).episodes() == []
+
+
 async def test_request_that_was_refused_for_want_of_room_is_sent_again() -> None:
     async with answering(BUSY, PUT) as (address, asked):
         assert (await memory_at(address).remember("tea")).state == "new"

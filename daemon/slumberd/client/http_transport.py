@@ -79,13 +79,15 @@ class HttpTransport:
         repeatable = is_repeatable(operation, request)
         loop = asyncio.get_running_loop()
         time = loop.time
-        deadline, pause = time() + self._patience, _FIRST_PAUSE_SECONDS
+        deadline, pause, was_cut = time() + self._patience, _FIRST_PAUSE_SECONDS, False
         while True:
             try:
                 return await loop.run_in_executor(self._threads, ask)
             except _UnansweredError as problem:
                 if problem.is_final or (problem.may_be_done and not repeatable):
                     raise problem.error(self._address.text) from problem
+                if problem.is_cut and not was_cut:  # until then, a daemon was there
+                    deadline, was_cut = time() + self._patience, True
                 if time() + pause > deadline:
                     raise problem.error(self._address.text, self._patience) from problem
             await asyncio.sleep(pause)
@@ -166,6 +168,7 @@ class _UnansweredError(Exception):
         reason: Why, in words.
         may_be_done: Whether the request may have reached the daemon.
         is_final: Whether it is useless to try again.
+        is_cut: Whether the connection ended before the answer came.
     """
 
     def __init__(self, reason: str, *, may_be_done: bool, is_final: bool = False) -> None:
@@ -173,6 +176,10 @@ class _UnansweredError(Exception):
         self.may_be_done = may_be_done
         self.is_final = is_final
         super().__init__(reason)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.may_be_done and not isinstance(self.__cause__, TimeoutError)
 
     def error(
         self, address: str, tried_seconds: float | None = None
