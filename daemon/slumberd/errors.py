@@ -755,7 +755,7 @@ class MemoryScopeError(StoreError):
         self.scope = scope
         self.operation = operation
         self.violation = violation
-        super().__init__(f"{operation} in scope {scope!r}: {violation}")
+        super().__init__(f"{operation} in scope {tuple(scope)!r}: {violation}")
 
 
 class ForgottenError(MemoryScopeError):

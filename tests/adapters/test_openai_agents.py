@@ -15,6 +15,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from slumberd import Memory, SyncMemory
+from slumberd.client.http_transport import is_repeatable
+from slumberd.operations.handlers import Answer
+from tests.support.daemons_in_loop import memory_in_loop
 from tests.support.fakes import FakeClock
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
@@ -354,3 +357,22 @@ async def test_only_messages_of_the_user_are_the_person_s(
     [removed] = await memory.episodes(session="s")
 
     assert (put.speaker, removed.speaker) == (speaker, speaker)
+
+
+async def test_each_call_of_a_session_may_be_sent_again(tmp_path: Path) -> None:
+    async with memory_in_loop(tmp_path / "m") as own:
+        sent: list[bool] = []
+
+        class Noting:
+            async def call(self, operation: str, request: dict[str, Any]) -> Answer:
+                sent.append(is_repeatable(operation, request))
+                return await own._transport.call(operation, request)
+
+        memory = Memory(Noting(), user="ann", agent="desk", session="s1")
+        session = openai_agents.SlumberdSession("s1", memory)
+        await session.add_items([{"role": "user", "content": text} for text in ("tea", "rum")])
+        await session.pop_item()
+        await session.clear_session()
+
+    assert len(sent) > 4
+    assert all(sent)

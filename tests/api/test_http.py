@@ -378,6 +378,25 @@ def test_episode_with_two_names_or_a_wrong_one_is_refused(
     assert problem(answer, 400)["kind"] == "UsageError"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(["a", "b"], id="twice"),
+        pytest.param(["caf\xe9".encode()], id="UTF-8"),
+        pytest.param(["caf\xe9".encode("latin-1")], id="Latin-1"),
+    ],
+)
+def test_idempotency_key_that_clients_mean_differently_is_refused(
+    ana: httpx.Client, values: list[str | bytes]
+) -> None:
+    headers = [(b"Idempotency-Key", each if isinstance(each, bytes) else each.encode())
+               for each in values]  # fmt: skip
+
+    answer = ana.post("/v1/episodes", json={"text": "tea"}, headers=headers)
+
+    assert "the field `key` takes every text" in problem(answer, 400)["detail"]
+
+
 def test_idempotency_key_is_refused_where_a_change_knows_none(ana: httpx.Client) -> None:
     headers = {"Idempotency-Key": str(uuid4())}
     episode = {"text": "tea"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory
-from slumberd.client.http_transport import HttpTransport, is_repeatable
+from slumberd.client.http_transport import MOST_CALLS, HttpTransport, is_repeatable
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
@@ -100,6 +100,25 @@ async def test_put_with_a_key_is_sent_again_and_another_put_is_not(
         assert len(asked) == 1
 
 
+async def test_read_that_is_cut_after_a_long_wait_is_sent_again() -> None:
+    patience, asked = 0.3, 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        if asked == 1:
+            await asyncio.wait([never], timeout=patience)
+        else:
+            writer.write(http("200 OK", b'{"episodes": []}'))
+        writer.close()
+
+    never = asyncio.get_running_loop().create_future()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await memory_at(address, patience_seconds=patience).episodes() == []
+
+
 async def test_request_that_was_refused_for_want_of_room_is_sent_again() -> None:
     async with answering(BUSY, PUT) as (address, asked):
         assert (await memory_at(address).remember("tea")).state == "new"
@@ -126,6 +145,17 @@ async def test_daemon_that_does_not_come_back_is_an_error_that_names_it(
         pytest.param(http("200 OK", b"hello", "text/plain"), "no answer of slumberd", id="text"),
         pytest.param(http("200 OK", b"[1]"), "no answer of slumberd", id="a list"),
         pytest.param(http("301 Moved", b""), "HTTP 301", id="a redirection"),
+        pytest.param(http("200 OK", b'{"ok": true}'), "none of slumberd", id="an object"),
+        pytest.param(
+            http("404 Not Found", b'{"kind": "Status", "message": "no such path"}'),
+            "no answer of slumberd",
+            id="an error of another kind",
+        ),
+        pytest.param(
+            http("400 x", b'{"kind": ["a"], "detail": 1, "exit_code": "1", "fields": 5}'),
+            "HTTP 400",
+            id="an error of other types",
+        ),
         pytest.param(
             http("404 Not Found", b'{"detail": "Not Found"}', "application/problem+json"),
             "Not Found",
@@ -168,7 +198,20 @@ async def test_request_that_is_too_large_is_refused_at_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "address",
-    ["http://", "http://me:secret@host", "http://host?user=ann", "http://host#x", "http://h:x"],
+    [
+        "http://",
+        "http://me:secret@host",
+        "http://host?user=ann",
+        "http://host#x",
+        "http://h:x",
+        "http://[::1",
+        "http://two words/",
+        "http://host/two words",
+        "http://host/a\nb",
+        "http://host/\xe9",
+        f"http://{'a' * 64}.example",
+        "http://a..example",
+    ],
 )
 async def test_wrong_address_is_refused_and_its_password_is_not_shown(address: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -176,6 +219,59 @@ async def test_wrong_address_is_refused_and_its_password_is_not_shown(address: s
             pass
 
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "token", ["", " ", "secret\nline", "secret\0", "secret\u00e9", "\u65e5", 5]
+)
+async def test_token_that_no_header_holds_is_refused_and_not_shown(token: Any) -> None:
+    with pytest.raises(UsageError, match="slumberd token new") as caught:
+        async with Memory.open("http://localhost:1", user="ann", token=token):
+            pass
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.slow
+async def test_token_may_have_the_end_of_the_line_of_its_file(tmp_path: Path) -> None:
+    token = f"{PROGRAM_TOKEN}\n"
+    async with (
+        memory_in_loop(tmp_path / "m") as own,
+        served_over_http(own) as address,
+        Memory.open(address, user="ann", token=token) as memory,
+    ):
+        assert await memory.episodes() == []
+
+
+async def test_calls_that_wait_for_their_answers_leave_others_their_turn() -> None:
+    """More wait than `asyncio.to_thread` has threads on any machine that runs few of them."""
+    waiting, answered = asyncio.Event(), asyncio.Event()
+    asked = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        if b"/outcome " in head:
+            if asked == MOST_CALLS - 1:
+                waiting.set()
+            await answered.wait()
+            writer.write(http("400 x", b"no"))
+        else:
+            writer.write(PUT)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        memory = memory_at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        waits = [asyncio.ensure_future(memory.wait_for("e")) for _ in range(MOST_CALLS - 1)]
+        try:
+            async with asyncio.timeout(30):
+                await waiting.wait()
+                assert (await memory.remember("tea", key="k")).state == "new"
+                assert await asyncio.to_thread(lambda: "free") == "free"
+        finally:
+            answered.set()
+            await asyncio.gather(*waits, return_exceptions=True)
 
 
 @pytest.mark.parametrize("address", ["unix:here", "postgresql://host/db", "here"])

@@ -26,6 +26,7 @@ from slumberd import (
     SQLiteMemoryStore,
     SyncMemory,
 )
+from slumberd.client.transports import MOST_CALLS
 from slumberd.errors import (
     FutureInstantError,
     MemoryScopeError,
@@ -82,8 +83,25 @@ MISTAKES: dict[str, tuple[Call, type[SlumberdError], str]] = {
         lambda m: m.remember("x", metadata={"a": "x" * 5_000_000}), RequestTooLargeError,
         "at most 4,194,304",
     ),
+    "many of nothing": (lambda m: m.put_many(None), UsageError, "write a list of dictionaries"),
+    "many of a number": (lambda m: m.put_many(5), UsageError, "write a list of dictionaries"),
+    "many of one": (
+        lambda m: m.put_many({"text": "x"}), UsageError, "write a list of dictionaries",
+    ),
+    "many of a text": (lambda m: m.put_many("x"), UsageError, "write a list of dictionaries"),
+    "many of texts": (lambda m: m.put_many(["x"]), UsageError, "is no episode; write"),
+    "many with a number as key": (
+        lambda m: m.put_many([{"text": "x", 5: 1}]), UsageError, "is no episode; write",
+    ),
+    "many with another's": (
+        lambda m: m.put_many([{"text": "x", "user": "bob"}]), UsageError, "unknown key 'user'",
+    ),
     "empty id": (lambda m: m.remember("x", id=""), UsageError, "id: text is needed, not ''"),
     "empty session": (lambda m: m.remember("x", session=""), UsageError, "session: text is"),
+    "session of two lines": (
+        lambda m: m.remember("x", session="a\nb"), MemoryScopeError,
+        r"put in scope ('ada', 'a\nb', 'default'): session holds the control character",
+    ),
     "no question": (lambda m: m.recall(""), UsageError, "the question is empty; write"),
     "blank question": (lambda m: m.recall(" \n"), UsageError, "the question is empty; write"),
     "unknown kind": (lambda m: m.recall("x", kinds="fakt"), UsageError, "'episode' or 'fact' is"),
@@ -191,6 +209,10 @@ async def test_kinds_may_be_one_word_of_the_command_line_or_of_python(
         pytest.param("{file}/below", "name a directory", id="below a file"),
         pytest.param("x" * 5_000, "File name too long; name a directory", id="long"),
         pytest.param("ftp://host", "is no address; name a directory", id="scheme"),
+        pytest.param("localhost:8750", "is no address; name a directory", id="no scheme"),
+        pytest.param("10.0.0.1:8750/a", "is no address; name a directory", id="no scheme, path"),
+        pytest.param("http:/host", "is no address; name a directory", id="one slash"),
+        pytest.param("HTTPS:host", "is no address; name a directory", id="no slash"),
     ],
 )
 async def test_place_that_is_no_directory_is_refused(
@@ -232,6 +254,42 @@ async def test_scope_of_a_memory_is_checked_when_it_opens(
     with pytest.raises(MemoryScopeError, match=f"open in scope .*{part} "):
         async with Memory.open(f"unix:{tmp_path}", **scope):
             pass
+
+
+@pytest.mark.parametrize("user", [None, "", 5, "a\nb"])
+async def test_user_of_a_further_memory_is_checked_at_once(tmp_path: Path, user: Any) -> None:
+    async with Memory.open(f"unix:{tmp_path}", user="ada") as memory:
+        with pytest.raises(
+            MemoryScopeError, match=r"for_user in scope .*(user is|control character)"
+        ):
+            memory.for_user(user)
+
+
+async def test_directory_that_is_there_may_look_like_the_place_of_a_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "host:8750").mkdir()
+
+    for where in ("host:8750", "./other:8750"):
+        async with Memory.open(where, user="ada") as memory:
+            assert await memory.episodes() == []
+
+
+@pytest.mark.parametrize("address", ["{}", "unix:{}"])
+async def test_several_event_loops_may_call_one_memory(tmp_path: Path, address: str) -> None:
+    async with (
+        Memory.open(tmp_path, user="ada"),
+        Memory.open(address.format(tmp_path), user="ada") as memory,
+    ):
+
+        async def read_often() -> int:
+            answers = await asyncio.gather(*(memory.episodes() for _ in range(2 * MOST_CALLS)))
+            return len(answers)
+
+        in_another = asyncio.to_thread(lambda: asyncio.run(read_often()))
+        answers = await asyncio.gather(read_often(), in_another)
+        assert set(answers) == {2 * MOST_CALLS}
 
 
 @pytest.fixture

@@ -195,8 +195,9 @@ def test_request_gets_no_remedy_that_only_yaml_needs(value: object) -> None:
 def test_page_of_the_limits_says_what_the_forms_say() -> None:
     page = PAGE.read_text().partition("## Limits")[2].partition("\n## ")[0]
     cells = dict(line.strip("| ").split(" | ") for line in page.splitlines() if " | " in line)
-    remember, recall = (
-        OPERATIONS[name].form.model_json_schema()["properties"] for name in ("remember", "recall")
+    remember, recall, many = (
+        OPERATIONS[name].form.model_json_schema()["properties"]
+        for name in ("remember", "recall", "put_many")
     )
     said = {what: cell.partition(" ")[0] for what, cell in cells.items()}
 
@@ -205,6 +206,7 @@ def test_page_of_the_limits_says_what_the_forms_say() -> None:
         "a request, as JSON (`RequestTooLargeError`)": f"{MOST_REQUEST_BYTES:,}",
         "the text of an episode, a question": f"{remember['text']['maxLength']:,}",
         "the triples of an episode": f"{remember['triples']['maxItems']:,}",
+        "the episodes of `put_many`": f"{many['episodes']['maxItems']:,}",
         "a name: user, agent, session, speaker, id, subject, predicate; a reason": (
             f"{remember['id']['anyOf'][0]['maxLength']:,}"
         ),

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 from slumberd.capture.secrets import pieces
 from slumberd.client.memory import Memory
@@ -145,6 +146,7 @@ class SlumberdSession(Session):
     async def _put(self, item: Any, encoded: str, at: datetime) -> None:  # noqa: ANN401 # any JSON
         await self._memory.remember(
             text_of(item),
+            id=str(uuid4()),  # a put with an id may be sent again, when its answer is lost
             when=at,
             session=self.session_id,
             speaker=_speaker_of(item),

@@ -53,18 +53,24 @@ def _outside(route: HttpRoute, request: Request) -> dict[str, Any]:
         fields[route.in_path] = request.path_params["id"]
     if route.conditional is not None and (tag := request.headers.get("if-match")) is not None:
         fields[route.conditional] = version_in(tag)
-    if (key := request.headers.get("idempotency-key")) is not None:
-        fields |= _keyed_by(route, key)
+    if keys := request.headers.getlist("idempotency-key"):
+        fields |= _keyed_by(route, keys)
     return fields
 
 
-def _keyed_by(route: HttpRoute, key: str) -> dict[str, str]:
+def _keyed_by(route: HttpRoute, keys: list[str]) -> dict[str, str]:
     """Return the field that the header ``Idempotency-Key`` holds; a read needs none.
 
     Raises:
-        UsageError: The change knows no keys, so it may be done twice.
+        UsageError: The change knows no keys, so it may be done twice; or the header is there
+            twice, or holds a character that clients send in several encodings.
     """
     if route.keyed is not None:
+        [key, *more] = keys
+        if more or not key.isascii():
+            raise UsageError(
+                "give the header Idempotency-Key once, in ASCII; the field `key` takes every text"
+            )
         quoted = _TAG.match(key)
         return {route.keyed: key.strip() if quoted is None else quoted[1]}
     if route.operation.read_only:

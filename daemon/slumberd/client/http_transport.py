@@ -7,6 +7,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from http import HTTPStatus
@@ -51,16 +52,18 @@ class HttpTransport:
         patience_seconds: How long a call is tried again.
 
     Raises:
-        UsageError: The address has a user, a query or a fragment, or no host.
+        UsageError: The address has a user, a query or a fragment, or no host; or the token holds
+            what no header holds.
     """
 
     def __init__(
         self, address: str, token: str | None, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
         self._address = _read_address(address)
-        self._token = token
+        self._token = _read_token(token)
         self._patience = patience_seconds
-        self._room = asyncio.Semaphore(MOST_CALLS)
+        # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
+        self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-http")
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the daemon.
@@ -74,19 +77,21 @@ class HttpTransport:
             self._ask, operation, orjson.dumps(as_json(operation, request)), _wait_of(request)
         )
         repeatable = is_repeatable(operation, request)
-        time = asyncio.get_running_loop().time
-        deadline, pause = time() + self._patience, _FIRST_PAUSE_SECONDS
-        async with self._room:
-            while True:
-                try:
-                    return await asyncio.to_thread(ask)
-                except _UnansweredError as problem:
-                    if problem.is_final or (problem.may_be_done and not repeatable):
-                        raise problem.error(self._address.text) from problem
-                    if time() + pause > deadline:
-                        raise problem.error(self._address.text, self._patience) from problem
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        deadline, pause, was_cut = time() + self._patience, _FIRST_PAUSE_SECONDS, False
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, ask)
+            except _UnansweredError as problem:
+                if problem.is_final or (problem.may_be_done and not repeatable):
+                    raise problem.error(self._address.text) from problem
+                if problem.is_cut and not was_cut:  # until then, a daemon was there
+                    deadline, was_cut = time() + self._patience, True
+                if time() + pause > deadline:
+                    raise problem.error(self._address.text, self._patience) from problem
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _ask(self, operation: str, body: bytes, wait_seconds: float) -> Answer:
         """Send a request once, in a thread.
@@ -118,7 +123,7 @@ class HttpTransport:
                 document = orjson.loads(content)
         if isinstance(document, dict) and status < HTTPStatus.MULTIPLE_CHOICES:
             return document
-        if isinstance(document, dict) and "kind" in document:
+        if isinstance(document, dict) and _is_own(document):
             if status == HTTPStatus.TOO_MANY_REQUESTS:  # so nothing was done
                 raise _UnansweredError(document["detail"], may_be_done=False)
             refused = RefusedError(
@@ -163,6 +168,7 @@ class _UnansweredError(Exception):
         reason: Why, in words.
         may_be_done: Whether the request may have reached the daemon.
         is_final: Whether it is useless to try again.
+        is_cut: Whether the connection ended before the answer came.
     """
 
     def __init__(self, reason: str, *, may_be_done: bool, is_final: bool = False) -> None:
@@ -170,6 +176,10 @@ class _UnansweredError(Exception):
         self.may_be_done = may_be_done
         self.is_final = is_final
         super().__init__(reason)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.may_be_done and not isinstance(self.__cause__, TimeoutError)
 
     def error(
         self, address: str, tried_seconds: float | None = None
@@ -228,24 +238,55 @@ def _words_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def _is_own(document: Mapping[str, Any]) -> bool:
+    """Return whether an answer is an error of slumberd, and not of another server."""
+    return (
+        isinstance(document.get("kind"), str)
+        and isinstance(document.get("detail"), str)
+        and isinstance(document.get("exit_code"), int)
+        and isinstance(document.get("fields"), dict)
+    )
+
+
 def _read_address(text: str) -> _Address:
     """Return what an address names.
 
     Raises:
         UsageError: It is none.
     """
-    parts = urlsplit(text)
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
     # An error would show a password.
     shown = text.rpartition("@")[2]
-    if parts.username is not None or parts.query or parts.fragment or port == -1:
-        raise UsageError(
-            f"{shown!r} is no address; write http://HOST:PORT or https://HOST, and give the token"
-            " as `token`"
-        )
-    if not parts.hostname:
+    wrong = UsageError(
+        f"{shown!r:.200} is no address; write http://HOST:PORT or https://HOST, and give the token"
+        " as `token`"
+    )
+    try:
+        parts = urlsplit(text)
+        port, host = parts.port, parts.hostname or ""
+        host.encode("idna")
+        parts.path.encode("ascii")
+    except ValueError:
+        raise wrong from None
+    has_more = parts.username is not None or parts.query or parts.fragment
+    if has_more or not text.isprintable() or " " in text:
+        raise wrong
+    if not host:
         raise UsageError(f"{shown!r} names no host; write http://HOST:PORT")
-    return _Address(text, parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"))
+    return _Address(text, parts.scheme == "https", host, port, parts.path.rstrip("/"))
+
+
+def _read_token(token: object) -> str | None:
+    """Return a token, without the space around it, such as the end of the line in its file.
+
+    Raises:
+        UsageError: It is no text, or no header holds it. The error does not show it.
+    """
+    if token is None:
+        return None
+    text = token.strip() if isinstance(token, str) else ""
+    if not text or not text.isascii() or not text.isprintable():
+        raise UsageError(
+            "the token is no token of slumberd; give the text after `token:` that"
+            " `slumberd token new` has printed"
+        )
+    return text

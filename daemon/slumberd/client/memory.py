@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from slumberd.client.transports import Transport, open_transport
-from slumberd.errors import UsageError
+from slumberd.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.memory_forms import (
     ContextText,
@@ -151,7 +153,11 @@ class Memory:
             user: Whose memory it is.
             agent: Which agent remembers and recalls; by default that of this memory.
             session: The conversation that new episodes belong to; by default that of this memory.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
         """
+        ScopeFilter.of(user, session, agent, operation="for_user")
         return type(self)(
             self._transport,
             user=user,
@@ -207,7 +213,7 @@ class Memory:
             speaker=speaker,
             metadata=_keys_of(metadata),
         )
-        return Remembered.model_validate(await self._call("remember", user=user, **fields))
+        return _read(Remembered, await self._call("remember", user=user, **fields))
 
     async def put_many(
         self,
@@ -234,9 +240,9 @@ class Memory:
             "put_many",
             user=user,
             session=self._session if session is None else session,
-            episodes=[_fields_of_episode(**_given_episode(one)) for one in episodes],
+            episodes=[_fields_of_episode(**_given_episode(one)) for one in _many(episodes)],
         )
-        return RememberedList.model_validate(answer).episodes
+        return _read(RememberedList, answer).episodes
 
     async def recall(  # noqa: PLR0913 # what a search may be limited to
         self,
@@ -273,7 +279,7 @@ class Memory:
             all_agents=all_agents,
             user=user,
         )
-        return Hits.model_validate(answer).hits
+        return _read(Hits, answer).hits
 
     async def context(
         self,
@@ -304,7 +310,7 @@ class Memory:
             all_agents=all_agents,
             user=user,
         )
-        return ContextText.model_validate(answer)
+        return _read(ContextText, answer)
 
     async def episodes(
         self,
@@ -332,7 +338,7 @@ class Memory:
             all_agents=all_agents,
             user=user,
         )
-        return EpisodeList.model_validate(answer).episodes
+        return _read(EpisodeList, answer).episodes
 
     async def facts(  # noqa: PLR0913 # what a page may be limited to
         self,
@@ -372,7 +378,7 @@ class Memory:
             all_agents=all_agents,
             user=user,
         )
-        return FactPage.model_validate(answer)
+        return _read(FactPage, answer)
 
     async def correct(  # noqa: PLR0913 # what names the fact, and what is right
         self,
@@ -413,7 +419,7 @@ class Memory:
             user=user,
             **given,
         )
-        return Correction.model_validate(answer)
+        return _read(Correction, answer)
 
     async def forget(
         self,
@@ -446,7 +452,8 @@ class Memory:
             dry_run=plan is None,
             user=user,
         )
-        return Erasure(done=plan is not None, plan=plan or answer["plan"], certificate=answer)
+        named = plan or answer.get("plan")
+        return _read(Erasure, {"done": plan is not None, "plan": named, "certificate": answer})
 
     async def explain(
         self, id: str, *, all_agents: bool = False, user: str | None = None
@@ -462,7 +469,7 @@ class Memory:
             SlumberdError: The scope has neither.
         """
         answer = await self._call("explain", id=id, all_agents=all_agents, user=user)
-        return Explained.model_validate(answer)
+        return _read(Explained, answer)
 
     async def wait_for(
         self,
@@ -483,7 +490,7 @@ class Memory:
         answer = await self._call(
             "outcome", id=id, seconds=seconds, all_agents=all_agents, user=user
         )
-        return Outcome.model_validate(answer)
+        return _read(Outcome, answer)
 
     async def _call(self, operation: str, *, user: str | None, **request: Any) -> dict[str, Any]:
         """Return the answer to a request of a user: the given one, or that of the memory."""
@@ -492,13 +499,46 @@ class Memory:
         return await self._transport.call(operation, {"user": named, "agent": agent, **request})
 
 
+Answered = TypeVar("Answered", bound=BaseModel)
+
+
+def _read(form: type[Answered], answer: object) -> Answered:
+    """Return the answer to a request in its form.
+
+    Raises:
+        StoreError: It has another form, as that of another server has.
+    """
+    try:
+        return form.model_validate(answer)
+    except ValidationError as error:
+        raise StoreError(
+            f"the answer {answer!r:.200} is none of slumberd; look whether the address names a"
+            " daemon of this version"
+        ) from error
+
+
+def _many(episodes: object) -> Iterable[object]:
+    """Return the episodes of a call; a single one, or a text, is no list of them.
+
+    Raises:
+        UsageError: They are no list.
+    """
+    if isinstance(episodes, Iterable) and not isinstance(episodes, str | bytes | Mapping):
+        return episodes
+    raise UsageError(f"episodes is {episodes!r:.200}; write a list of dictionaries")
+
+
 def _given_episode(given: object) -> dict[str, Any]:
     """Return the arguments of `Memory.remember` that a dictionary holds.
 
     Raises:
         UsageError: It is no dictionary, or it has another key.
     """
-    if not isinstance(given, Mapping) or "text" not in given:
+    if (
+        not isinstance(given, Mapping)
+        or "text" not in given
+        or not all(isinstance(name, str) for name in given)
+    ):
         raise UsageError(
             f"{given!r:.200} is no episode; write a dictionary with the arguments of `remember`,"
             " at least 'text'"

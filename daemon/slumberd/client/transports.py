@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
 from slumberd.client.request_json import as_json
@@ -20,12 +23,15 @@ SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
 
 MOST_CALLS = 32
-"""Calls of one program to a daemon at the same time; further ones wait.
+"""Calls of one event loop to a daemon at the same time; further ones wait.
 
 The daemon takes twice as many connections from one user."""
 
 HTTP_SCHEMES = ("http://", "https://")
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
+
+_PLACE = re.compile(r"(https?:|[^/]*:[0-9]+(/|$))", re.IGNORECASE)
+"""An address of a daemon without its scheme, or with half of it."""
 
 _REMEDY = f"name a directory, {SCHEME} and a directory, http://, https:// or postgresql://"
 
@@ -52,7 +58,7 @@ class SocketTransport:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._room = asyncio.Semaphore(MOST_CALLS)
+        self._rooms = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the daemon's answer; each call has a connection of its own.
@@ -61,12 +67,17 @@ class SocketTransport:
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         try:
-            async with self._room:
+            async with self._room():
                 return await ask_asynchronously(
                     self._directory, operation, as_json(operation, request)
                 )
         except RefusedError as refused:
             raise own_error(refused) from None
+
+    def _room(self) -> asyncio.Semaphore:
+        """Return what limits the calls of this event loop; several loops may call."""
+        loop = asyncio.get_running_loop()
+        return self._rooms.setdefault(loop, asyncio.Semaphore(MOST_CALLS))
 
 
 class DatabaseTransport:
@@ -80,7 +91,8 @@ class DatabaseTransport:
     def __init__(self, address: str, shard: int | None = None) -> None:
         self._address = address
         self._shard = shard
-        self._room = asyncio.Semaphore(MOST_CALLS)
+        # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
+        self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-database")
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the daemons; each call has connections of its own.
@@ -94,14 +106,14 @@ class DatabaseTransport:
         from slumberd.service import postgres_stores
 
         try:
-            async with self._room:
-                return await asyncio.to_thread(
-                    postgres_stores.ask_shards,
-                    self._address,
-                    self._shard,
-                    operation,
-                    as_json(operation, request),
-                )
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                postgres_stores.ask_shards,
+                self._address,
+                self._shard,
+                operation,
+                as_json(operation, request),
+            )
         except RefusedError as refused:
             raise own_error(refused) from None
 
@@ -155,7 +167,7 @@ async def open_transport(
     if text.startswith(DATABASE_SCHEMES):
         yield DatabaseTransport(text)
         return
-    if "://" in text:
+    if "://" in text or await asyncio.to_thread(_is_place, text):
         raise UsageError(f"{text!r} is no address; {_REMEDY}")
     async with OWN_DAEMONS.open(_directory_of(text)) as daemon:
         yield OwnTransport(daemon)
@@ -165,6 +177,11 @@ def _address_of(where: object) -> str:
     if isinstance(where, str | PathLike):
         return fsdecode(where)
     raise UsageError(f"{where!r:.200} is no address; {_REMEDY}")
+
+
+def _is_place(text: str) -> bool:
+    """Return whether a text names a daemon without its scheme, and no directory that is there."""
+    return _PLACE.match(text) is not None and "\0" not in text and not Path(text).exists()
 
 
 def _directory_of(text: str) -> Path:
