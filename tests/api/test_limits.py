@@ -20,7 +20,7 @@ from slumberd.errors import TooManyRequestsError
 from tests.support.console_people import signed_in
 from tests.support.fakes import FakeClock
 from tests.support.http_daemon import HttpDaemon, http_daemon
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -252,6 +252,16 @@ def test_form_of_somebody_unknown_is_short(daemon: HttpDaemon) -> None:
     assert answer.status_code == 413
 
 
+def test_body_that_announces_any_length_is_refused(daemon: HttpDaemon) -> None:
+    line = b"POST /console/sign-in HTTP/1.1\r\nHost: localhost\r\n" + FORM
+    with connection(daemon) as opened:
+        opened.sendall(line + b"Content-Length: 99999999999999999999\r\n\r\n")
+
+        answer = read_to_the_end(opened)
+
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 @contextmanager
 def http_headers(daemon: HttpDaemon) -> Iterator[httpx.Client]:
     """Yield a client without a token that sends what a browser does."""
@@ -283,6 +293,30 @@ def test_clients_that_hold_all_connections_make_room_for_others(
             shown = bob.read("/today")
 
     assert [answer.status_code for answer in answers] == [200] * 5
+    assert shown.status == 200
+
+
+@pytest.mark.parametrize("more", [b"", b"x"], ids=["", "and more is sent"])
+def test_clients_that_read_no_answer_make_room_for_others(
+    tmp_path_factory: pytest.TempPathFactory, more: bytes
+) -> None:
+    home, limits = (
+        tmp_path_factory.mktemp("http"),
+        {"max_connections": 20, "timeout_seconds": 3_600},
+    )
+    with http_daemon(home, **limits) as daemon, ExitStack() as held:
+        for _ in range(40):
+            opened = held.enter_context(connection(daemon))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            opened.sendall(UNREAD)
+            with suppress(ConnectionError):  # which the daemon has ended for another one
+                opened.recv(1)
+                opened.sendall(more)
+
+        wait_until(lambda: httpx.get(f"{daemon.url}/healthz").status_code == 200)  # all are full
+        with signed_in(daemon, "bob") as bob:
+            shown = bob.read("/today")
+
     assert shown.status == 200
 
 

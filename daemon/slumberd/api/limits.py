@@ -102,7 +102,8 @@ class ConnectionLimits:
         write_seconds: The time in which a client must take what waits for it.
         refusals: Counts what is cut off.
         open: How many connections there are, of the unix socket (True) and of the network (False).
-        waiting: Those that wait for a whole request, the first one for the longest time.
+        waiting: Those that wait for their client, which sends no whole request or reads no answer;
+            the first one for the longest time.
     """
 
     most: int
@@ -157,7 +158,7 @@ class LimitedProtocol(H11Protocol):
         self._limits.open[self._by_socket] += 1
         if self._limits.open[self._by_socket] > self._limits.most:
             self._limits.refusals.count("too many connections")
-            # Whoever holds connections without a request makes room for whoever has one.
+            # Whoever holds connections without doing anything makes room for whoever does.
             longest = next(iter(self._limits.waiting[self._by_socket]), self)
             longest.make_room()
             if longest is self:
@@ -167,6 +168,9 @@ class LimitedProtocol(H11Protocol):
     def make_room(self) -> None:
         """End this connection, because there are too many."""
         self._stop_waiting()
+        if self._is_unread():  # what is left could wait for the client for ever
+            self.transport.abort()
+            return
         started: bool = getattr(self.cycle, "response_started", False)  # None before a request
         if not started:
             self.transport.write(_FULL)
@@ -186,7 +190,8 @@ class LimitedProtocol(H11Protocol):
             self._await_request()
         super().data_received(data)
         if self.conn.their_state in _RECEIVED:
-            self._stop_waiting()
+            if not self._is_unread():
+                self._stop_waiting()
             self._cancel_deadline()
 
     def send_400_response(self, msg: str) -> None:
@@ -206,7 +211,7 @@ class LimitedProtocol(H11Protocol):
         if not self.flow.write_paused:
             self._await_reader()
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE:
+        if self.conn.their_state is h11.IDLE or self._is_unread():
             self._begin_waiting()
         if self.conn.their_state is h11.SEND_BODY and self._deadline is None:
             self._await_request()
@@ -214,11 +219,14 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Note that the client does not read as fast as slumberd writes."""
         super().pause_writing()
+        self._begin_waiting()
         self._await_reader()
 
     def resume_writing(self) -> None:
         """Note that the client reads again."""
         super().resume_writing()
+        if self.conn.their_state in _RECEIVED:
+            self._stop_waiting()
         self._cancel_stalled()
 
     def _begin_waiting(self) -> None:
@@ -240,8 +248,11 @@ class LimitedProtocol(H11Protocol):
         self._stalled = self.loop.call_later(self._limits.write_seconds, self._cut_reader)
 
     def _cut_reader(self) -> None:
-        if self.transport.get_write_buffer_size():
+        if self._is_unread():
             self._cut("slow reader")
+
+    def _is_unread(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
 
     def _cut(self, reason: str) -> None:
         self._limits.refusals.count(reason)
