@@ -300,11 +300,11 @@ def test_clients_that_hold_all_connections_make_room_for_others(
 def test_clients_that_read_no_answer_make_room_for_others(
     tmp_path_factory: pytest.TempPathFactory, more: bytes
 ) -> None:
-    home, limits = (
-        tmp_path_factory.mktemp("http"),
-        {"max_connections": 20, "timeout_seconds": 3_600},
-    )
-    with http_daemon(home, **limits) as daemon, ExitStack() as held:
+    home = tmp_path_factory.mktemp("http")
+    with (
+        http_daemon(home, max_connections=20, timeout_seconds=3_600) as daemon,
+        ExitStack() as held,
+    ):
         for _ in range(40):
             opened = held.enter_context(connection(daemon))
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)

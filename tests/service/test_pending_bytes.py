@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from slumberd.errors import StoreBusyError
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
@@ -124,6 +126,67 @@ async def test_a_full_disk_leaves_a_duty(tmp_path: Path, monkeypatch: pytest.Mon
         assert "MiB free" in certificate["pending"]["facts"]
         await erasures.remove_bytes(quiet=False)
         assert await home.facts.erasures.rewrites() == []
+        assert files_with_canary(tmp_path) == []
+
+
+@pytest.mark.parametrize("failing", [scrubbing.find_missing_space, scrubbing.temporary_directory])
+async def test_a_failed_rewriting_leaves_a_duty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., object]
+) -> None:
+    def fail(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)))
+        with monkeypatch.context() as patch:
+            patch.setattr(scrubbing, failing.__name__, fail)
+            certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+
+        assert list(certificate["pending"]) == ["facts", "episodes"]
+        assert certificate["rows"]["episodes"]["episodes"] == 2
+        await erasures.remove_bytes(quiet=False)
+        assert await home.facts.erasures.rewrites() == []
+        assert files_with_canary(tmp_path) == []
+
+
+async def test_later_attempts_that_fail_say_why_and_not_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrubbing, "SPARE_BYTES", 2**60)
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)), waits=True)
+        certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+        with capture_logs() as logs:
+            for _ in range(31):
+                await erasures.remove_bytes(quiet=True)
+
+    [first, second] = logs
+    assert (first["event"], first["firing_id"]) == ("erasure.pending", certificate["firing_id"])
+    assert "MiB free" in first["problem"]
+    assert second["firing_id"] == first["firing_id"]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["now", "idle"])
+async def test_an_erasure_that_ended_early_is_finished_before_it_counts_as_complete(
+    tmp_path: Path, waits: bool
+) -> None:
+    async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.05)) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)), waits=waits)
+        with writing(tmp_path / "memory.db"), capture_logs() as logs:
+            with pytest.raises(StoreBusyError):
+                await erasures.forget(ForgetForm(**SCOPE), ME)
+            with suppress(StoreBusyError):
+                await erasures.remove_bytes(quiet=False)
+
+        assert "erasure.completed" not in [line["event"] for line in logs]
+        assert len(await home.facts.erasures.rewrites()) == 2
+        await erasures.remove_bytes(quiet=False)
+        assert await home.facts.erasures.find_unfinished() == []
+        assert await home.memory.recent(SCOPE["user"], limit=9) == []
+        await erasures.remove_bytes(quiet=True)
         assert files_with_canary(tmp_path) == []
 
 
