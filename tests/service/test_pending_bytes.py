@@ -297,6 +297,24 @@ def test_forget_ends_with_71_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     assert "erasure.pending" not in findings_of(home, "doctor")
 
 
+@pytest.mark.slow
+@pytest.mark.acceptance
+def test_a_full_disk_of_the_log_loses_no_certificate(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    source = tmp_path / "episodes.jsonl"
+    source.write_bytes(jsonl(canary("1"), OTHER))
+    home.call("import", source)
+    source.unlink()
+    home.call("fire", "--all")
+    home.configure({"logging": {"file": "/dev/full"}})
+
+    done = home.call("forget", "--user", f"{CANARY}-user", "--yes")
+
+    assert json.loads(done.stdout)["pending"] == {}
+    assert files_with_canary(home.state) == []
+
+
 async def test_a_rewriting_says_for_how_long_it_runs_and_counts_as_stuck_after_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, get_args
@@ -424,7 +425,8 @@ class Erasures:
         self._log_pending(left, pending, own, is_tried=rewrite)
         at = timestamp(self._clock.now())
         self._log_complete(left, await self._facts.erasures.rewrites(), own, at)
-        await self._consolidator.log_pending_records()
+        with suppress(OSError):  # the lines are written later, the certificate is not
+            await self._consolidator.log_pending_records()
         part = {
             "head_after": (await self._facts.ledger.head()).head.hex(),
             "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
