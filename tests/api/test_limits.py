@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -318,6 +319,42 @@ def test_clients_that_read_no_answer_make_room_for_others(
             shown = bob.read("/today")
 
     assert shown.status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [b"/healthz", b"/v1/status"])
+def test_busy_clients_without_a_token_make_room_for_others(
+    tmp_path_factory: pytest.TempPathFactory, path: bytes
+) -> None:
+    with http_daemon(tmp_path_factory.mktemp("http"), max_connections=20) as daemon:
+        request = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with asking_always(daemon, request), daemon.with_token("ana") as ana:
+            answers = [ana.get("/v1/facts", headers={"Connection": "close"}) for _ in range(20)]
+
+    assert [answer.status_code for answer in answers] == [200] * 20
+
+
+@contextmanager
+def asking_always(daemon: HttpDaemon, request: bytes) -> Iterator[None]:
+    """Hold more connections than there are, each with a request under way at every time."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        with suppress(OSError), connection(daemon) as opened:
+            while not ended.is_set():
+                opened.sendall(request * 20)
+                opened.recv(1_000_000)
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: httpx.get(f"{daemon.url}/v1/facts").status_code == 401)
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_request_under_way_keeps_its_connection(daemon: HttpDaemon) -> None:
