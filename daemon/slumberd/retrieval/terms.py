@@ -52,6 +52,9 @@ LANGUAGES = (
 )  # fmt: skip
 """The languages whose words can be stemmed."""
 
+_MOST_GROWN = 100_000
+"""A text may grow to so many characters, or to twice its own: some characters stand for 18."""
+
 _MOST_CACHED = 262_144
 """So many words of a language are stemmed once and remembered."""
 
@@ -124,9 +127,10 @@ class Analyser:
 
 
 def _folded(text: str) -> str:
-    """Return a text without case, accents and differences of form."""
+    """Return a text without case, accents and differences of form; cut when it grows too long."""
     decomposed = unicodedata.normalize("NFKD", text.casefold()).translate(_ACCENTS)
-    return unicodedata.normalize("NFKC", decomposed)
+    most = max(_MOST_GROWN, 2 * len(text))
+    return unicodedata.normalize("NFKC", decomposed)[:most]
 
 
 def _parts(word: str) -> Iterator[str]:
