@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from slumberd.errors import TooManyRequestsError
 from tests.support.console_people import signed_in
 from tests.support.fakes import FakeClock
 from tests.support.http_daemon import HttpDaemon, http_daemon
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -252,6 +253,16 @@ def test_form_of_somebody_unknown_is_short(daemon: HttpDaemon) -> None:
     assert answer.status_code == 413
 
 
+def test_body_that_announces_any_length_is_refused(daemon: HttpDaemon) -> None:
+    line = b"POST /console/sign-in HTTP/1.1\r\nHost: localhost\r\n" + FORM
+    with connection(daemon) as opened:
+        opened.sendall(line + b"Content-Length: 99999999999999999999\r\n\r\n")
+
+        answer = read_to_the_end(opened)
+
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 @contextmanager
 def http_headers(daemon: HttpDaemon) -> Iterator[httpx.Client]:
     """Yield a client without a token that sends what a browser does."""
@@ -284,6 +295,66 @@ def test_clients_that_hold_all_connections_make_room_for_others(
 
     assert [answer.status_code for answer in answers] == [200] * 5
     assert shown.status == 200
+
+
+@pytest.mark.parametrize("more", [b"", b"x"], ids=["", "and more is sent"])
+def test_clients_that_read_no_answer_make_room_for_others(
+    tmp_path_factory: pytest.TempPathFactory, more: bytes
+) -> None:
+    home = tmp_path_factory.mktemp("http")
+    with (
+        http_daemon(home, max_connections=20, timeout_seconds=3_600) as daemon,
+        ExitStack() as held,
+    ):
+        for _ in range(40):
+            opened = held.enter_context(connection(daemon))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            opened.sendall(UNREAD)
+            with suppress(ConnectionError):  # which the daemon has ended for another one
+                opened.recv(1)
+                opened.sendall(more)
+
+        wait_until(lambda: httpx.get(f"{daemon.url}/healthz").status_code == 200)  # all are full
+        with signed_in(daemon, "bob") as bob:
+            shown = bob.read("/today")
+
+    assert shown.status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [b"/healthz", b"/v1/status"])
+def test_busy_clients_without_a_token_make_room_for_others(
+    tmp_path_factory: pytest.TempPathFactory, path: bytes
+) -> None:
+    with http_daemon(tmp_path_factory.mktemp("http"), max_connections=20) as daemon:
+        request = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with asking_always(daemon, request), daemon.with_token("ana") as ana:
+            answers = [ana.get("/v1/facts", headers={"Connection": "close"}) for _ in range(20)]
+
+    assert [answer.status_code for answer in answers] == [200] * 20
+
+
+@contextmanager
+def asking_always(daemon: HttpDaemon, request: bytes) -> Iterator[None]:
+    """Hold more connections than there are, each with a request under way at every time."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        with suppress(OSError), connection(daemon) as opened:
+            while not ended.is_set():
+                opened.sendall(request * 20)
+                opened.recv(1_000_000)
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: httpx.get(f"{daemon.url}/v1/facts").status_code == 401)
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_request_under_way_keeps_its_connection(daemon: HttpDaemon) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -542,8 +543,9 @@ def test_status_shows_shards_hosts_and_what_waits(
     document = site.lines("status")[0]["database"]
 
     assert "shard 0: held by a/1, for 3" in shown
-    assert "a/1: active, slumberd 1.0, rules abc, clock +0.250 s, seen 0 s ago" in shown
-    assert "1 version without a number, the oldest for 90 s" in shown
+    host = r"a/1: active, slumberd 1\.0, rules abc, clock \+0\.250 s, seen \d+ s ago"
+    assert re.search(host, shown)
+    assert re.search(r"1 version without a number, the oldest for (9\d|\d{3,}) s", shown)
     assert "1 request without an answer" in shown
     assert document["shards"][0]["holder"] == "a/1"
     assert 90 <= document["unnumbered_seconds"] < 600

@@ -98,6 +98,22 @@ def test_path_that_the_daemon_uses_is_no_mistake(folder: Path, lines: list[str])
     assert mistakes_in(settings_in(folder, *lines)) == []
 
 
+@pytest.mark.parametrize("target", ["none/x.log", "a-file/x.log"])
+def test_link_that_leads_to_no_place_for_a_file_is_a_mistake(folder: Path, target: str) -> None:
+    (folder / "link.log").symlink_to(folder / target)
+
+    [(_, path, problem)] = mistakes_in(settings_in(folder, "logging: {file: HERE/link.log}"))
+
+    assert path == "logging.file"
+    assert str(folder / target.partition("/")[0]) in problem
+
+
+def test_link_to_a_file_that_comes_later_is_no_mistake(folder: Path) -> None:
+    (folder / "link.log").symlink_to(folder / "later.log")
+
+    assert mistakes_in(settings_in(folder, "logging: {file: HERE/link.log}")) == []
+
+
 @pytest.mark.parametrize(
     ("place", "problem"),
     [("a-file", "is a file, not a directory"), ("a-file/state", "is a file; name another place")],
@@ -189,7 +205,7 @@ def test_path_that_another_user_owns_is_a_mistake(folder: Path, line: str, key: 
     [(_, path, problem)] = mistakes_in(settings_in(folder, line), STRANGER)
 
     assert path == key
-    assert "user 'stranger', whom the daemon runs as, cannot" in problem
+    assert ": user 'stranger', whom the daemon runs as, cannot" in problem
 
 
 def test_files_that_the_daemon_cannot_read_are_mistakes(folder: Path) -> None:

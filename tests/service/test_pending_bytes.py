@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from slumberd.errors import StoreBusyError
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
@@ -127,6 +129,67 @@ async def test_a_full_disk_leaves_a_duty(tmp_path: Path, monkeypatch: pytest.Mon
         assert files_with_canary(tmp_path) == []
 
 
+@pytest.mark.parametrize("failing", [scrubbing.find_missing_space, scrubbing.temporary_directory])
+async def test_a_failed_rewriting_leaves_a_duty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., object]
+) -> None:
+    def fail(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)))
+        with monkeypatch.context() as patch:
+            patch.setattr(scrubbing, failing.__name__, fail)
+            certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+
+        assert list(certificate["pending"]) == ["facts", "episodes"]
+        assert certificate["rows"]["episodes"]["episodes"] == 2
+        await erasures.remove_bytes(quiet=False)
+        assert await home.facts.erasures.rewrites() == []
+        assert files_with_canary(tmp_path) == []
+
+
+async def test_later_attempts_that_fail_say_why_and_not_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrubbing, "SPARE_BYTES", 2**60)
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)), waits=True)
+        certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+        with capture_logs() as logs:
+            for _ in range(31):
+                await erasures.remove_bytes(quiet=True)
+
+    [first, second] = logs
+    assert (first["event"], first["firing_id"]) == ("erasure.pending", certificate["firing_id"])
+    assert "MiB free" in first["problem"]
+    assert second["firing_id"] == first["firing_id"]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["now", "idle"])
+async def test_an_erasure_that_ended_early_is_finished_before_it_counts_as_complete(
+    tmp_path: Path, waits: bool
+) -> None:
+    async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.05)) as home:
+        await filled(home)
+        erasures = erasures_of(home, FakeClock(at(60)), waits=waits)
+        with writing(tmp_path / "memory.db"), capture_logs() as logs:
+            with pytest.raises(StoreBusyError):
+                await erasures.forget(ForgetForm(**SCOPE), ME)
+            with suppress(StoreBusyError):
+                await erasures.remove_bytes(quiet=False)
+
+        assert "erasure.completed" not in [line["event"] for line in logs]
+        assert len(await home.facts.erasures.rewrites()) == 2
+        await erasures.remove_bytes(quiet=False)
+        assert await home.facts.erasures.find_unfinished() == []
+        assert await home.memory.recent(SCOPE["user"], limit=9) == []
+        await erasures.remove_bytes(quiet=True)
+        assert files_with_canary(tmp_path) == []
+
+
 async def test_with_idle_the_stores_are_rewritten_in_a_quiet_window(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await filled(home)
@@ -232,6 +295,24 @@ def test_forget_ends_with_71_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     assert done["firing_id"] == firing_id
     assert files_with_canary(home.state) == []
     assert "erasure.pending" not in findings_of(home, "doctor")
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+def test_a_full_disk_of_the_log_loses_no_certificate(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    source = tmp_path / "episodes.jsonl"
+    source.write_bytes(jsonl(canary("1"), OTHER))
+    home.call("import", source)
+    source.unlink()
+    home.call("fire", "--all")
+    home.configure({"logging": {"file": "/dev/full"}})
+
+    done = home.call("forget", "--user", f"{CANARY}-user", "--yes")
+
+    assert json.loads(done.stdout)["pending"] == {}
+    assert files_with_canary(home.state) == []
 
 
 async def test_a_rewriting_says_for_how_long_it_runs_and_counts_as_stuck_after_an_hour(

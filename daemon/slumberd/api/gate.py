@@ -172,6 +172,7 @@ class Gate:
         with slots.one(str(caller), operates=Right.OPERATE in caller.rights):
             body = await _read_body(scope, headers, receive, self._most_bytes)
             if body is not None:
+                scope["state"]["keep_connection"]()
                 await self._app(scope, _with_body(body, receive), send)
 
     async def _answer_stranger(

@@ -102,7 +102,8 @@ class ConnectionLimits:
         write_seconds: The time in which a client must take what waits for it.
         refusals: Counts what is cut off.
         open: How many connections there are, of the unix socket (True) and of the network (False).
-        waiting: Those that wait for a whole request, the first one for the longest time.
+        waiting: Those that may be ended for others, the first one for the longest time: their
+            client sends no whole request, reads no answer, or is nobody that the gate knows.
     """
 
     most: int
@@ -147,26 +148,36 @@ class LimitedProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._by_socket = False
+        self._kept = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection, or refuse it when there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type] # as asyncio calls it
         peer = unix_peer(transport.get_extra_info("socket"))
-        self.app_state = {**self.app_state, "peer": peer}
+        self.app_state = {**self.app_state, "peer": peer, "keep_connection": self.keep}
         self._by_socket = peer is not None
         self._limits.open[self._by_socket] += 1
         if self._limits.open[self._by_socket] > self._limits.most:
             self._limits.refusals.count("too many connections")
-            # Whoever holds connections without a request makes room for whoever has one.
+            # A client that keeps its connection busy without a token would else stop all others.
             longest = next(iter(self._limits.waiting[self._by_socket]), self)
             longest.make_room()
             if longest is self:
                 return
         self._await_request()
 
+    def keep(self) -> None:
+        """Keep the connection until the answer is complete: the gate knows who asks."""
+        self._kept = True
+        if not self.flow.write_paused:
+            self._stop_waiting()
+
     def make_room(self) -> None:
         """End this connection, because there are too many."""
         self._stop_waiting()
+        if self._is_unread():  # what is left could wait for the client for ever
+            self.transport.abort()
+            return
         started: bool = getattr(self.cycle, "response_started", False)  # None before a request
         if not started:
             self.transport.write(_FULL)
@@ -186,7 +197,6 @@ class LimitedProtocol(H11Protocol):
             self._await_request()
         super().data_received(data)
         if self.conn.their_state in _RECEIVED:
-            self._stop_waiting()
             self._cancel_deadline()
 
     def send_400_response(self, msg: str) -> None:
@@ -205,31 +215,36 @@ class LimitedProtocol(H11Protocol):
         """Go on to the next request, whose first bytes may be here already."""
         if not self.flow.write_paused:
             self._await_reader()
+        self._kept = False
+        self._begin_waiting()
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE:
-            self._begin_waiting()
         if self.conn.their_state is h11.SEND_BODY and self._deadline is None:
             self._await_request()
 
     def pause_writing(self) -> None:
         """Note that the client does not read as fast as slumberd writes."""
         super().pause_writing()
+        self._begin_waiting()
         self._await_reader()
 
     def resume_writing(self) -> None:
         """Note that the client reads again."""
         super().resume_writing()
+        if self._kept:
+            self._stop_waiting()
         self._cancel_stalled()
 
     def _begin_waiting(self) -> None:
         self._stop_waiting()
-        self._limits.waiting[self._by_socket][self] = None
+        if not self.transport.is_closing():
+            self._limits.waiting[self._by_socket][self] = None
 
     def _stop_waiting(self) -> None:
         self._limits.waiting[self._by_socket].pop(self, None)
 
     def _await_request(self) -> None:
-        self._begin_waiting()
+        if not self._kept:
+            self._begin_waiting()
         self._cancel_deadline()
         self._deadline = self.loop.call_later(
             self._limits.request_seconds, self._cut, "slow request"
@@ -240,8 +255,11 @@ class LimitedProtocol(H11Protocol):
         self._stalled = self.loop.call_later(self._limits.write_seconds, self._cut_reader)
 
     def _cut_reader(self) -> None:
-        if self.transport.get_write_buffer_size():
+        if self._is_unread():
             self._cut("slow reader")
+
+    def _is_unread(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
 
     def _cut(self, reason: str) -> None:
         self._limits.refusals.count(reason)

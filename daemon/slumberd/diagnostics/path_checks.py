@@ -134,7 +134,7 @@ def _check_places(settings: Settings, account: Account, machine: Machine) -> Ite
     yield from _check_socket(settings, account)
     graph = settings.graph_path
     if graph is not None and graph.exists() and (blocked := _blocked(account, graph)) is not None:
-        yield "graph.path", f"{str(graph)!r} {_unreadable(account, blocked)}"
+        yield "graph.path", f"{str(graph)!r} cannot be used: {_unreadable(account, blocked)}"
 
 
 def _written_files(settings: Settings) -> Iterator[tuple[str, Path | None, bool]]:
@@ -165,7 +165,7 @@ def _problem_of_directory(path: Path, account: Account) -> str:
         return _problem_of_new(path, account)
     if not path.is_dir():
         return "is a file, not a directory; name another directory"
-    return "" if account.can_write(path) else _unwritable(account, path)
+    return "" if account.can_write(path) else f"cannot be used: {_unwritable(account, path)}"
 
 
 def _problem_of_new(path: Path, account: Account) -> str:
@@ -177,10 +177,12 @@ def _problem_of_new(path: Path, account: Account) -> str:
 
 
 def _problem_of_file(path: Path, account: Account, state: Path, *, makes_directory: bool) -> str:
+    if path.is_symlink() and not path.exists():  # the file is made where the link leads to
+        path, makes_directory = Path(os.path.realpath(path)), False
     if path.is_dir():
         return "is a directory, not a file; name a file in it"
     if path.exists():
-        return "" if account.can_write(path) else _unwritable(account, path)
+        return "" if account.can_write(path) else f"cannot be used: {_unwritable(account, path)}"
     if path.parent == state:
         return ""  # which the daemon makes
     return _problem_of_new(path, account) if makes_directory else _problem_of_parent(path, account)
@@ -218,7 +220,7 @@ def _check_secrets(
         if file is None or (credentials is None and str(file) in given):
             continue  # in the latter case the service manager provides it
         if credentials is None and file.is_absolute() and (blocked := _blocked(account, file)):
-            yield key, f"{str(file)!r} {_unreadable(account, blocked)}"
+            yield key, f"{str(file)!r} cannot be used: {_unreadable(account, blocked)}"
             continue
         try:
             read(file, credentials)

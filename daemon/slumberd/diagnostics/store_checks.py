@@ -149,7 +149,7 @@ def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
         problem = f"{some} incomplete: the episodes may still be in the episode database"
-        remedy = "`systemctl restart slumberd` finishes it; or run `slumberd forget` again"
+        remedy = "a running daemon finishes it within a minute; or run `slumberd forget` again"
         yield Finding("erasure.unfinished", where, problem, remedy)
     if seen.rewrites:
         yield Finding("erasure.pending", where, *_describe_rewrites(seen))
@@ -165,7 +165,7 @@ def _describe_rewrites(seen: FactStoreStatus) -> tuple[str, str]:
     if seen.snapshots:
         problem += f"; old versions of rows may be kept by {'; '.join(seen.snapshots[:NAMED])}"
         return problem, "end that transaction; a running daemon then removes the bytes"
-    remedy = "a running daemon removes them once no other program reads or writes for long"
+    remedy = "a running daemon removes them; `erasure.pending` in its log says what it waits for"
     return problem, remedy
 
 

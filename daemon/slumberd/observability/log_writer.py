@@ -202,9 +202,11 @@ class LogFile(io.FileIO):
 
     Attributes:
         torn: Whether it ends within a line, because the last writer was killed in a write.
+        path: Where it is, for errors.
     """
 
     torn = False
+    path: str | None = None
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -222,6 +224,7 @@ def open_file(path: Path) -> BinaryIO:
         raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
     os.set_blocking(descriptor, True)
     file = LogFile(descriptor, "ab")
+    file.path = str(path)
     file.torn = stat.S_ISREG(os.fstat(descriptor).st_mode) and _ends_within_a_line(path)
     return file
 
@@ -279,8 +282,9 @@ class LineStream:
         try:
             with self._lock:
                 self._write_whole(memoryview(b"\n" + lines if self._torn else lines))
-        except OSError:
+        except OSError as error:
             if must:
+                error.filename = getattr(self._stream, "path", None)
                 raise
             return False
         return True

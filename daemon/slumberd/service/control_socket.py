@@ -47,6 +47,7 @@ SOCKET = "control.sock"
 VERSION = 1
 _CHUNK_BYTES = 2**16
 _MOST_ANSWER_BYTES = 256 * 2**20
+_MOST_BITS = 63  # of a whole number in JSON
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 64
 """Open connections of one user; the bound keeps file descriptors for other users."""
@@ -342,7 +343,10 @@ def refusal(
 
 def plain_field(value: object) -> object:
     """Return a field of an error as JSON can hold it."""
-    return value if isinstance(value, bool | int | float | None) else valid_text(str(value))
+    fits = not isinstance(value, int) or value.bit_length() <= _MOST_BITS
+    if fits and isinstance(value, bool | int | float | None):
+        return value
+    return valid_text(str(value))
 
 
 def valid_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from slumberd.clock import Clock
@@ -76,6 +77,7 @@ async def run_operation(
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:
-            await alarm.check()
-            await runner.consolidator.checkpoint()
+            with suppress(OSError):  # the change is committed, and its answer must not be lost
+                await alarm.check()
+                await runner.consolidator.checkpoint()
         return answer

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import structlog
 
@@ -15,7 +16,13 @@ from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
-from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
+from slumberd.errors import (
+    NothingKeptError,
+    StoreError,
+    SupersededError,
+    UsageError,
+    VersionConflictError,
+)
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.fact_ids import fact_id_of
@@ -117,6 +124,7 @@ class Erasures:
         self._drop_questions = drop_questions
         self._waits = waits
         self._attempts: Counter[StoreName] = Counter()
+        self._failures = 0
         self._waiting_since: datetime | None = None
         self._rewriting_since: float | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
@@ -322,10 +330,15 @@ class Erasures:
     async def finish_all(self) -> int:
         """Finish the erasures that an earlier process began; return how many there were."""
         async with self._turn:
-            erasures = await self._facts.erasures.find_unfinished()
-            if erasures:
-                await self._erase_episodes(erasures)
+            if finished := await self._finish():
                 await self._scrub_files(rewrite=not self._waits())
+        return finished
+
+    async def _finish(self) -> int:
+        """Erase the episodes of erasures that ended before they did so; return how many."""
+        erasures = await self._facts.erasures.find_unfinished()
+        if erasures:
+            await self._erase_episodes(erasures)
         return len(erasures)
 
     async def _check_kept(self, scope: ScopeFilter) -> None:
@@ -359,7 +372,8 @@ class Erasures:
     async def remove_bytes(self, *, quiet: bool) -> None:
         """Remove the bytes that earlier erasures have left; log each erasure that is complete then.
 
-        A store that is never quiet is rewritten after a day.
+        An erasure that ended before its episodes were erased is finished first. A store that is
+        never quiet is rewritten after a day.
 
         Args:
             quiet: Whether no program has written lately.
@@ -369,9 +383,11 @@ class Erasures:
             return
         now = self._clock.now()
         self._waiting_since = self._waiting_since or now
-        if self._waits() and not quiet and now - self._waiting_since < _LONGEST_WAIT:
-            return
+        waits = self._waits() and not quiet and now - self._waiting_since < _LONGEST_WAIT
         async with self._turn:
+            if waits:
+                await self._finish()
+                return
             await self._scrub_files(wait_seconds=_RETRY_WAIT_SECONDS)
 
     async def _scrub_files(
@@ -391,19 +407,26 @@ class Erasures:
         how = Scrubbing(rewrite=rewrite, wait_seconds=wait_seconds)
         self._rewriting_since = self._clock.monotonic()
         try:
+            # Rows that are still there, and the record that names them, would outlast a rewriting.
+            await self._finish()
             done = {
                 "facts": await self._scrub("facts", self._facts.erasures.scrub, left, how),
                 "episodes": await self._scrub("episodes", self._memory.scrub, left, how),
             }
+        except SupersededError:
+            raise
+        except (StoreError, OSError) as error:
+            # What is erased stays so, and the certificate must say it.
+            stuck = Scrubbed(log_emptied=False, obstacle=str(error))
+            done = dict.fromkeys(get_args(StoreName), stuck)
         finally:
             self._rewriting_since = None
         pending = {store: one.obstacle for store, one in done.items() if one.obstacle}
+        self._log_pending(left, pending, own, is_tried=rewrite)
         at = timestamp(self._clock.now())
         self._log_complete(left, await self._facts.erasures.rewrites(), own, at)
-        if own and rewrite and pending:
-            problem = "; ".join(dict.fromkeys(pending.values()))
-            _log.warning("erasure.pending", firing_id=own, stores=[*pending], problem=problem)
-        await self._consolidator.log_pending_records()
+        with suppress(OSError):  # the lines are written later, the certificate is not
+            await self._consolidator.log_pending_records()
         part = {
             "head_after": (await self._facts.ledger.head()).head.hex(),
             "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
@@ -428,7 +451,8 @@ class Erasures:
         self._attempts[store] += 1
         tries = self._attempts[store] % _ATTEMPTS_PER_TRIAL == 0
         holders = frozenset() if tries else self._holders.get(store, frozenset())
-        done = await scrub(how._replace(rewrite=how.rewrite and is_needed, holders=holders))
+        how = how._replace(rewrite=how.rewrite and is_needed, holders=holders)
+        done = await scrub(how)
         self._holders[store] = done.holders
         if done.obstacle is not None:
             if done.rewritten is not None:
@@ -438,6 +462,21 @@ class Erasures:
         else:
             await self._facts.erasures.end_rewrites(own)
         return done
+
+    def _log_pending(
+        self,
+        left: Sequence[Rewrite],
+        pending: Mapping[str, str],
+        own: str,
+        *,
+        is_tried: bool,
+    ) -> None:
+        """Log what keeps old bytes: for each erasure, and then at every 30th attempt."""
+        self._failures = self._failures + 1 if is_tried and pending else 0
+        if self._failures and (own or self._failures % _ATTEMPTS_PER_TRIAL == 1):
+            firing_id = own or firing_id_of(FORGET, max(one.row for one in left))
+            problem = "; ".join(dict.fromkeys(pending.values()))
+            _log.warning("erasure.pending", firing_id=firing_id, stores=[*pending], problem=problem)
 
     def _log_complete(
         self, before: Sequence[Rewrite], after: Sequence[Rewrite], own: str, at: str

@@ -96,6 +96,8 @@ def _obstacle_of(error: sqlite3.OperationalError, path: str) -> str | None:
     match error.sqlite_errorcode & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"another program writes into {path!r} for too long"
+        case sqlite3.SQLITE_CANTOPEN:
+            return f"SQLite cannot make a temporary file to rewrite {path!r}: set TMPDIR"
         case sqlite3.SQLITE_FULL:
             return f"the disk has too little free space to rewrite {path!r}"
         case _:
@@ -134,13 +136,16 @@ def _bytes_of(connection: sqlite3.Connection) -> int:
 
 
 def find_missing_space(path: Path, size: int) -> str | None:
-    """Return which disk has too little space to rewrite a file; None when the space is there.
+    """Return which disk has no space to rewrite a file, in words; None when the space is there.
 
     Args:
         path: The file. Its log grows by a copy of it.
         size: The bytes of its rows. SQLite also makes a temporary copy of them.
     """
-    temporary = temporary_directory()
+    try:
+        temporary = temporary_directory()
+    except FileNotFoundError:
+        return f"to rewrite {str(path)!r} takes a directory for temporary files: set TMPDIR"
     needed = {path.parent: size}
     if temporary.stat().st_dev == path.parent.stat().st_dev:
         needed[path.parent] += size
