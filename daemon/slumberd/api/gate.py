@@ -35,7 +35,7 @@ STREAM = "/v1/events"
 """The path whose answer does not end."""
 
 PersonOf = Callable[[Scope], "Caller | None"]
-"""Returns who is signed in to the web console; None for nobody."""
+"""Returns the person who is signed in to the web console, or None."""
 
 _MOST_UNSIGNED_BYTES = 65_536
 _OPTION = "serve.max_body_bytes"
@@ -178,9 +178,10 @@ class Gate:
     async def _answer_stranger(
         self, scope: Scope, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        """Answer somebody unknown, who has a place only while the daemon works.
+        """Answer a caller without a token; it holds a place only while the answer is made.
 
-        Each answer is short work, and each connection waits for one only. So nobody is refused.
+        Such a request waits for a place, and is not refused: an answer takes little time, and a
+        connection waits for one answer at a time.
         """
         most = min(self._most_bytes, _MOST_UNSIGNED_BYTES)
         body = await _read_body(scope, headers, receive, most)

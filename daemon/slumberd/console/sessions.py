@@ -14,7 +14,7 @@ LIFETIME_SECONDS = 12 * 3600.0
 """A session ends so long after its sign-in."""
 
 MOST_EACH = 100
-"""A token, or an account, has at most so many sessions; its oldest ends when there are more."""
+"""The most sessions of a token or an account; a further sign-in ends the oldest."""
 
 MOST_FORMS = 100
 """A session remembers so many forms that were shown and not sent."""

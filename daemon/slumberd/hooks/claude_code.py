@@ -87,7 +87,7 @@ def read_claude_code(record: dict[str, Any], line: bytes, session: str) -> Line:
     """Return what a line of Claude Code says.
 
     Raises:
-        ValueError: The line lacks what its kind of line always has.
+        ValueError: A field that this kind of line always has is missing.
     """
     kind, message = text_of(record.get("type")), {PERSON, AGENT}
     # After a compaction the conversation begins anew: no turn stands beside one before it.
@@ -244,7 +244,7 @@ def _is_command(content: object) -> bool:
 
 
 def _refusal_in(record: Mapping[str, Any], content: object) -> str:
-    """Return what a person typed to refuse the call of a tool; empty when nobody did."""
+    """Return what a person typed to refuse the call of a tool; empty when nothing was typed."""
     if record.get("toolDenialKind") != "user-rejected" or not isinstance(content, list):
         return ""
     given = [block.get("content") for block in content if isinstance(block, dict)]

@@ -67,7 +67,7 @@ def read_codex(record: dict[str, Any], line: bytes, session: str) -> Line:
     """Return what a line of Codex says.
 
     Raises:
-        ValueError: The line lacks what its kind of line always has.
+        ValueError: A field that this kind of line always has is missing.
     """
     payload, kind = record.get("payload"), text_of(record.get("type"))
     found = Line(at=instant_of(record.get("timestamp")))

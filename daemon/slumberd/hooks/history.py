@@ -24,7 +24,7 @@ _BURST_SECONDS = 1.0
 
 _CHARACTERS_OF_NAME = 12
 _NEAR_TURNS = 64
-"""Among so many turns of one speaker, a line may repeat one in another form."""
+"""A line may repeat one of this many latest turns of its speaker, in another form."""
 
 
 def _unknown_names(_: str) -> None:

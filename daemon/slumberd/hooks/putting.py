@@ -23,7 +23,7 @@ MOST_LINE_BYTES = 16 * 1024 * 1024
 """A longer line is skipped. Claude Code and Codex write pictures of a few megabytes."""
 
 MOST_FAILURES = 2
-"""After so many hooks that could not read a line, the next one skips it."""
+"""How many hooks may fail to read a line; the next hook skips it."""
 
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP)
 """The errors of network file systems that lock no file that is only read."""

@@ -25,6 +25,6 @@ def read_line(agent: str, line: bytes, session: str) -> Line:
         session: The conversation, unless the line names its own.
 
     Raises:
-        ValueError: The line is no JSON object, or lacks what its kind of line always has.
+        ValueError: The line is no JSON object, or a field that it always has is missing.
     """
     return _READERS[agent](read_record(line), line, session)

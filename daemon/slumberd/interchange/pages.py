@@ -67,7 +67,7 @@ class Pages:
         self._first: _Page | None = None
 
     def add(self, said: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
-        """Take the next document; yield what the ones before it lack, if they are another answer.
+        """Take the next document; yield what is missing before it, if it begins another answer.
 
         Args:
             said: Its values that are no records, by key.
@@ -81,7 +81,7 @@ class Pages:
         self._counts.update(counts)
 
     def end(self) -> Iterator[str]:
-        """Yield what the last answer lacks."""
+        """Yield what is missing from the last answer."""
         if self._page is not None:
             problems = [self._problem_before(), self._lacks()]
             yield from (
@@ -97,7 +97,7 @@ class Pages:
         return f"by its key {before!r}, others come before it; put them, too" if before else ""
 
     def _lacks(self) -> str:
-        """Return what lacks behind the newest page; empty when nothing does."""
+        """Return what is missing after the newest page; empty when nothing is."""
         page, held = self._page or _Page(), self._counts.total()
         if page.total is not None and self._is_short_of(page.total):
             return f"it holds {held:,} of {page.total:,} records; put the others, too"

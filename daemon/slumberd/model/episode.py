@@ -130,12 +130,12 @@ class EpisodeVersion(NamedTuple):
 
     @property
     def withdrawn(self) -> str:
-        """Why its speaker took it back, in one word; empty when nobody did."""
+        """Why its speaker took it back, in one word; empty when it was not taken back."""
         return withdrawn_of(self.metadata)
 
 
 def withdrawn_of(metadata: Mapping[str, Any]) -> str:
-    """Return why the speaker took an episode back, in one word; empty when nobody did.
+    """Return why the speaker took an episode back, in one word; empty when it was not.
 
     Such an episode states nothing: no rule selects it, and search and context leave it out.
     """

@@ -23,7 +23,7 @@ from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
 
 MOST_LISTED = 20
-"""A question names so many episodes and facts; --dry-run names all."""
+"""How many episodes and facts a question names; --dry-run names all."""
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
