@@ -156,3 +156,23 @@ def test_test_of_an_empty_list_fails() -> None:
 
     with pytest.raises(AssertionError, match="the list is empty"):
         check()
+
+
+@pytest.mark.slow
+def test_names_of_tests_do_not_depend_on_the_order_of_a_set() -> None:
+    # Processes of xdist differ in this order, and refuse tests whose names differ.
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "--collect-only", "-q"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    )
+
+    assert [line for line in first if "::" in line] == [line for line in second if "::" in line]
+    assert len(first) > 1_000
