@@ -573,12 +573,15 @@ def _build_set(forms: Sequence[tuple[str, RuleFile]], extractions: _Extractions)
     sources = {form.id: source for source, file in forms for form in file.rules}
     return RuleSet(
         rules=tuple(sorted(rules, key=lambda rule: rule.id)),
-        multi_valued=_combine_channels(file for _, file in forms),
+        multi_valued=_combine_channels((file for _, file in forms), rules),
         sources=sources,
     )
 
 
-def _combine_channels(files: Iterable[RuleFile]) -> dict[str, Several]:
+def _combine_channels(
+    files: Iterable[RuleFile], rules: Iterable[ConsolidationRule]
+) -> dict[str, Several]:
+    """Return the setting of each channel: of its files, and of what its rules extract."""
     union: dict[str, Several] = {}
     for file in files:
         for name, channel in file.channels.items():
@@ -588,7 +591,18 @@ def _combine_channels(files: Iterable[RuleFile]) -> dict[str, Several]:
                 union[name] = ManyBut(several.single_valued | known)
             else:
                 union[name] = several | (before if isinstance(before, frozenset) else frozenset())
+    for rule in rules:
+        if rule.enabled and rule.extract is not None:
+            for name in rule.then_emits:
+                union[name] = _with_extracted(union.get(name, frozenset()), rule.extract)
     return union
+
+
+def _with_extracted(several: Several, extraction: Extraction) -> Several:
+    """Return the setting of a channel with the predicates of an extraction."""
+    if isinstance(several, ManyBut):
+        return ManyBut(several.single_valued | extraction.single_valued)
+    return several | extraction.multi_valued
 
 
 _LISTS = ("multi_valued", "single_valued")

@@ -388,7 +388,8 @@ class ChannelForm(Form):
     """The settings of one channel; they apply to all rules that write to it.
 
     Give `multi_valued`, or `values: many` with `single_valued`; all rule files give a channel in
-    the same way. The lists of all files are combined.
+    the same way. The lists of all files are combined, with those of what the rules of the channel
+    extract. An entry such as ``favourite_*`` names all predicates that begin so.
 
     Attributes:
         multi_valued: The predicates that may hold several objects at once; all others hold one.

@@ -79,8 +79,9 @@ def arrange(found: Iterable[Extracted]) -> list[Extracted]:
 
     Of equal triples with equal intent the first one remains.
     """
-    first: dict[tuple[str, str, str, str], Extracted] = {}
+    first: dict[tuple[object, ...], Extracted] = {}
     for one in sorted(found, key=lambda one: one.span):
-        key = (one.subject, one.predicate, canonical(one.object), one.intent)
+        what = (canonical(one.object), one.object_words, one.replaces)
+        key = (one.subject, one.predicate, one.intent, *what)
         first.setdefault(key, one)
     return list(first.values())[:MAX_EXTRACTED]

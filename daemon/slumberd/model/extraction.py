@@ -66,12 +66,15 @@ class Extracted(NamedTuple):
     Attributes:
         subject: What the triple is about.
         predicate: The property or relation.
-        object: The value, any JSON.
+        object: The value, any JSON. None in a delete takes back all objects of the predicate.
         intent: ``add`` or ``delete``.
         span: Where the text stands in the turn's content: start and end, in characters.
         by: The id of the pattern that found it, or ``heuristic``. When a function of a rule leaves
             it empty, it becomes the name of the function.
         confidence: 0 to 1.
+        object_words: Of a delete without an object: it takes back the objects that hold all these
+            words.
+        replaces: Of a delete without an object: the ids of the episodes whose claims it takes back.
     """
 
     subject: str
@@ -81,6 +84,8 @@ class Extracted(NamedTuple):
     span: tuple[int, int]
     by: str = ""
     confidence: float = 1.0
+    object_words: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
 
 
 class Failed(NamedTuple):
@@ -295,12 +300,16 @@ class Extraction:
         digest: Changes with everything that the triples depend on, besides the text.
         extractor: Finds the triples; or what a language model is asked for them.
         reads_previous: Whether the extractor needs the turns before.
+        single_valued: The predicates that hold one object, as the extractor states them.
+        multi_valued: The predicates that may hold several objects at once.
     """
 
     name: str
     digest: str
     extractor: Extractor | ModelSettings = field(compare=False, repr=False)
     reads_previous: bool = False
+    single_valued: frozenset[str] = frozenset()
+    multi_valued: frozenset[str] = frozenset()
 
     @property
     def speakers(self) -> Mapping[str, str]:

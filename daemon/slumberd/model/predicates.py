@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +18,7 @@ class ManyBut:
     """All predicates of a channel but some hold several values at once.
 
     Attributes:
-        single_valued: The predicates that hold one value.
+        single_valued: The predicates that hold one value; see `names_predicate`.
     """
 
     single_valued: frozenset[str] = frozenset()
@@ -64,8 +65,18 @@ class ChannelPlan:
 def holds_several(predicate: str, several: Several) -> bool:
     """Return whether a predicate holds several values at once."""
     if isinstance(several, ManyBut):
-        return predicate not in several.single_valued
-    return predicate in several
+        return not names_predicate(several.single_valued, predicate)
+    return names_predicate(several, predicate)
+
+
+def names_predicate(listed: frozenset[str], predicate: str) -> bool:
+    """Return whether a list names a predicate: in full, or by a beginning before ``*``."""
+    return predicate in listed or predicate.startswith(_beginnings(listed))
+
+
+@lru_cache(maxsize=64)
+def _beginnings(listed: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(name[:-1] for name in listed if len(name) > 1 and name.endswith("*")))
 
 
 def document_of(channels: Mapping[str, Several]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _with_triples(version: EpisodeVersion, found: Sequence[Extracted] | Failed) 
 
 
 def _document_of(triple: Extracted) -> dict[str, Any]:
-    return {
+    document: dict[str, Any] = {
         "subject": triple.subject,
         "predicate": triple.predicate,
         "object": triple.object,
@@ -211,6 +211,11 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
         "confidence": triple.confidence,
         "extracted": {"by": triple.by, "span": [*triple.span]},
     }
+    if triple.object_words:
+        document["object_words"] = [*triple.object_words]
+    if triple.replaces:
+        document["replaces"] = [*triple.replaces]
+    return document
 
 
 def _find_previous(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -64,12 +64,14 @@ def record(session: Session, answers: Sequence[RecordedAnswer]) -> None:
 
 
 def _encode(triple: Extracted) -> list[object]:
-    return [*triple[:4], *triple.span, triple.by, triple.confidence]
+    stored = [*triple[:4], *triple.span, triple.by, triple.confidence]
+    return [*stored, triple.object_words] if triple.object_words else stored
 
 
-def _decode(stored: list[object]) -> Extracted:
-    subject, predicate, object_, intent, start, end, by, confidence = stored
-    return Extracted._make((subject, predicate, object_, intent, (start, end), by, confidence))
+def _decode(stored: list[Any]) -> Extracted:
+    subject, predicate, object_, intent, start, end, by, confidence, *words = stored
+    given = (subject, predicate, object_, intent, (start, end), by, confidence, tuple(*words), ())
+    return Extracted._make(given)
 
 
 def summaries(session: Session, eids: Iterable[str]) -> dict[str, RecordedSummary]:
