@@ -1,11 +1,16 @@
-"""Compile regular expressions on the engine of the extra ``regex``, which takes linear time."""
+"""Compile regular expressions on the engine of the extra ``regex``, which takes linear time.
+
+They read the letters and digits of all scripts; `expression_syntax` says how.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any, Protocol, cast
 
 from slumberd.errors import ExtraMissingError, PatternError
+from slumberd.retrieval.expression_syntax import WORD, find_unsupported, has_boundary, translate
 
 
 class Match(Protocol):
@@ -46,7 +51,7 @@ class Expression(Protocol):
 
 
 def compile_expression(slot: str, text: str, *, ignore_case: bool = False) -> Expression:
-    """Return a compiled expression.
+    r"""Return a compiled expression. Its ``\w``, ``\d``, ``\s`` and ``\b`` know all scripts.
 
     Args:
         slot: What the expression belongs to, for errors.
@@ -62,18 +67,137 @@ def compile_expression(slot: str, text: str, *, ignore_case: bool = False) -> Ex
     except ImportError as error:
         problem = f"{slot} {text!r} is a regular expression, and there is no engine for them"
         raise ExtraMissingError("regex", problem) from error
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = not ignore_case
     try:
-        return cast("Expression", re2.compile(text, options))
+        _compiled(text, ignore_case=ignore_case)  # the errors name the expression as it was written
+        if unsupported := find_unsupported(text):
+            raise PatternError(slot, text, unsupported.problem, unsupported.position)
+        plain = _compiled(translate(text, _outside), ignore_case=ignore_case)
+        if not has_boundary(text):
+            return cast("Expression", plain)
+        marked = translate(text, _outside, marked=True)
+        return _Bounded(
+            plain,
+            _compiled(rf"(?:\C(?s:.)\C)*?({marked})", ignore_case=ignore_case),
+            _compiled(marked, ignore_case=ignore_case),
+        )
     except re2.error as error:
         raise _error(slot, text, error.args[0]) from error
 
 
+def _compiled(text: str, *, ignore_case: bool) -> Any:  # noqa: ANN401 # of an extra without types
+    import re2  # of an extra
+
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    return re2.compile(text, options)
+
+
 def _error(slot: str, text: str, message: Any) -> PatternError:  # noqa: ANN401 # bytes or str
     problem = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+    if problem.startswith("pattern too large"):
+        problem = r"it is too large; repeat \w and other classes fewer times, or write + or *"
     # The engine quotes the invalid part, and does not report its position.
     _, _, invalid = problem.partition(": ")
     place = text.find(invalid) if invalid else -1
     return PatternError(slot, text, problem, place if place >= 0 else None)
+
+
+_SURROGATES = range(0xD800, 0xE000)
+
+
+@cache
+def _outside(characters: str) -> str:
+    """Return the characters that are not in a class, as a class: RE2 has no nested classes."""
+    known = "".join(chr(code) for code in range(0x110000) if code not in _SURROGATES)
+    runs = _compiled(f"[^{characters}]+", ignore_case=False).finditer(known)
+    ends = ((ord(known[run.start()]), ord(known[run.end() - 1])) for run in runs)
+    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ends)
+
+
+class _Bounded:
+    r"""An expression with ``\b``: texts that are not ASCII are marked.
+
+    Attributes:
+        groupindex: The number of each named group.
+    """
+
+    def __init__(self, plain: Any, search: Any, whole: Any) -> None:  # noqa: ANN401 # as above
+        self.groupindex: Mapping[str, int] = plain.groupindex
+        self._plain = plain
+        self._search = search
+        self._whole = whole
+
+    def fullmatch(self, text: str) -> Match | None:
+        """Return the match of the whole text."""
+        if text.isascii():
+            return cast("Match | None", self._plain.fullmatch(text))
+        match = self._whole.fullmatch(_marked(text))
+        return None if match is None else _MarkedMatch(match, text, 0)
+
+    def search(self, text: str) -> Match | None:
+        """Return the first match in the text."""
+        return next(self.finditer(text), None)
+
+    def finditer(self, text: str) -> Iterator[Match]:
+        """Yield the matches in the text that do not overlap."""
+        if text.isascii():
+            yield from self._plain.finditer(text)
+            return
+        marked, at = _marked(text), 0
+        while at <= len(text):
+            found = self._search.match(marked, 3 * at)
+            if found is None:
+                return
+            match = _MarkedMatch(found, text, 1)
+            yield match
+            at = match.end() + (match.start() == match.end())
+
+
+class _MarkedMatch:
+    """A match in a marked text, with the offsets and texts of the text itself."""
+
+    def __init__(self, match: Any, text: str, group: int) -> None:  # noqa: ANN401 # as above
+        self._match = match
+        self._text = text
+        self._group = group
+
+    def start(self) -> int:
+        """Return where the match begins."""
+        return int(self._match.start(self._group)) // 3
+
+    def end(self) -> int:
+        """Return where the match ends."""
+        return int(self._match.end(self._group)) // 3
+
+    def groupdict(self) -> dict[str, str | None]:
+        """Return the text of each named group."""
+        groups = self._match.re.groupindex.items()
+        spans = {name: self._match.span(number) for name, number in groups}
+        return {
+            name: None if start < 0 else self._text[start // 3 : end // 3]
+            for name, (start, end) in spans.items()
+        }
+
+
+@lru_cache(maxsize=16)
+def _marked(text: str) -> str:
+    """Return a text with a mark before and after each character; see `expression_syntax`."""
+    parts: list[str] = []
+    at = 0
+    for word in _words().finditer(text):
+        start, end = word.start(), word.end()
+        parts += (_between("-", text[at:start]), _between("a", text[start:end]))
+        at = end
+    parts.append(_between("-", text[at:]))
+    # `^` and `$` of several lines look for the end of a line beside them.
+    return "".join(parts).replace("-\n-", "\n\n\n")
+
+
+def _between(mark: str, run: str) -> str:
+    return f"{mark}{(mark + mark).join(run)}{mark}" if run else ""
+
+
+@cache
+def _words() -> Any:  # noqa: ANN401 # as above
+    return _compiled(f"[{WORD}]+", ignore_case=False)
