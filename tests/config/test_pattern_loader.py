@@ -11,10 +11,11 @@ from jsonschema import Draft202012Validator
 
 from slumberd.cli.json_schemas import SHIPPED as SCHEMAS
 from slumberd.cli.json_schemas import schema_of
-from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
+from slumberd.config.pattern_loader import load_extraction, load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.extraction.pattern_tests import Expected, run_pattern_tests
+from slumberd.extraction.patterns import PatternSet
 from slumberd.model.extraction import Turn
 
 pytestmark = pytest.mark.unit
@@ -81,8 +82,59 @@ def test_every_key_of_a_pattern_has_its_effect(tmp_path: Path) -> None:
 
     assert [len(pattern.when), len(pattern.unless), pattern.when_previous is None] == [2, 1, False]
     assert (pattern.intent, pattern.negated, pattern.confidence) == ("delete", "allow", 0.5)
-    assert pattern.says == ("{other}", "{drink}", 5)
+    assert pattern.says == ("{other}", "{drink}", 5, "")
     assert (dict(pattern.normalise), pattern.keep_unknown) == ({"num": ["number"]}, {"num"})
+
+
+GUARDED = """\
+unless: maybe
+unless_in: clause
+single_valued: [lives_in, favourite_*]
+multi_valued: [likes]
+opposites: [[likes, dislikes], [likes, avoids]]
+patterns:
+  - {id: a, when: 'like (?P<what>\\w+)', says: {subject: ada, predicate: likes, object: '{what}'}}
+  - id: b
+    when: broke up
+    intent: delete
+    says: {subject: ada, predicate: partner}
+    unless_in: sentence
+    unless: never
+  - id: c
+    when: 'the (?P<what>.*) is cancelled'
+    intent: delete
+    says: {subject: ada, predicate: plans, object_words: '{what}'}
+    file_unless: false
+"""
+
+
+def test_every_key_of_a_file_has_its_effect(tmp_path: Path) -> None:
+    extraction = load_extraction(_write(tmp_path, GUARDED))
+    patterns = extraction.extractor
+    assert isinstance(patterns, PatternSet)
+
+    likes, partner, plans = patterns.patterns
+
+    assert [len(one.unless) for one in (likes, partner, plans)] == [1, 2, 0]
+    assert [one.unless_in for one in (likes, partner)] == ["clause", "sentence"]
+    assert partner.says == ("ada", "partner", None, "")
+    assert plans.says == ("ada", "plans", None, "{what}")
+    assert extraction.single_valued == {"lives_in", "favourite_*"}
+    assert extraction.multi_valued == {"likes"}
+    assert patterns.opposites == {
+        "likes": ["dislikes", "avoids"], "dislikes": ["likes"], "avoids": ["likes"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["single_valued: [", "multi_valued: [", "opposites: [[x, "])
+def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str) -> None:
+    ending = "]]" if "[[" in key else "]"
+    digests = {
+        load_extraction(_write(tmp_path, f"{key}{value}{ending}\n{TEA}")).digest
+        for value in ("a", "b")
+    }
+
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize(
@@ -136,6 +188,67 @@ def test_every_key_of_a_pattern_has_its_effect(tmp_path: Path) -> None:
             _pattern("id: a", "when: tea", SAYS, "negated: delete", "intent: delete"),
             ["2:5: patterns[0]: 'negated: delete' goes with 'intent: add'; choose veto or allow"],
             id="two deletes",
+        ),
+        pytest.param(
+            _pattern("id: a", "when: tea", "says: {subject: a, predicate: b}"),
+            ["2:5: patterns[0]: the triple has no object; only 'intent: delete' goes without one"],
+            id="no object",
+        ),
+        pytest.param(
+            _pattern("id: a", "when: tea", "says: {subject: a, predicate: b, object: null}"),
+            [
+                "4:46: patterns[0].says.object: a value is needed here; without one, leave out the"
+                " key"
+            ],
+            id="null object",
+        ),
+        pytest.param(
+            _pattern(
+                "id: a", "when: tea", "says: {subject: a, predicate: b, object: c}",
+                "unless_in: clauses",
+            ),
+            [
+                "5:16: patterns[0].unless_in: 'clause' or 'sentence' is needed, not 'clauses'; did"
+                " you mean 'clause'?"
+            ],
+            id="unknown place of guards",
+        ),
+        pytest.param(
+            _pattern("id: a", "when: tea", "says: {subject: a, predicate: b, object_words: c}"),
+            ["2:5: patterns[0]: 'object_words' goes with 'intent: delete', and without 'object'"],
+            id="words of an add",
+        ),
+        pytest.param(
+            _pattern(
+                "id: a", "when: tea", "intent: delete",
+                "says: {subject: a, predicate: b, object_words: '{what}'}",
+            ),
+            [
+                "5:52: patterns[0].says.object_words: there is no group 'what'; known are speaker,"
+                " other"
+            ],
+            id="unknown group of words",
+        ),
+        pytest.param(
+            "unless: ['(', '{x}']\n" + _pattern("id: a", "when: 'a\\Cb'", SAYS),
+            [
+                "1:11: unless[0]: the expression is not valid RE2: missing ): (",
+                "1:15: unless[1]: there is no word list 'x'; none is defined",
+                "4:13: patterns[0].when: the expression is not valid RE2: \\C is one byte; write"
+                " (?s:.) for any character",
+            ],
+            id="guards of the file",
+        ),
+        pytest.param(
+            "single_valued: [a, b]\nmulti_valued: [c, b]\nopposites: [[a, a], [a], x]\n"
+            + _pattern("id: a", "when: tea", SAYS),
+            [
+                "2:19: multi_valued[1]: 'b' is under single_valued too; keep one of them",
+                "3:17: opposites[0][1]: 'a' is no opposite of itself; name another predicate",
+                "3:21: opposites[1]: too few: 1 entry, at least 2",
+                "3:26: opposites[2]: a list is needed, not 'x'; write [x]",
+            ],
+            id="cardinality and opposites",
         ),
         pytest.param(
             _pattern("id: a", "when: 'tea (milk'", SAYS),
@@ -225,8 +338,8 @@ def test_every_key_of_a_pattern_has_its_effect(tmp_path: Path) -> None:
         pytest.param(
             _pattern("id: a", "when: '(?P<num>.)'", SAYS, "normalise: {num: [numbr]}"),
             [
-                "5:23: patterns[0].normalise.num[0]: 'case', 'whitespace', 'number' or 'date' is"
-                " needed, not 'numbr'; did you mean 'number'?"
+                "5:23: patterns[0].normalise.num[0]: 'case', 'whitespace', 'number', 'date' or"
+                " 'list' is needed, not 'numbr'; did you mean 'number'?"
             ],
             id="unknown normaliser",
         ),
@@ -268,7 +381,7 @@ def test_mistakes_of_several_patterns_are_reported_at_once(tmp_path: Path) -> No
         + ("  - {id: c, when: ')', " + SAYS + "}\n")
     )
 
-    assert [line.split(":")[0] for line in _mistakes(tmp_path, text)] == ["3", "5", "5", "5", "6"]
+    assert [line.split(":")[0] for line in _mistakes(tmp_path, text)] == ["3", "5", "5", "6"]
 
 
 def test_patterns_without_the_extra_name_the_package_to_install(
@@ -317,6 +430,31 @@ def test_turns_of_a_test_are_a_minute_apart_unless_it_gives_an_instant(tmp_path:
     sunday = 1_779_624_000_000_000
     assert [turn.at for turn in test.turns] == [first, first + minute, sunday, sunday + minute]
     assert len({turn.id for turn in test.turns}) == 4
+
+
+def test_expected_retraction_may_have_words_or_no_object(tmp_path: Path) -> None:
+    file = _write(tmp_path, GUARDED)
+    tests = tmp_path / "tea.test.yaml"
+    tests.write_text(
+        """\
+tests:
+  - name: ends
+    says: [{speaker: ada, text: We broke up. The trip to Tokyo is cancelled.}]
+    expect:
+      - {subject: ada, predicate: partner, intent: delete}
+      - {subject: ada, predicate: plans, intent: delete, object_words: [tokyo, trip]}
+"""
+    )
+
+    assert run_pattern_tests(load_patterns(file), load_pattern_tests(tests)) == []
+
+
+@pytest.mark.parametrize("keys", ["", ", object: a, intent: delete, object_words: [b]"])
+def test_expected_triple_has_an_object_or_is_a_delete(tmp_path: Path, keys: str) -> None:
+    text = TEST.replace(", object: tea", keys)
+
+    with pytest.raises(ConfigurationError, match="object"):
+        load_pattern_tests(_write(tmp_path, text))
 
 
 def test_expected_triple_is_an_add_unless_it_says_otherwise(tmp_path: Path) -> None:

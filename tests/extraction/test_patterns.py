@@ -190,6 +190,123 @@ def test_unless_vetoes_its_own_sentence_only() -> None:
     assert triples("I like tea if it is hot. I like milk.", one) == [("ada", "likes", "milk")]
 
 
+@pytest.mark.parametrize(
+    ("text", "objects"),
+    [
+        pytest.param("I like tea but maybe I like milk", ["tea"], id="but"),
+        pytest.param("I like tea; I maybe like milk", ["tea"], id="semicolon"),
+        pytest.param("I like tea \u2013 maybe I like milk", ["tea"], id="dash"),
+        pytest.param("maybe I like tea and I like milk", ["milk"], id="new subject"),
+        pytest.param("maybe, I like tea", [], id="a comma alone"),
+        pytest.param("I like tea, maybe", [], id="after a comma"),
+        pytest.param("I like tea and milk, maybe", [], id="no new subject"),
+        pytest.param("I like tea", ["tea"], id="nothing to veto"),
+    ],
+)
+def test_unless_may_veto_its_own_clause_only(text: str, objects: list[str]) -> None:
+    one = pattern(unless=r"\bmaybe\b", unless_in="clause")
+
+    assert [found[2] for found in triples(text, one)] == objects
+
+
+def test_match_over_several_clauses_is_vetoed_in_each_of_them() -> None:
+    one = pattern(r"I like (?P<what>tea) but I go", unless="if", unless_in="clause")
+
+    assert triples("I like tea but I go if I can", one) == []
+    assert len(triples("I like tea but I go", one)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "objects"),
+    [
+        pytest.param(
+            "like peanuts, shellfish and eggs", ["peanuts", "shellfish", "eggs"], id="and"
+        ),
+        pytest.param("like Kr\u00f3w, and Jo\u0301zef", ["Kr\u00f3w", "Jo\u0301zef"], id="accents"),
+        pytest.param("like tea", ["tea"], id="one"),
+        pytest.param("like tea, not milk or cream", ["tea"], id="denied"),
+        pytest.param("like tea, milk, etc.", ["tea", "milk"], id="etc"),
+        pytest.param("like tea and tea", ["tea"], id="repeated"),
+        pytest.param("like , and ", [], id="empty"),
+        pytest.param("like both tea & milk", ["tea", "milk"], id="both"),
+        pytest.param("like tea but milk is bad", ["tea"], id="but"),
+    ],
+)
+def test_list_gives_a_triple_for_each_entry(text: str, objects: list[str]) -> None:
+    one = pattern("like (?P<what>.*)", normalise={"what": ["list"]}, negated="allow")
+
+    assert [found[2] for found in triples(text, one)] == objects
+
+
+def test_entries_of_a_list_are_normalised_and_replaced_one_by_one() -> None:
+    one = pattern("like (?P<what>.*)", normalise={"what": ["list", "number", "case"]},
+                  keep_unknown={"what"})  # fmt: skip
+
+    found = triples("like Chai, two and MILK", one, aliases=Aliases(objects={"chai": "tea"}))
+
+    assert [each[2] for each in found] == ["tea", 2, "milk"]
+
+
+def test_lists_of_two_groups_give_each_pair() -> None:
+    one = pattern("(?P<who>.*) like (?P<what>.*)", Says("{who}", "likes", "{what}"),
+                  normalise={"who": ["list"], "what": ["list"]})  # fmt: skip
+
+    assert triples("Eve and Bob like tea and milk", one) == [
+        (who, "likes", what) for what in ("tea", "milk") for who in ("Eve", "Bob")
+    ]
+
+
+def test_number_of_triples_of_a_list_is_bounded() -> None:
+    one = pattern("(?P<who>.*) like (?P<what>.*)", Says("{who}", "likes", "{what}"),
+                  normalise={"who": ["list"], "what": ["list"]})  # fmt: skip
+    many = ", ".join(map(str, range(2_000)))
+
+    assert len(triples(f"{many} like {many}", one)) == MAX_EXTRACTED
+
+
+def test_retraction_may_take_back_the_whole_key() -> None:
+    [found] = found_in("I got fired", pattern("fired", Says("ada", "works_at"), intent="delete"))
+
+    assert (found.predicate, found.object, found.object_words) == ("works_at", None, ())
+
+
+def test_retraction_may_name_words_of_the_object() -> None:
+    gone = pattern("^(?P<what>.*) is off", Says("ada", "plans", None, "{what}"), intent="delete")
+
+    [found] = found_in("The trip to Krak\u00f3w is off", gone)
+
+    assert (found.object, found.object_words) == (None, ("trip", "krak\u00f3w"))
+    assert found_in("That is off", gone) == []
+    assert found_in(" is off", gone) == []
+
+
+def test_triple_takes_back_the_same_object_of_its_opposites() -> None:
+    found = found_in(
+        "I like tea and milk",
+        pattern(r"like (?P<what>.*)", normalise={"what": ["list"]}),
+        opposites={"likes": ["dislikes", "avoids"]},
+    )
+
+    assert [(one.predicate, one.object, one.intent) for one in found] == [
+        (predicate, what, intent)
+        for what in ("tea", "milk")
+        for predicate, intent in (("likes", "add"), ("dislikes", "delete"), ("avoids", "delete"))
+    ]
+
+
+def test_retraction_takes_back_nothing_of_its_opposites() -> None:
+    gone = pattern("tired of (?P<what>\\w+)", intent="delete")
+
+    assert len(found_in("tired of tea", gone, opposites={"likes": ["dislikes"]})) == 1
+
+
+def test_group_with_a_name_of_another_script_is_filled() -> None:
+    one = pattern("in (?P<\u0433\u043e\u0440\u043e\u0434>\\w+)",
+                  Says("ada", "lives_in", "{\u0433\u043e\u0440\u043e\u0434}"))  # fmt: skip
+
+    assert triples("in Krak\u00f3w", one) == [("ada", "lives_in", "Krak\u00f3w")]
+
+
 def test_pattern_over_two_turns_needs_the_turn_before() -> None:
     one = pattern("^yes", when_previous=r"do you like (?P<what>\w+)\?")
 

@@ -32,7 +32,7 @@ from slumberd.extraction.heuristic import Heuristic
 from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
 from slumberd.extraction.normalisers import alias_key
 from slumberd.extraction.pattern_tests import Expected, PatternTest
-from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says
+from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says, UnlessIn
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
@@ -44,7 +44,7 @@ from slumberd.retrieval.expressions import Expression, compile_expression
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant of a test's first turn, unless it gives another."""
 
-VERSION = 1
+VERSION = 2
 """Changes when the same patterns find other triples than before."""
 
 _MINUTE = timedelta(minutes=1)
@@ -78,7 +78,10 @@ def extraction_of(document: Document) -> Extraction:
     form, patterns = _load(document)
     content = orjson.dumps([VERSION, form.model_dump()], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
-    return Extraction("patterns", digest, patterns, reads_previous=True)
+    return Extraction(
+        "patterns", digest, patterns, reads_previous=True,
+        single_valued=frozenset(form.single_valued), multi_valued=frozenset(form.multi_valued),
+    )  # fmt: skip
 
 
 def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
@@ -119,12 +122,25 @@ def _load(document: Document) -> tuple[PatternFile, PatternSet]:
     mistakes = mistakes_of(document, PatternFile)
     readings = _read_patterns(document)
     mistakes += [mistake for reading in readings for mistake in reading.mistakes]
+    guards = _Expressions(document, _word_lists(document))
+    unless = guards.compile_all(("unless",))
+    mistakes += guards.mistakes
     mistakes += [*_find_repeated(document, "patterns", "id"), *_check_aliases(document)]
+    mistakes += _find_contradictions(document)
     _raise(mistakes)
     form = PatternFile.model_validate(document.value)
     aliases = Aliases(*(_by_key(names) for names in form.aliases.model_dump().values()))
-    patterns = tuple(reading.pattern() for reading in readings)
-    return form, PatternSet(patterns, aliases, form.speakers)
+    of_file = tuple(named.compiled for named in unless)
+    patterns = tuple(reading.pattern(of_file, form.unless_in) for reading in readings)
+    return form, PatternSet(patterns, aliases, form.speakers, _opposites(form.opposites))
+
+
+def _opposites(pairs: Iterable[Sequence[str]]) -> dict[str, list[str]]:
+    opposites: dict[str, list[str]] = {}
+    for one, other in pairs:
+        opposites.setdefault(one, []).append(other)
+        opposites.setdefault(other, []).append(one)
+    return opposites
 
 
 def load_pattern_tests(file: Path, person: Collection[str] = PERSON) -> list[PatternTest]:
@@ -204,19 +220,38 @@ def _check_names(document: Document, trail: Trail, names: Mapping[str, str]) -> 
             yield document.mistake((*trail, alias), problem)
 
 
+def _find_contradictions(document: Document) -> Iterator[Mistake]:
+    """Report predicates that hold one object and several, and that are their own opposite."""
+    single = document.at(("single_valued",))
+    several = document.at(("multi_valued",))
+    for number, predicate in enumerate(several if isinstance(several, list) else ()):
+        if isinstance(single, list) and predicate in single:
+            problem = f"{format_value(predicate)} is under single_valued too; keep one of them"
+            yield document.mistake(("multi_valued", number), problem)
+    pairs = document.at(("opposites",))
+    for number, pair in enumerate(pairs if isinstance(pairs, list) else ()):
+        if isinstance(pair, list) and len(pair) == 2 and pair[0] == pair[1]:
+            problem = f"{format_value(pair[0])} is no opposite of itself; name another predicate"
+            yield document.mistake(("opposites", number, 1), problem)
+
+
 def _read_patterns(document: Document) -> list[_Reading]:
     """Return the well-formed patterns of a file, compiled."""
+    words = _word_lists(document)
+    return [
+        _Reading(document, trail, PatternForm.model_validate(document.at(trail)), words)
+        for trail in _entries(document, "patterns")
+        if _well_formed(PatternForm, document, trail)
+    ]
+
+
+def _word_lists(document: Document) -> dict[str, list[str]]:
     words = document.at(("words",))
-    lists = {
+    return {
         name: [word for word in listed if isinstance(word, str) and _is_valid(word)]
         for name, listed in (words.items() if isinstance(words, dict) else ())
         if isinstance(listed, list)
     }
-    return [
-        _Reading(document, trail, PatternForm.model_validate(document.at(trail)), lists)
-        for trail in _entries(document, "patterns")
-        if _well_formed(PatternForm, document, trail)
-    ]
 
 
 def _is_valid(text: str) -> bool:
@@ -236,12 +271,63 @@ class _Named(NamedTuple):
         return self.compiled.groupindex.keys()
 
 
-class _Reading:
-    """Reads one pattern.
+class _Expressions:
+    """Compiles the expressions of a file.
 
     Attributes:
         mistakes: The mistakes that the form does not check.
     """
+
+    def __init__(self, document: Document, words: Mapping[str, Sequence[str]]) -> None:
+        self.mistakes: list[Mistake] = []
+        self._document = document
+        self._words = words
+
+    def compile_all(self, trail: Trail) -> list[_Named]:
+        """Return the valid expressions of a key: one, a list, or none."""
+        given = self._document.at(trail)
+        if isinstance(given, str):
+            texts: list[tuple[Trail, object]] = [(trail, given)]
+        else:
+            listed = given if isinstance(given, list) else ()
+            texts = [((*trail, number), text) for number, text in enumerate(listed)]
+        compiled = (self._compile(at, text) for at, text in texts if isinstance(text, str))
+        return [named for named in compiled if named is not None]
+
+    def _compile(self, trail: Trail, text: str) -> _Named | None:
+        if not text or not _is_valid(text):
+            return None  # the form reports it
+        if unknown := [name for name in word_lists(text) if name not in self._words]:
+            known = _known(unknown[0], self._words)
+            self.add(trail, f"there is no word list {unknown[0]!r}; {known}")
+            return None
+        whole = insert_words(text, self._words)
+        try:
+            return _Named(trail, compile_expression("expression", whole, ignore_case=True))
+        except PatternError as error:
+            position = error.position if whole == text else None
+            self.add(trail, f"the expression is not valid RE2: {error.problem}", position)
+        except ExtraMissingError as error:
+            self.add(trail, f"needs the extra: `pip install 'slumberd[{error.extra}]'`")
+        return None
+
+    def add(self, trail: Trail, problem: str, position: int | None = None) -> None:
+        """Add a mistake.
+
+        Args:
+            trail: The key.
+            problem: What is wrong, and the remedy.
+            position: Where in the text of the key, in characters.
+        """
+        mistake = self._document.mistake(trail, problem)
+        place = None if position is None else self._document.within(trail, position)
+        if place is not None:
+            mistake = replace(mistake, line=place.line, column=place.column)
+        self.mistakes.append(mistake)
+
+
+class _Reading(_Expressions):
+    """Reads one pattern."""
 
     def __init__(
         self,
@@ -250,27 +336,31 @@ class _Reading:
         form: PatternForm,
         words: Mapping[str, Sequence[str]],
     ) -> None:
-        self.mistakes: list[Mistake] = []
-        self._document = document
+        super().__init__(document, words)
         self._trail = trail
         self._form = form
-        self._words = words
-        self._when = self._compile_all("when", form.when)
-        self._unless = self._compile_all("unless", form.unless)
-        previous = [form.when_previous] if form.when_previous is not None else []
-        self._previous = self._compile_all("when_previous", previous)
+        self._when = self.compile_all((*trail, "when"))
+        self._unless = self.compile_all((*trail, "unless"))
+        self._previous = self.compile_all((*trail, "when_previous"))
         if not self.mistakes:
             self._check_groups()
 
-    def pattern(self) -> Pattern:
-        """Return the pattern; it must have no mistakes."""
-        form = self._form
+    def pattern(self, of_file: Sequence[Expression], unless_in: UnlessIn) -> Pattern:
+        """Return the pattern; it must have no mistakes.
+
+        Args:
+            of_file: The expressions of ``unless`` of the file.
+            unless_in: Where the file looks for them.
+        """
+        form, says = self._form, self._form.says
+        own = [named.compiled for named in self._unless]
         return Pattern(
             id=form.id,
             when=tuple(named.compiled for named in self._when),
-            says=Says(form.says.subject, form.says.predicate, form.says.object),
+            says=Says(says.subject, says.predicate, says.object, says.object_words or ""),
             when_previous=self._previous[0].compiled if self._previous else None,
-            unless=tuple(named.compiled for named in self._unless),
+            unless=(*own, *(of_file if form.file_unless else ())),
+            unless_in=form.unless_in or unless_in,
             intent=form.intent,
             negated=form.negated,
             confidence=form.confidence,
@@ -278,31 +368,10 @@ class _Reading:
             keep_unknown=frozenset(form.keep_unknown),
         )
 
-    def _compile_all(self, key: str, texts: Sequence[str]) -> list[_Named]:
-        alone = isinstance(self._document.at((*self._trail, key)), str)
-        trails = [(*self._trail, key, *(() if alone else (n,))) for n in range(len(texts))]
-        compiled = (self._compile(trail, text) for trail, text in zip(trails, texts, strict=True))
-        return [named for named in compiled if named is not None]
-
-    def _compile(self, trail: Trail, text: str) -> _Named | None:
-        if unknown := [name for name in word_lists(text) if name not in self._words]:
-            known = _known(unknown[0], self._words)
-            self._add(trail, f"there is no word list {unknown[0]!r}; {known}")
-            return None
-        whole = insert_words(text, self._words)
-        try:
-            return _Named(trail, compile_expression("expression", whole, ignore_case=True))
-        except PatternError as error:
-            position = error.position if whole == text else None
-            self._add(trail, f"the expression is not valid RE2: {error.problem}", position)
-        except ExtraMissingError as error:
-            self._add(trail, f"needs the extra: `pip install 'slumberd[{error.extra}]'`")
-        return None
-
     def _check_groups(self) -> None:
         asked = {name for named in self._previous for name in named.groups}
         self._check_reserved()
-        for key in ("subject", "predicate", "object"):
+        for key in ("subject", "predicate", "object", "object_words"):
             template = getattr(self._form.says, key)
             for name in placeholders(template) if isinstance(template, str) else ():
                 self._check_name(("says", key), name, asked)
@@ -319,7 +388,7 @@ class _Reading:
         for named in (*self._when, *self._previous):
             if reserved := [name for name in SPEAKERS if name in named.groups]:
                 problem = f"group {reserved[0]!r} has the name of a speaker; give it another name"
-                self._add(named.trail, problem)
+                self.add(named.trail, problem)
 
     def _check_name(self, keys: Trail, name: str, asked: Collection[str]) -> None:
         """Check that every expression of ``when`` gives a name of a template."""
@@ -336,14 +405,7 @@ class _Reading:
         self, keys: Trail, name: str, known: Collection[str], *, where: str = ""
     ) -> None:
         problem = f"there is no group {name!r}{where}; {_known(name, known)}"
-        self._add((*self._trail, *keys), problem)
-
-    def _add(self, trail: Trail, problem: str, position: int | None = None) -> None:
-        mistake = self._document.mistake(trail, problem)
-        place = None if position is None else self._document.within(trail, position)
-        if place is not None:
-            mistake = replace(mistake, line=place.line, column=place.column)
-        self.mistakes.append(mistake)
+        self.add((*self._trail, *keys), problem)
 
 
 def _known(word: str, known: Collection[str]) -> str:
@@ -356,8 +418,11 @@ def _test(form: PatternTestForm, person: Collection[str]) -> PatternTest:
     for number, said in enumerate(form.says, start=1):
         at = at + _MINUTE if said.at is None else read_instant(said.at)
         turns.append(_turn(number, said, at, person))
-    expected = (Expected(one.subject, one.predicate, one.object, one.intent) for one in form.expect)
-    return PatternTest(form.name, tuple(turns), tuple(expected))
+    expected = tuple(
+        Expected(one.subject, one.predicate, one.object, one.intent, tuple(one.object_words or ()))
+        for one in form.expect
+    )
+    return PatternTest(form.name, tuple(turns), expected)
 
 
 def _turn(number: int, said: TurnForm, at: datetime, person: Collection[str]) -> Turn:

@@ -17,7 +17,7 @@ from pydantic import (
 
 from slumberd.config.validation import Form, Instant, Name, format_value
 from slumberd.extraction.normalisers import NormaliserName
-from slumberd.extraction.patterns import Negated
+from slumberd.extraction.patterns import Negated, UnlessIn
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.model.extraction import Intent
 
@@ -80,6 +80,31 @@ Scalar = Annotated[
 ]
 
 
+_SCALAR_SCHEMA = WithJsonSchema({"type": ["string", "number", "boolean"], "minLength": 1})
+_UNLESS_IN_SCHEMA = WithJsonSchema({"enum": ["clause", "sentence"], "type": "string"})
+Predicates = Annotated[list[Text], Field(json_schema_extra={"uniqueItems": True})]
+Opposites = Annotated[list[Text], Field(min_length=2, max_length=2)]
+"""Two predicates."""
+
+
+def refuse_null(value: object) -> object:
+    """Return a value.
+
+    Raises:
+        ValueError: It is null.
+    """
+    if value is None:
+        raise ValueError("a value is needed here; without one, leave out the key")
+    return value
+
+
+def _check_object(triple: SaysForm | TripleForm, intent: Intent) -> None:
+    if triple.object_words is not None and (triple.object is not None or intent != "delete"):
+        raise ValueError("'object_words' goes with 'intent: delete', and without 'object'")
+    if triple.object is None and intent != "delete":
+        raise ValueError("the triple has no object; only 'intent: delete' goes without one")
+
+
 class SaysForm(Form):
     """The triple that a pattern states. ``{name}`` stands for the text of a named group.
 
@@ -88,12 +113,18 @@ class SaysForm(Form):
             with ``I`` or ``my`` becomes the speaker, one with ``you`` the other speaker.
         predicate: The predicate.
         object: The object: text with names of groups, a number, true or false. A name alone keeps
-            the number that a normaliser makes of the group.
+            the number that a normaliser makes of the group. A group of ``list`` gives a triple for
+            each entry. Without ``object``, ``intent: delete`` takes all objects back.
+        object_words: With ``intent: delete``, in place of ``object``: the objects that hold all
+            these words are taken back. Words such as ``the`` and ``of`` do not count.
     """
 
     subject: Text
     predicate: Text
-    object: Scalar
+    object: Annotated[Scalar | None, _SCALAR_SCHEMA] = None
+    object_words: Annotated[Text | None, WithJsonSchema(_TEXT_SCHEMA)] = None
+
+    _no_null = field_validator("object", "object_words", mode="before")(refuse_null)
 
 
 class PatternForm(Form):
@@ -108,13 +139,16 @@ class PatternForm(Form):
         when_previous: An expression that must match in the previous turn of another speaker too.
             Its named groups count. Default: any turn, or none.
         unless: An expression, or a list of them. A sentence in which one matches states nothing.
+        unless_in: Where ``unless`` is looked for: in the ``sentence``, or in the ``clause`` of the
+            match. Default: as the file says.
+        file_unless: Whether ``unless`` of the file guards this pattern too. Default: true.
         intent: ``add`` (default) states the triple, ``delete`` takes it back.
         negated: What a match under ``not``, ``no``, ``never`` or ``without`` in the same clause
             means. ``veto`` (default): nothing. ``allow``: the same. ``delete``: it takes the triple
             back.
         confidence: How sure a triple of this pattern is, 0 to 1. Default: 1.
-        normalise: The normalisers of a group, by its name: ``case``, ``whitespace``, ``number`` and
-            ``date``, one after the other.
+        normalise: The normalisers of a group, by its name: ``case``, ``whitespace``, ``number``,
+            ``date`` and ``list``, one after the other. ``list`` divides "tea, milk and eggs".
         keep_unknown: The groups whose text stays when it is no number or date. Without this key
             such a match states nothing.
         description: The purpose of the pattern, in words. It has no effect.
@@ -125,6 +159,8 @@ class PatternForm(Form):
     says: SaysForm
     when_previous: Annotated[Text | None, WithJsonSchema(_TEXT_SCHEMA)] = None
     unless: Texts = Field(default_factory=list)
+    unless_in: Annotated[UnlessIn | None, _UNLESS_IN_SCHEMA] = None
+    file_unless: bool = True
     intent: Intent = "add"
     negated: Negated = "veto"
     confidence: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
@@ -132,17 +168,13 @@ class PatternForm(Form):
     keep_unknown: list[Text] = Field(default_factory=list)
     description: str = ""
 
-    @field_validator("when_previous", mode="before")
-    @classmethod
-    def _refuse_null(cls, value: object) -> object:
-        if value is None:
-            raise ValueError("a value is needed here; without one, leave out the key")
-        return value
+    _no_null = field_validator("when_previous", "unless_in", mode="before")(refuse_null)
 
     @model_validator(mode="after")
-    def _check_negated(self) -> Self:
+    def _check_intent(self) -> Self:
         if self.negated == "delete" and self.intent == "delete":
             raise ValueError("'negated: delete' goes with 'intent: add'; choose veto or allow")
+        _check_object(self.says, self.intent)
         return self
 
 
@@ -167,6 +199,13 @@ class PatternFile(Form):
         patterns: The patterns; the order has no effect.
         words: Lists of words, by name; ``{name}`` in an expression is one of its words.
         aliases: Other names of subjects, predicates and objects.
+        unless: An expression, or a list of them, that guards all patterns as their own ``unless``
+            does.
+        unless_in: Where ``unless`` is looked for: in the ``sentence`` (default), or in the
+            ``clause`` of the match. ``;``, a dash, "but", "because" and "and I" end a clause.
+        single_valued: The predicates that hold one object in channels with ``values: many``.
+        multi_valued: The predicates that hold several objects at once in other channels.
+        opposites: Pairs of predicates. A triple of one takes the same object of the other back.
         speakers: Other names of speakers, by the speaker of an episode. ``{user}`` and ``{agent}``
             mean the user and the agent of the episode. By default the person is ``{user}``, and
             everybody else has the own name.
@@ -177,6 +216,11 @@ class PatternFile(Form):
         default_factory=dict
     )
     aliases: AliasesForm = AliasesForm()
+    unless: Texts = Field(default_factory=list)
+    unless_in: UnlessIn = "sentence"
+    single_valued: Predicates = Field(default_factory=list)
+    multi_valued: Predicates = Field(default_factory=list)
+    opposites: list[Opposites] = Field(default_factory=list)
     speakers: dict[Text, Text] = Field(default_factory=dict)
 
 
@@ -202,14 +246,23 @@ class TripleForm(Form):
     Attributes:
         subject: The subject.
         predicate: The predicate.
-        object: The object: text, a number, true or false.
+        object: The object: text, a number, true or false. A ``delete`` may have none.
+        object_words: The words of the objects that a ``delete`` takes back, in any order.
         intent: ``add`` (default) or ``delete``.
     """
 
     subject: Text
     predicate: Text
-    object: Scalar
+    object: Annotated[Scalar | None, _SCALAR_SCHEMA] = None
+    object_words: Annotated[list[Text], Field(min_length=1)] | None = None
     intent: Literal["add", "delete"] = "add"
+
+    _no_null = field_validator("object", "object_words", mode="before")(refuse_null)
+
+    @model_validator(mode="after")
+    def _check_intent(self) -> Self:
+        _check_object(self, self.intent)
+        return self
 
 
 class PatternTestForm(Form):

@@ -1,4 +1,4 @@
-"""Find out whether a place in a sentence stands under a negation. English words only."""
+"""Find the clause around a place in a sentence, and a negation in it. English words only."""
 
 from __future__ import annotations
 
@@ -26,6 +26,29 @@ _NEGATION = re.compile(
     r"|instead of|rather than|except)\b|n't\b",
     re.IGNORECASE,
 )
+
+_NEXT_CLAUSE = re.compile(
+    r";|\s(?=[-\u2013\u2014]+\s)|(?=[\u2013\u2014])"
+    r"|\b(?=(?:but|however|though|although|because|whereas)\b)"
+    r"|\b(?=(?:and|or|so|while)\s+(?:i|we|you|he|she|they|it|my|our|his|her|their)\b)",
+    re.IGNORECASE,
+)
+
+
+def clause_around(sentence: str, start: int, end: int) -> str:
+    """Return the clause in which a part of a sentence stands; several when it crosses their limits.
+
+    A clause ends at ``;`` and at a dash, and before a conjunction such as ``but``. ``and`` and
+    ``or`` begin one before a new subject. A comma alone ends none: "maybe, I like tea".
+
+    Args:
+        sentence: The sentence.
+        start: Where the part begins, in characters.
+        end: Where it ends.
+    """
+    limits = [match.end() for match in _NEXT_CLAUSE.finditer(sentence)]
+    begin = max((limit for limit in limits if limit <= start), default=0)
+    return sentence[begin : min((limit for limit in limits if limit >= end), default=None)]
 
 
 def is_negated(sentence: str, at: int) -> bool:

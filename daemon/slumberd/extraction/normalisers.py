@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from typing import Literal, get_args
 
 Number = int | float
 Value = str | int | float
 """What a normaliser returns: a text, or a number."""
 
-NormaliserName = Literal["case", "whitespace", "number", "date"]
+NormaliserName = Literal["case", "whitespace", "number", "date", "list"]
 """The names of the normalisers in pattern files."""
 
 NORMALISER_NAMES: tuple[NormaliserName, ...] = get_args(NormaliserName)
@@ -23,8 +24,10 @@ MAX_TEXT = 200
 """A longer text is no number and no date."""
 
 
-def normalise(name: NormaliserName, text: str, at: int) -> Value | None:
+def normalise(name: NormaliserName, text: str, at: int) -> Value | list[str] | None:
     """Return a text in the form of a normaliser; None when the normaliser does not know it.
+
+    The form of ``list`` is several texts.
 
     Args:
         name: The normaliser.
@@ -40,6 +43,30 @@ def normalise(name: NormaliserName, text: str, at: int) -> Value | None:
             return read_number(text)
         case "date":
             return read_date(text, at)
+        case "list":
+            return read_list(text)
+
+
+_BETWEEN = re.compile(
+    r"\s*[,;\u3001\uff0c]\s*(?:(?:and|or|as well as|plus|&)(?:\s+|$))?"
+    r"|\s+(?:and|or|as well as|plus|&)(?:\s+|$)|^(?:both|either|and|or)\s+",
+    re.IGNORECASE,
+)
+_END_OF_LIST = re.compile(r"\b(?:but|except)\b", re.IGNORECASE)
+_DENIED = re.compile(r"(?:not|no|never|without|neither|nor)\b", re.IGNORECASE)
+_REST = frozenset({"etc", "etc.", "so on", "so forth", "the like", "others", "more"})
+
+
+def read_list(text: str) -> list[str]:
+    """Return the entries of a list in words, such as ``peanuts, shellfish and eggs``.
+
+    ``but`` ends the list, and so does an entry that begins with a negation: "tea, not coffee".
+    ``etc`` is no entry.
+    """
+    words = _END_OF_LIST.split(collapse_spaces(text), maxsplit=1)[0]
+    entries = map(collapse_spaces, _BETWEEN.split(words))
+    stated = takewhile(lambda entry: not _DENIED.match(entry), entries)
+    return [entry for entry in stated if entry and entry.casefold() not in _REST]
 
 
 def collapse_spaces(text: str) -> str:
@@ -84,7 +111,7 @@ _FIXED: dict[str, Number] = {
     "half a dozen": 6, "a dozen": 12, "dozen": 12, "half": 0.5, "a half": 0.5,
     "one and a half": 1.5, "two and a half": 2.5,
 }  # fmt: skip
-_DIGITS = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?", re.ASCII)
+_DIGITS = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _MAX_DIGITS = 15
 
 
@@ -211,12 +238,12 @@ def _read_absolute(words: str, today: date) -> str | None:
 
 _BEFORE_DAY = re.compile(rf"^(?:on )?(?:the )?(?:(?:{'|'.join(_WEEKDAYS)}),? )?(?:the )?")
 _ABSOLUTE = (
-    re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})", re.ASCII),
-    re.compile(rf"{_DAY}(?: of)? {_MONTH}{_YEAR}", re.ASCII),
-    re.compile(rf"{_MONTH} (?:the )?{_DAY}{_YEAR}", re.ASCII),
+    re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})"),
+    re.compile(rf"{_DAY}(?: of)? {_MONTH}{_YEAR}"),
+    re.compile(rf"{_MONTH} (?:the )?{_DAY}{_YEAR}"),
 )
-_MONTH_OF_YEAR = re.compile(rf"(?:in )?{_MONTH} (?:of )?(?P<year>\d{{4}})", re.ASCII)
-_ISO_MONTH = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})", re.ASCII)
+_MONTH_OF_YEAR = re.compile(rf"(?:in )?{_MONTH} (?:of )?(?P<year>\d{{4}})")
+_ISO_MONTH = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})")
 
 
 def _read_month(words: str, today: date) -> str | None:

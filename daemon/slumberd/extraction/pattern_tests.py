@@ -19,6 +19,7 @@ class Expected(NamedTuple):
     predicate: str
     object: Any
     intent: Intent = "add"
+    object_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def _failures(extractor: Extractor, test: PatternTest) -> Iterator[str]:
     found = _triples_of(extractor, test.turns)
     missing = Counter(map(_words, test.expected))
     for one in found:
-        words = _words(Expected(one.subject, one.predicate, one.object, one.intent))
+        stated = Expected(one.subject, one.predicate, one.object, one.intent, one.object_words)
+        words = _words(stated)
         if missing[words]:
             missing[words] -= 1
         else:
@@ -63,5 +65,7 @@ def _triples_of(extractor: Extractor, turns: tuple[Turn, ...]) -> list[Extracted
 
 
 def _words(triple: Expected) -> str:
-    parts = (canonical(part) for part in (triple.subject, triple.predicate, triple.object))
+    object_ = sorted(triple.object_words) if triple.object_words else triple.object
+    objects = () if object_ is None else (object_,)
+    parts = (canonical(part) for part in (triple.subject, triple.predicate, *objects))
     return f"{triple.intent} {' '.join(parts)}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, product
 from typing import Literal, NamedTuple
 
-from slumberd.extraction.negation import is_negated
+from slumberd.extraction.negation import clause_around, is_negated
 from slumberd.extraction.normalisers import (
     NormaliserName,
     Value,
@@ -18,11 +19,12 @@ from slumberd.extraction.normalisers import (
 from slumberd.extraction.sentences import (
     Sentence,
     divide_into_sentences,
+    listed,
     readable_form,
 )
 from slumberd.extraction.templates import fill
 from slumberd.extraction.turns import arrange, name_of_speaker
-from slumberd.model.extraction import Extracted, Intent, Turn
+from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Intent, Turn
 from slumberd.retrieval.expressions import Expression, Match
 
 MAX_MATCHES = 50
@@ -37,6 +39,15 @@ MAX_TEXT = 1_000
 Negated = Literal["allow", "veto", "delete"]
 """What a match under a negation means: the same, nothing, or that the triple is taken back."""
 
+UnlessIn = Literal["clause", "sentence"]
+"""Where the expressions of `unless` are looked for."""
+
+WITHOUT_CONTENT = listed(
+    "a an the my our your his her its their this that these those of to in on at for from with and"
+    " or"
+)
+"""Words that an object need not hold to be taken back by its words."""
+
 FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself"})
 """A group with one of these words means the speaker."""
 
@@ -50,12 +61,14 @@ class Says(NamedTuple):
     Attributes:
         subject: A template, or the whole text.
         predicate: A template, or the whole text.
-        object: A template, or any JSON scalar.
+        object: A template, or any JSON scalar. None takes all objects of the predicate back.
+        object_words: A template of the words of the objects to take back; empty for none.
     """
 
     subject: str
     predicate: str
-    object: Value | bool
+    object: Value | bool | None = None
+    object_words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,8 @@ class Pattern:
         says: The triple of a match. A match without a named group's text states nothing.
         when_previous: An expression that must match in the previous turn of another speaker. Its
             groups count where those of `when` have no text.
-        unless: Expressions; a match of one in the same sentence vetoes the pattern there.
+        unless: Expressions; a match of one vetoes the pattern there.
+        unless_in: Whether they are looked for in the sentence, or in the clause of the match.
         intent: ``add`` or ``delete``.
         negated: What a match means whose end stands under a negation.
         confidence: 0 to 1.
@@ -83,6 +97,7 @@ class Pattern:
     says: Says
     when_previous: Expression | None = None
     unless: tuple[Expression, ...] = ()
+    unless_in: UnlessIn = "sentence"
     intent: Intent = "add"
     negated: Negated = "veto"
     confidence: float = 1.0
@@ -106,11 +121,13 @@ class PatternSet:
         patterns: The patterns, in the order of the file.
         aliases: Replace subjects, predicates and objects of all patterns.
         speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
+        opposites: The predicates whose equal object a triple takes back, by its predicate.
     """
 
     patterns: tuple[Pattern, ...]
     aliases: Aliases = field(default_factory=Aliases)
     speakers: Mapping[str, str] = field(default_factory=dict)
+    opposites: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def extract(
         self, turns: Sequence[Turn], before: Sequence[Turn | None]
@@ -129,8 +146,12 @@ class PatternSet:
             if given is not None:
                 given |= context.speakers()
                 for candidate in _candidates(pattern, sentences):
-                    values = given | _values(pattern, candidate.groups, context)
-                    yield from self._state(pattern, candidate, values)
+                    groups = given | _values(pattern, candidate.groups, context)
+                    names = sorted(groups)
+                    each = product(*(groups[name] for name in names))
+                    for values in islice(each, MAX_EXTRACTED):
+                        named = dict(zip(names, values, strict=True))
+                        yield from self._state(pattern, candidate, named)
 
     def _name(self, turn: Turn) -> str:
         return name_of_speaker(turn, self.speakers)
@@ -138,33 +159,47 @@ class PatternSet:
     def _state(
         self, pattern: Pattern, candidate: _Candidate, values: Mapping[str, Value | None]
     ) -> Iterator[Extracted]:
-        """Yield the triple of a candidate; nothing when a part of it is missing."""
-        subject, predicate, object_ = parts = self._triple(pattern.says, values)
-        if all(_is_stated(part) for part in parts):
-            yield Extracted(
-                str(subject), str(predicate), object_, candidate.intent, candidate.span,
-                pattern.id, pattern.confidence,
-            )  # fmt: skip
+        """Yield the triple of a candidate, and what it takes back; nothing if a part is missing."""
+        says, aliases = pattern.says, self.aliases
+        subject = _replaced(_filled(says.subject, values), aliases.subjects)
+        predicate = _replaced(_filled(says.predicate, values), aliases.predicates)
+        object_ = _replaced(_filled(says.object, values), aliases.objects)
+        words = _content_words(_filled(says.object_words, values))
+        given = (object_,) if says.object is not None else words if says.object_words else ("all",)
+        if not given or not all(map(_is_stated, (subject, predicate, *given))):
+            return
+        found = Extracted(
+            str(subject), str(predicate), object_, candidate.intent, candidate.span,
+            pattern.id, pattern.confidence, words,
+        )  # fmt: skip
+        yield found
+        if found.intent == "add":
+            for opposite in self.opposites.get(found.predicate, ()):
+                yield found._replace(predicate=opposite, intent="delete")
 
-    def _triple(
-        self, says: Says, values: Mapping[str, Value | None]
-    ) -> tuple[Value | None, Value | None, Value | bool | None]:
-        subject, predicate, object_ = (
-            fill(template, values) if isinstance(template, str) else template for template in says
-        )
-        return (
-            _replaced(subject, self.aliases.subjects),
-            _replaced(predicate, self.aliases.predicates),
-            _replaced(object_, self.aliases.objects),
-        )
+
+def _filled(
+    template: Value | bool | None, values: Mapping[str, Value | None]
+) -> Value | bool | None:
+    return fill(template, values) if isinstance(template, str) else template
+
+
+def _content_words(text: Value | bool | None) -> tuple[str, ...]:
+    """Return the words by which objects are taken back, in order."""
+    words = dict.fromkeys(re.findall(r"\w+", text.casefold())) if isinstance(text, str) else {}
+    return tuple(word for word in words if word not in WITHOUT_CONTENT)
 
 
 def _is_stated(part: Value | bool | None) -> bool:
     return 0 < len(part) <= MAX_TEXT if isinstance(part, str) else part is not None
 
 
-def _replaced(value: Value | None, aliases: Mapping[str, str]) -> Value | None:
+def _replaced(value: Value | bool | None, aliases: Mapping[str, str]) -> Value | bool | None:
     return replace_alias(value, aliases) if isinstance(value, str) else value
+
+
+_Values = dict[str, Sequence[Value | None]]
+"""The values of each group, several for a list; None for an empty or unknown one."""
 
 
 class _Context(NamedTuple):
@@ -180,18 +215,16 @@ class _Context(NamedTuple):
     speaker: str
     other: str
 
-    def speakers(self) -> dict[str, Value | None]:
+    def speakers(self) -> _Values:
         """Return the values that every template may name; None where a speaker is unknown."""
-        return {"speaker": self.speaker or None, "other": self.other or None}
+        return {"speaker": [self.speaker or None], "other": [self.other or None]}
 
     def of_other(self) -> _Context:
         """Return the context in which the other speaker says ``I``."""
         return self._replace(speaker=self.other, other=self.speaker)
 
 
-def _given_before(
-    pattern: Pattern, asked: str | None, context: _Context
-) -> dict[str, Value | None] | None:
+def _given_before(pattern: Pattern, asked: str | None, context: _Context) -> _Values | None:
     """Return the values that the previous turn gives; None when the pattern needs another one."""
     if pattern.when_previous is None:
         return {}
@@ -199,19 +232,16 @@ def _given_before(
     return None if match is None else _values(pattern, _texts(match), context.of_other())
 
 
-def _values(
-    pattern: Pattern, groups: Mapping[str, str], context: _Context
-) -> dict[str, Value | None]:
-    """Return the value of each group; None when it is empty or unknown."""
-    return {name: _value(pattern, name, text, context) for name, text in groups.items()}
+def _values(pattern: Pattern, groups: Mapping[str, str], context: _Context) -> _Values:
+    return {name: _values_of(pattern, name, text, context) for name, text in groups.items()}
 
 
-def _value(pattern: Pattern, name: str, text: str, context: _Context) -> Value | None:
+def _values_of(pattern: Pattern, name: str, text: str, context: _Context) -> Sequence[Value | None]:
     word = text.casefold()
     if word in FIRST_PERSON:
-        return context.speaker or None
+        return [context.speaker or None]
     if word in SECOND_PERSON:
-        return context.other or None
+        return [context.other or None]
     return _normalised(pattern, name, text, context.at)
 
 
@@ -227,7 +257,7 @@ def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Ca
     for expression in pattern.when:
         for sentence, match in islice(_matches(pattern, expression, sentences), MAX_MATCHES):
             intent = _intent_of(pattern, sentence, match)
-            if intent is not None:
+            if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match):
                 span = (sentence.start + match.start(), sentence.start + match.end())
                 yield _Candidate(_texts(match), span, intent)
 
@@ -235,15 +265,23 @@ def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Ca
 def _matches(
     pattern: Pattern, expression: Expression, sentences: Iterable[Sentence]
 ) -> Iterator[tuple[Sentence, Match]]:
-    """Yield the matches of an expression in the sentences that `unless` does not veto."""
+    """Yield the matches of an expression in the sentences that `unless` does not veto whole."""
+    vetoes = pattern.unless if pattern.unless_in == "sentence" else ()
     for sentence in sentences:
         matches = expression.finditer(sentence.text)
         first = next(matches, None)
-        if first is None or any(veto.search(sentence.text) for veto in pattern.unless):
+        if first is None or any(veto.search(sentence.text) for veto in vetoes):
             continue
         yield sentence, first
         for match in matches:
             yield sentence, match
+
+
+def _is_vetoed_in_clause(pattern: Pattern, sentence: Sentence, match: Match) -> bool:
+    if pattern.unless_in == "sentence" or not pattern.unless:
+        return False
+    clause = clause_around(sentence.text, match.start(), match.end())
+    return any(veto.search(clause) for veto in pattern.unless)
 
 
 def _intent_of(pattern: Pattern, sentence: Sentence, match: Match) -> Intent | None:
@@ -258,12 +296,24 @@ def _texts(match: Match) -> dict[str, str]:
     return {name: text for name, text in match.groupdict().items() if text is not None}
 
 
-def _normalised(pattern: Pattern, name: str, text: str, at: int) -> Value | None:
-    """Return the value of a group; None when its text is empty or unknown."""
-    value: Value | None = collapse_spaces(text) or None
+def _normalised(pattern: Pattern, name: str, text: str, at: int) -> Sequence[Value | None]:
+    """Return the values of a group: several for a list; None for an empty or unknown text."""
+    values: list[Value | None] = [collapse_spaces(text) or None]
     for normaliser in pattern.normalise.get(name, ()):
-        if not isinstance(value, str):
-            break
-        found = normalise(normaliser, value, at)
-        value = value if found is None and name in pattern.keep_unknown else found
-    return value
+        values = [
+            after
+            for before in values
+            for after in _values_after(normaliser, before, at, keep=name in pattern.keep_unknown)
+        ]
+    return values
+
+
+def _values_after(
+    normaliser: NormaliserName, value: Value | None, at: int, *, keep: bool
+) -> Sequence[Value | None]:
+    if not isinstance(value, str):
+        return [value]
+    found = normalise(normaliser, value, at)
+    if isinstance(found, list):
+        return found
+    return [value] if found is None and keep else [found]

@@ -10,14 +10,15 @@ from typing import NamedTuple
 _END = re.compile(r"\n+|[\u3002\uff01\uff1f]+|[.!?\u2026]+[\"')\]\u201d\u2019]*")
 
 
-def _listed(words: str) -> frozenset[str]:
+def listed(words: str) -> frozenset[str]:
+    """Return words that spaces divide."""
     return frozenset(words.split())
 
 
-_BEFORE_NAMES = _listed(
+_BEFORE_NAMES = listed(
     "mr mrs ms mx dr prof rev hon st sgt capt lt col gen gov sen rep vs cf fig eq al e.g i.e ca"
 )
-_AT_ENDS = _listed(
+_AT_ENDS = listed(
     "a.m p.m etc inc ltd co corp jr sr approx dept est ave blvd rd mt ft u.s u.k u.n ph.d b.c a.d"
     " jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun"
 )

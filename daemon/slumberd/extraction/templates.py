@@ -10,8 +10,8 @@ from slumberd.extraction.normalisers import Value
 SPEAKERS = ("speaker", "other")
 """The names that stand for the two speakers in every template."""
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}", re.ASCII)
-_WORDS = re.compile(r"(?<!\\[pPx])\{([A-Za-z_]\w*)\}", re.ASCII)
+_PLACEHOLDER = re.compile(r"\{([^\W\d]\w*)\}")
+_WORDS = re.compile(r"(?<!\\[pPx])\{([^\W\d]\w*)\}")
 
 
 def placeholders(template: str) -> list[str]:
