@@ -38,6 +38,44 @@ def test_result_may_retract() -> None:
     assert extract(lambda *_: [no_tea]) == [[no_tea]]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"object_words": ["tea", "Krak\u00f3w"]}, {"replaces": ["e0"]}],
+    ids=["whole key", "words", "episodes"],
+)
+def test_retraction_may_have_no_object(fields: dict[str, Any]) -> None:
+    gone = TEA._replace(object=None, intent="delete", **fields)
+
+    [[found]] = extract(lambda *_: [gone])
+
+    assert (found.object, found.intent) == (None, "delete")
+    assert found.object_words == tuple(fields.get("object_words", ()))
+    assert found.replaces == tuple(fields.get("replaces", ()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"object_words": "tea"}, "object_words of type str, not a tuple of texts"),
+        ({"object_words": None}, "object_words of type NoneType, not a tuple of texts"),
+        ({"object_words": [5]}, "object_words that are not all texts of valid Unicode"),
+        ({"replaces": ["\ud800"]}, "replaces that are not all texts of valid Unicode"),
+        ({"object_words": ["-"]}, "an empty text in object_words"),
+        ({"replaces": [" "]}, "an empty text in replaces"),
+        ({"replaces": ["e0"], "intent": "add"}, "replaces in an add; only a delete has them"),
+        ({"object_words": ["a"], "object": 5}, "object_words beside an object; give one of them"),
+        (
+            {"object_words": ["a"], "replaces": ["e0"]},
+            "object_words and replaces; give one of them",
+        ),
+    ],
+)
+def test_wrong_retraction_is_a_failure(fields: dict[str, Any], problem: str) -> None:
+    wrong = TEA._replace(**{"object": None, "intent": "delete", **fields})
+
+    assert extract(lambda *_: [wrong]) == [Failed(f"{NAME} returned result 1 with {problem}")]
+
+
 def test_function_gets_the_turn_and_the_turn_before() -> None:
     asked = TURN._replace(id="e0", speaker="waiter")
     seen: list[tuple[Turn, Turn | None]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -64,25 +65,51 @@ def _check_results(found: object, turn: Turn, name: str) -> Iterator[Extracted]:
             span=(int(one.span[0]), int(one.span[1])),
             by=one.by or name,
             confidence=float(one.confidence),
+            object_words=tuple(one.object_words),
+            replaces=tuple(one.replaces),
         )
 
 
 def _find_problem(one: Extracted, length: int) -> str:
     """Return what is wrong with the fields of a result, besides its object; empty if nothing is."""
-    for field in ("subject", "predicate", "by"):
-        text = getattr(one, field)
-        if not isinstance(text, str):
-            return f"{field} of type {type(text).__name__}, not text"
-        if not text.strip() and field != "by":
-            return f"an empty {field}"
-        if not _is_unicode(text):
-            return f"a {field} that is not valid Unicode"
+    texts = (_find_problem_of_text(one, field) for field in ("subject", "predicate", "by"))
+    if problem := next(filter(None, texts), ""):
+        return problem
     if one.intent not in ("add", "delete"):
         return "another intent than 'add' or 'delete'"
+    names = (_find_problem_of_names(one, field) for field in ("object_words", "replaces"))
+    if problem := next(filter(None, names), ""):
+        return problem
+    if one.object_words and one.replaces:
+        return "object_words and replaces; give one of them"
     if not _is_span(one.span, length):
         return f"a span that is not start and end within the {length} characters of the content"
     if not _is_number(one.confidence) or not 0 <= one.confidence <= 1:
         return "a confidence that is not 0 to 1"
+    return ""
+
+
+def _find_problem_of_text(one: Extracted, field: str) -> str:
+    text = getattr(one, field)
+    if not isinstance(text, str):
+        return f"{field} of type {type(text).__name__}, not text"
+    if not text.strip() and field != "by":
+        return f"an empty {field}"
+    return "" if _is_unicode(text) else f"a {field} that is not valid Unicode"
+
+
+def _find_problem_of_names(one: Extracted, field: str) -> str:
+    names = getattr(one, field)
+    if not isinstance(names, tuple | list):
+        return f"{field} of type {type(names).__name__}, not a tuple of texts"
+    if not all(isinstance(name, str) and _is_unicode(name) for name in names):
+        return f"{field} that are not all texts of valid Unicode"
+    if not all(re.search(r"\w" if field == "object_words" else r"\S", name) for name in names):
+        return f"an empty text in {field}"
+    if names and one.intent != "delete":
+        return f"{field} in an add; only a delete has them"
+    if names and one.object is not None:
+        return f"{field} beside an object; give one of them"
     return ""
 
 
