@@ -503,7 +503,7 @@ def test_mistakes_of_tests_are_reported_at_their_places(
     assert [str(m).removeprefix(f"{file}:") for m in failure.value.mistakes] == mistakes
 
 
-SHIPPED = sorted((ROOT / "rules" / "patterns").glob("*.yaml"))
+SHIPPED = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
 
 
 @pytest.mark.slow
@@ -534,6 +534,18 @@ def _fits_schema(name: str, file: Path) -> bool:
         (("  - id", "  - when_previous: null\n    id"), False),
         (("  - id", "  - confidence: 2\n    id"), False),
         (("drink: [tea, chai, hot milk]", "drink: [tea, chai, hot milk]\n  a b: [x]"), False),
+        ((", object: '{what}'", ""), False),
+        ((", object: '{what}'}", "}\n    intent: delete"), True),
+        ((", object: '{what}'}", ", object_words: '{what}'}\n    intent: delete"), True),
+        ((", object:", ", object_words: a, object:"), False),
+        ((", object: '{what}'}", ", object: a, object_words: a}\n    intent: delete"), False),
+        (("'{what}'}", "'{what}'}\n    unless_in: clause\n    file_unless: false"), True),
+        (("'{what}'}", "'{what}'}\n    unless_in: null"), False),
+        (("patterns:", "unless: maybe\nunless_in: clause\npatterns:"), True),
+        (("patterns:", "unless_in: word\npatterns:"), False),
+        (("patterns:", "opposites: [[a, b]]\nsingle_valued: [a]\npatterns:"), True),
+        (("patterns:", "opposites: [[a, b, c]]\npatterns:"), False),
+        (("what: [case]", "what: [list]"), True),
     ],
 )
 def test_schema_and_loader_agree(tmp_path: Path, change: tuple[str, str], fits: bool) -> None:

@@ -24,7 +24,7 @@ from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
-BOOKING = Path(__file__).parents[2] / "rules" / "patterns" / "booking.yaml"
+BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
 HEURISTIC = heuristic_extraction({"chat": "ada"})
 
 

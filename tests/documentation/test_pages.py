@@ -29,7 +29,7 @@ from docs.generate import (
 from slumberd.api.access import TokenFile
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
-from slumberd.config.pattern_schema import PatternFile
+from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
 from slumberd.model.health import KINDS
@@ -198,6 +198,8 @@ def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
         "tokens": TokenFile,
     }
     form = next((form for key, form in forms.items() if key in value), Settings)
+    if form is CaseFile and "says" in value["tests"][0]:
+        form = PatternTestFile
 
     assert list(Draft202012Validator(schema_of(form)).iter_errors(value)) == []
 

@@ -20,7 +20,7 @@ from tests.support.corpora import lines, needs_corpora
 
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
-BOOKING = Path(__file__).parents[2] / "rules" / "patterns" / "booking.yaml"
+BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
 
 Triple = tuple[str, str, Any]
 

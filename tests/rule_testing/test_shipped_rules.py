@@ -14,6 +14,7 @@ from slumberd.rule_testing.runner import TrialResult, run_trial
 pytestmark = pytest.mark.integration
 
 RULES = Path(__file__).parents[2] / "rules"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 async def _failed(trials: list[Trial]) -> list[TrialResult]:
@@ -22,8 +23,8 @@ async def _failed(trials: list[Trial]) -> list[TrialResult]:
 
 
 @pytest.mark.slow
-def test_shipped_rules_and_patterns_pass_their_tests() -> None:
-    files = case_files([RULES])
+def test_shipped_rules_and_the_patterns_of_the_pages_pass_their_tests() -> None:
+    files = case_files([RULES, EXAMPLES])
     patterns = [file for file in files if is_pattern_test(file)]
     trials = load_trials([file for file in files if file not in patterns], timezone="UTC")
 
@@ -33,10 +34,11 @@ def test_shipped_rules_and_patterns_pass_their_tests() -> None:
     assert all(result.ok for result in results)
 
 
-def test_every_shipped_rule_and_pattern_file_has_tests() -> None:
-    tests = {file.name.removesuffix(".test.yaml") for file in case_files([RULES])}
+@pytest.mark.parametrize("directory", [RULES, EXAMPLES], ids=["rules", "examples"])
+def test_every_shipped_file_has_tests(directory: Path) -> None:
+    tests = {file.name.removesuffix(".test.yaml") for file in case_files([directory])}
 
-    assert tests == {file.stem for file in RULES.rglob("*.yaml") if ".test." not in file.name}
+    assert tests == {file.stem for file in directory.rglob("*.yaml") if ".test." not in file.name}
 
 
 CHANGES = [

@@ -61,7 +61,7 @@ SETTINGS: dict[str, Any] = {
     "logging": {"format": "json"},
     "retention": {"purge_archived_after": "3s"},
 }
-BOOKING = Path(__file__).parents[2] / "rules" / "patterns" / "booking.yaml"
+BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
 
 _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 120.0

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from slumberd.config.validation import Form, Instant, Name, format_value
 from slumberd.extraction.normalisers import NormaliserName
@@ -105,6 +107,11 @@ def _check_object(triple: SaysForm | TripleForm, intent: Intent) -> None:
         raise ValueError("the triple has no object; only 'intent: delete' goes without one")
 
 
+_ONE_OF_BOTH: JsonDict = {"not": {"required": ["object", "object_words"]}}
+_WITH_OBJECT: JsonDict = {"required": ["object"], "properties": {"object_words": False}}
+_IF_DELETE: JsonDict = {"required": ["intent"], "properties": {"intent": {"const": "delete"}}}
+
+
 class SaysForm(Form):
     """The triple that a pattern states. ``{name}`` stands for the text of a named group.
 
@@ -153,6 +160,14 @@ class PatternForm(Form):
             such a match states nothing.
         description: The purpose of the pattern, in words. It has no effect.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": _IF_DELETE,
+            "then": {"properties": {"says": _ONE_OF_BOTH}},
+            "else": {"properties": {"says": _WITH_OBJECT}},
+        }
+    )
 
     id: Name
     when: SomeTexts
@@ -251,10 +266,18 @@ class TripleForm(Form):
         intent: ``add`` (default) or ``delete``.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={"if": _IF_DELETE, "then": _ONE_OF_BOTH, "else": _WITH_OBJECT}
+    )
+
     subject: Text
     predicate: Text
     object: Annotated[Scalar | None, _SCALAR_SCHEMA] = None
-    object_words: Annotated[list[Text], Field(min_length=1)] | None = None
+    object_words: Annotated[
+        list[Text] | None,
+        Field(min_length=1),
+        WithJsonSchema({"type": "array", "items": _TEXT_SCHEMA, "minItems": 1}),
+    ] = None
     intent: Literal["add", "delete"] = "add"
 
     _no_null = field_validator("object", "object_words", mode="before")(refuse_null)

@@ -65,7 +65,8 @@ def _triples_of(extractor: Extractor, turns: tuple[Turn, ...]) -> list[Extracted
 
 
 def _words(triple: Expected) -> str:
-    object_ = sorted(triple.object_words) if triple.object_words else triple.object
+    words = {word for text in triple.object_words for word in text.casefold().split()}
+    object_ = sorted(words) if words else triple.object
     objects = () if object_ is None else (object_,)
     parts = (canonical(part) for part in (triple.subject, triple.predicate, *objects))
     return f"{triple.intent} {' '.join(parts)}"

@@ -257,7 +257,8 @@ def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Ca
     for expression in pattern.when:
         for sentence, match in islice(_matches(pattern, expression, sentences), MAX_MATCHES):
             intent = _intent_of(pattern, sentence, match)
-            if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match):
+            end = max(map(match.end, expression.groupindex.values()), default=-1)
+            if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match, end):
                 span = (sentence.start + match.start(), sentence.start + match.end())
                 yield _Candidate(_texts(match), span, intent)
 
@@ -277,10 +278,14 @@ def _matches(
             yield sentence, match
 
 
-def _is_vetoed_in_clause(pattern: Pattern, sentence: Sentence, match: Match) -> bool:
+def _is_vetoed_in_clause(
+    pattern: Pattern, sentence: Sentence, match: Match, end_of_groups: int
+) -> bool:
     if pattern.unless_in == "sentence" or not pattern.unless:
         return False
-    clause = clause_around(sentence.text, match.start(), match.end())
+    # What follows the last group only limits it: ", but" belongs to the next clause.
+    end = match.end() if end_of_groups < 0 else end_of_groups
+    clause = clause_around(sentence.text, match.start(), end)
     return any(veto.search(clause) for veto in pattern.unless)
 
 

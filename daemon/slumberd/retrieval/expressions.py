@@ -20,8 +20,8 @@ class Match(Protocol):
         """Return where the match begins."""
         ...
 
-    def end(self) -> int:
-        """Return where the match ends."""
+    def end(self, group: int = 0) -> int:
+        """Return where the match or one of its groups ends; -1 for a group that took no part."""
         ...
 
     def groupdict(self) -> dict[str, str | None]:
@@ -157,18 +157,18 @@ class _Bounded:
 class _MarkedMatch:
     """A match in a marked text, with the offsets and texts of the text itself."""
 
-    def __init__(self, match: Any, text: str, group: int) -> None:  # noqa: ANN401 # as above
+    def __init__(self, match: Any, text: str, whole: int) -> None:  # noqa: ANN401 # as above
         self._match = match
         self._text = text
-        self._group = group
+        self._whole = whole
 
     def start(self) -> int:
         """Return where the match begins."""
-        return int(self._match.start(self._group)) // 3
+        return int(self._match.start(self._whole)) // 3
 
-    def end(self) -> int:
-        """Return where the match ends."""
-        return int(self._match.end(self._group)) // 3
+    def end(self, group: int = 0) -> int:
+        """Return where the match or one of its groups ends."""
+        return int(self._match.end(self._whole + group)) // 3
 
     def groupdict(self) -> dict[str, str | None]:
         """Return the text of each named group."""
