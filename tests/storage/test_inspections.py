@@ -155,6 +155,35 @@ def test_passes_over_a_store_find_what_they_look_for(stores: StoreInspections) -
     assert stores.facts.disagreeing_facts(None) == []
 
 
+LIKING = """\
+opposites: [[likes, dislikes]]
+patterns:
+  - id: likes
+    when: 'I like (?P<what>\\w+)'
+    says: {subject: '{speaker}', predicate: likes, object: '{what}'}
+  - id: fired
+    when: 'fired'
+    intent: delete
+    says: {subject: '{speaker}', predicate: works_at}
+"""
+
+
+@pytest.mark.slow
+async def test_retractions_that_patterns_find_are_not_listed(settings: Settings) -> None:
+    (settings.rules_dir / "liking.pattern").write_text(LIKING)
+    stages = "[{extract: {with: patterns, patterns: liking.pattern}}]"
+    (settings.rules_dir / "rules.yaml").write_text(rules(rule("chat", stages=stages)))
+    said = episode("c1", user="dan", content="I like tea. I got fired.")
+
+    async with open_stores(settings, SystemClock(), settings.facts_path) as opened:
+        await opened.memory.put_many([said])
+    await run(settings, "fire", rules=None)
+
+    stores = inspections_of(settings)
+    assert stores.facts.has_facts_of("dan")
+    assert stores.facts.unreached_retractions(None) == ["gone"]
+
+
 @pytest.mark.slow
 def test_pass_without_time_has_no_result(stores: StoreInspections) -> None:
     assert stores.episodes.future_episodes(START, 0) is None

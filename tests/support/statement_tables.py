@@ -293,6 +293,8 @@ class _Writer:
         if chance.random() < 0.2:
             claim["approves"] = 1
         claim["payload"] = {"object": chance.choice(["o", "p", 1])}
+        if chance.random() < 0.2:
+            claim["payload"]["extracted"] = {"by": "tea"}
         return orjson.dumps(claim)
 
     def _write_keys(self) -> None:

@@ -307,8 +307,7 @@ def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] =
         "timestamp": instant(version.at).isoformat(),
     }
     add_triple(payload, metadata)
-    if version.part and "extracted" in metadata:
-        payload["extracted"] = metadata["extracted"]
+    add_extracted(payload, version)
     return Claim(
         fact_id=fact_id,
         owner=owner,
@@ -321,6 +320,12 @@ def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] =
         confidence=confidence_of(metadata),
         payload=payload,
     )
+
+
+def add_extracted(payload: dict[str, Any], version: EpisodeVersion) -> None:
+    """Add to a payload which pattern or model found its triple, and where."""
+    if version.part and "extracted" in version.metadata:
+        payload["extracted"] = version.metadata["extracted"]
 
 
 def precedence_of(version: EpisodeVersion, names: tuple[str, ...]) -> Precedence:
@@ -352,6 +357,7 @@ def _retraction(
     owner = owner_of(version.user, version.agent, channel)
     payload: dict[str, Any] = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
+    add_extracted(payload, version)
     words = version.metadata.get("object_words") if clears_key else None
     if words:
         payload["object_words"] = [words] if isinstance(words, str) else words

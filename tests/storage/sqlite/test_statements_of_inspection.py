@@ -74,6 +74,10 @@ def disagreements(t: Tables, limit: int) -> list[Any]:
     ][:limit]
 
 
+def is_extracted(row: SimpleNamespace) -> bool:
+    return "extracted" in orjson.loads(row.payload or b"{}").get("payload", {})
+
+
 @INSPECTION.rows({"limit": LARGE}, {"limit": 1})
 def unresolved(t: Tables, limit: int) -> list[Any]:
     found = []
@@ -82,6 +86,7 @@ def unresolved(t: Tables, limit: int) -> list[Any]:
         covered = {row.fact_id for row in later if row.reason == "retracted"}
         again = claim.fact_id in {row.fact_id for row in later}
         is_unresolved = claim.reason == "unresolved" and claim.what == 1 and claim.fact_id
+        is_unresolved = is_unresolved and not is_extracted(claim)
         if is_unresolved and not again and not covered & {*claim_names(claim)}:
             found.append([claim.fact_id])
     return found[:limit]

@@ -60,6 +60,7 @@ WHERE claims.shard = :shard
   AND claims.reason = 'unresolved'
   AND claims.what = 1
   AND claims.fact_id IS NOT NULL
+  AND slumberd.as_jsonb(claims.payload) #> '{payload,extracted}' IS NULL
   AND NOT EXISTS (
     SELECT 1
     FROM slumberd.ledger AS later

@@ -51,6 +51,10 @@ WHERE claims.reason = 'unresolved'
   AND claims.fact_id IS NOT NULL
   AND NOT EXISTS (
     SELECT 1
+    FROM json_each(CAST(claims.payload AS TEXT), '$.payload.extracted')
+  )
+  AND NOT EXISTS (
+    SELECT 1
     FROM slumberd_ledger AS later
     WHERE later.fact_id = claims.fact_id
       AND later.seq > claims.seq
