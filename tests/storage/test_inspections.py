@@ -16,7 +16,7 @@ from slumberd.service.composition import inspections_of, open_stores
 from slumberd.service.one_operation import run_operation
 from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.postgres.inspection import PostgresFactInspection
-from tests.support.builders import START, at, triple
+from tests.support.builders import START, at, episode, triple
 from tests.support.fakes import FakeLogs
 from tests.support.postgres_server import PostgresServer
 from tests.support.selection import ENGINES
