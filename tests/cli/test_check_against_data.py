@@ -322,3 +322,50 @@ def test_check_explains_that_a_source_node_is_no_speaker(trial: TrialInstallatio
         "perhaps: source_node is what wrote the episode"
         in trial.look("check", "--against-data").stdout
     )
+
+
+KRAKOW = builders.episode("c1", user="bob", source_node="user", content="I live in Krak\u00f3w.")
+CHAT = rule("chat", "", stages="[{extract: {with: patterns, patterns: patterns/chat.yaml}}]")
+PATTERNS = """\
+patterns:
+  - id: home
+    when: 'I live in (?P<city>%s)'
+    says: {subject: '{speaker}', predicate: lives_in, object: '{city}'}
+"""
+
+
+def _read_chat(trial: TrialInstallation, city: str) -> None:
+    """Let a rule read a chat with a pattern of a city."""
+    trial.rules.write_text(rules(CHAT))
+    (trial.rules.parent / "patterns").mkdir(exist_ok=True)
+    (trial.rules.parent / "patterns" / "chat.yaml").write_text(PATTERNS % city)
+
+
+@pytest.mark.slow
+def test_check_says_what_another_meaning_of_the_patterns_changes(trial: TrialInstallation) -> None:
+    trial.put(KRAKOW)
+    _read_chat(trial, "[A-Za-z]+")
+    trial.fire()
+    same = trial.look("check", "--against-data").stdout
+    _read_chat(trial, r"\w+")
+
+    changed = trial.look("check", "--against-data").stdout
+
+    assert "otherwise" not in same
+    assert (
+        "chat extracts otherwise than before: `slumberd backfill chat` would update 1 fact;"
+        " --dry-run names them\n"
+    ) in changed
+    assert trial.against_data()["chat"]["backfill"]["facts"]["updated"] == 1
+
+
+@pytest.mark.slow
+def test_check_says_what_a_removed_pattern_takes_along(trial: TrialInstallation) -> None:
+    trial.put(KRAKOW)
+    _read_chat(trial, r"\w+")
+    trial.fire()
+    _read_chat(trial, "Oslo")
+
+    changed = trial.look("check", "--against-data").stdout
+
+    assert "`slumberd backfill chat` would delete 1 fact; --dry-run names them" in changed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.fire_request import DryRunBounds, FireRequest
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Misspelling
@@ -24,6 +24,8 @@ from slumberd.service.composition import inspections_of, rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62
+_PARTS = 10
+"""The rehearsal of a backfill reads this part of what a rehearsal may read."""
 
 
 class Reasons(NamedTuple):
@@ -45,6 +47,9 @@ class Preview:
         reasons: The reasons of episodes without a change, by channel.
         held: The deletion limit that its firing exceeds; empty when it exceeds none.
         unrecorded: Whether episodes wait for the answer of the rule's language model.
+        again: What a backfill would do, by channel, when the rule extracts without a model: the
+            words of earlier episodes may state something else now.
+        unread: How many rows of the log that leaves out.
     """
 
     rule: ConsolidationRule
@@ -54,6 +59,8 @@ class Preview:
     reasons: Mapping[str, Reasons] = field(default_factory=dict)
     held: str = ""
     unrecorded: bool = False
+    again: Mapping[str, Counts] = field(default_factory=dict)
+    unread: int = 0
 
 
 class PreviewResult(NamedTuple):
@@ -185,16 +192,25 @@ class _Previewer:
         self._show_step(f"firing {rule.id}")
         self._tally.clear()
         report = await self._runner.fire(FireRequest(rule, "manual", self._clock.now()))
-        held = report.held.problem if report.held else ""
-        return Preview(
-            rule,
-            matching,
-            pending,
-            report.channels,
-            self._tally.reasons(),
-            held,
-            report.unrecorded,
+        reasons = self._tally.reasons()
+        preview = Preview(rule, matching, pending, report.channels, reasons)
+        again = await self._extract_again(rule)
+        return replace(
+            preview,
+            held=report.held.problem if report.held else "",
+            unrecorded=report.unrecorded,
+            again={} if again is None else again.channels,
+            unread=0 if again is None else again.unread,
         )
+
+    async def _extract_again(self, rule: ConsolidationRule) -> Report | None:
+        """Rehearse a backfill of a rule that extracts; None for another one."""
+        if rule.extract is None or rule.extract.asks_model:
+            return None
+        self._show_step(f"extracting again what {rule.id} has read")
+        consolidator, now = self._runner.consolidator, self._clock.now()
+        bounds = DryRunBounds(part=_PARTS)
+        return await consolidator.backfill(rule, now, by="", dry_run=True, bounds=bounds)
 
     async def find_replaced_predicates(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""

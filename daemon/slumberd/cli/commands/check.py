@@ -80,6 +80,9 @@ async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> Previe
         )
 
 
+_VERBS = {"add": "added", "update": "updated", "delete": "deleted", "restore": "restored"}
+
+
 def print_previews(found: PreviewResult) -> None:
     """Print a row for each rule and channel, then remarks and suggestions."""
     print_table(COLUMNS, (row for preview in found.previews for row in _rows(preview)))
@@ -141,10 +144,25 @@ def remarks(preview: Preview) -> Iterator[str]:
         yield f"{name} matches nothing of {plural(matching.episodes, 'episode')}: {shown}"
         if slip := slip_in(preview.rule):
             yield f"  perhaps: {slip}"
+    if changes := _changes_again(preview):
+        unread = f", and {preview.unread} rows of the log are not counted"
+        yield (
+            f"{name} extracts otherwise than before: `slumberd backfill {name}` would {changes};"
+            f" --dry-run names them{unread if preview.unread else ''}"
+        )
     if matching.failed:
         problem = printable(matching.problem)
         episodes = plural(matching.failed, "episode")
         yield f"{name} fails on {episodes}, which a firing quarantines: {problem}"
+
+
+def _changes_again(preview: Preview) -> str:
+    """Return what a backfill would do, in words; empty if nothing."""
+    done = {
+        verb: sum(getattr(counts, field) for counts in preview.again.values())
+        for verb, field in _VERBS.items()
+    }
+    return ", ".join(f"{verb} {plural(count, 'fact')}" for verb, count in done.items() if count)
 
 
 def slip_in(rule: ConsolidationRule) -> str:
@@ -171,6 +189,7 @@ def document(preview: Preview) -> dict[str, Any]:
             }
             for channel, counts in preview.channels.items()
         },
+        "backfill": {channel: counts._asdict() for channel, counts in preview.again.items()},
         "exceeded_limit": preview.held or None,
         "remarks": list(remarks(preview)),
     }
@@ -202,7 +221,9 @@ def check(
     It shows how many episodes each filter matches now, how many versions are pending, and what a
     firing would do. It also lists predicates whose objects keep replacing each other: they probably
     belong under multi_valued. If the rules change what is under channels, it says how many facts
-    appear and go. Only the copy, in $TMPDIR, is written; a daemon may run.
+    appear and go. For a rule that extracts from text, it says what a backfill would change: an
+    edited pattern file, or a new slumberd, may read earlier words otherwise. Only the copy, in
+    $TMPDIR, is written; a daemon may run.
     """
     try:
         if paths:
