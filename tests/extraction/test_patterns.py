@@ -163,6 +163,16 @@ def test_negation_guard_does_what_the_pattern_says(negated: Any, intents: list[s
     assert [one.intent for one in found] == intents
 
 
+@pytest.mark.parametrize("what", ["tea", "Krak\u00f3w"])
+@pytest.mark.parametrize("after", [", thanks", " but fine", "; why", ""])
+def test_negation_counts_before_the_end_of_the_groups_too(what: str, after: str) -> None:
+    one = pattern(r"\blike (?P<what>\w+)(?:,|;| but\b|$)")
+
+    assert triples(f"I do not like {what}{after}", one) == []
+    assert triples(f"I do like {what}{after}", one) == [("ada", "likes", what)]
+    assert triples(f"Not now, I like {what}{after}", one) == [("ada", "likes", what)]
+
+
 @pytest.mark.parametrize("negated", ["veto", "allow", "delete"])
 def test_negation_guard_leaves_other_clauses_alone(negated: Any) -> None:
     [found] = found_in("I am not ill, I like tea.", pattern(negated=negated))

@@ -256,8 +256,10 @@ class _Candidate(NamedTuple):
 def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Candidate]:
     for expression in pattern.when:
         for sentence, match in islice(_matches(pattern, expression, sentences), MAX_MATCHES):
-            intent = _intent_of(pattern, sentence, match)
-            end = max(map(match.end, expression.groupindex.values()), default=-1)
+            # What follows the last group only limits it: ", but" belongs to the next clause.
+            last = max(map(match.end, expression.groupindex.values()), default=-1)
+            end = match.end() if last < 0 else last
+            intent = _intent_of(pattern, sentence, {end, match.end()})
             if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match, end):
                 span = (sentence.start + match.start(), sentence.start + match.end())
                 yield _Candidate(_texts(match), span, intent)
@@ -278,20 +280,16 @@ def _matches(
             yield sentence, match
 
 
-def _is_vetoed_in_clause(
-    pattern: Pattern, sentence: Sentence, match: Match, end_of_groups: int
-) -> bool:
+def _is_vetoed_in_clause(pattern: Pattern, sentence: Sentence, match: Match, end: int) -> bool:
     if pattern.unless_in == "sentence" or not pattern.unless:
         return False
-    # What follows the last group only limits it: ", but" belongs to the next clause.
-    end = match.end() if end_of_groups < 0 else end_of_groups
     clause = clause_around(sentence.text, match.start(), end)
     return any(veto.search(clause) for veto in pattern.unless)
 
 
-def _intent_of(pattern: Pattern, sentence: Sentence, match: Match) -> Intent | None:
-    """Return the intent of a match; None when a negation vetoes it."""
-    if pattern.negated == "allow" or not is_negated(sentence.text, match.end()):
+def _intent_of(pattern: Pattern, sentence: Sentence, ends: Set[int]) -> Intent | None:
+    """Return the intent of a match with some ends; None when a negation before one vetoes it."""
+    if pattern.negated == "allow" or not any(is_negated(sentence.text, end) for end in ends):
         return pattern.intent
     return "delete" if pattern.negated == "delete" else None
 

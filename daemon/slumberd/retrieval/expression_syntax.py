@@ -10,7 +10,7 @@ letters, and those beside a space or a stop are ``-``. There the ``\b`` of RE2 i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 WORD = r"_\x{200C}\x{200D}\pN\pM\pL"
@@ -62,35 +62,7 @@ class Unsupported(NamedTuple):
     position: int
 
 
-def find_unsupported(expression: str) -> Unsupported | None:
-    """Return the first part of a valid expression that has no translation."""
-    for token in _tokens(expression):
-        if token.text == r"\C":
-            return Unsupported(r"\C is one byte; write (?s:.) for any character", token.position)
-    return None
-
-
-def has_boundary(expression: str) -> bool:
-    r"""Return whether an expression contains ``\b`` or ``\B``."""
-    return any(token.text in (r"\b", r"\B") for token in _tokens(expression))
-
-
-def translate(expression: str, outside: Callable[[str], str], *, marked: bool = False) -> str:
-    """Return a valid expression with classes of Unicode.
-
-    Args:
-        expression: In RE2's syntax, without `find_unsupported`.
-        outside: Returns the characters that are not in a class, as a class.
-        marked: Whether the result reads marked texts.
-    """
-    form = r"(?:\C{}\C)" if marked else "{}"
-    return "".join(
-        form.format(_atom(token.text, outside)) if token.is_character else token.text
-        for token in _tokens(expression)
-    )
-
-
-class _Token(NamedTuple):
+class Token(NamedTuple):
     """A part of an expression.
 
     Attributes:
@@ -104,12 +76,47 @@ class _Token(NamedTuple):
     is_character: bool
 
 
-def _tokens(expression: str) -> Iterator[_Token]:
+def tokens_of(expression: str) -> list[Token]:
+    """Return the parts of a valid expression in RE2's syntax, in order."""
+    return list(_tokens(expression))
+
+
+def _tokens(expression: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(expression):
         if match["quoted"] is None:
-            yield _Token(match[0], match.start(), bool(match["class"] or match["one"]))
+            yield Token(match[0], match.start(), bool(match["class"] or match["one"]))
         for character in match["quoted"] or "":
-            yield _Token(f"\\x{{{ord(character):x}}}", match.start(), True)
+            yield Token(f"\\x{{{ord(character):x}}}", match.start(), True)
+
+
+def find_unsupported(tokens: Iterable[Token]) -> Unsupported | None:
+    """Return the first part of an expression that has no translation."""
+    for token in tokens:
+        if token.text == r"\C":
+            return Unsupported(r"\C is one byte; write (?s:.) for any character", token.position)
+    return None
+
+
+def has_boundary(tokens: Iterable[Token]) -> bool:
+    r"""Return whether an expression contains ``\b`` or ``\B``."""
+    return any(token.text in (r"\b", r"\B") for token in tokens)
+
+
+def translate(
+    tokens: Iterable[Token], outside: Callable[[str], str], *, marked: bool = False
+) -> str:
+    """Return a valid expression with classes of Unicode.
+
+    Args:
+        tokens: The parts of the expression; none is unsupported.
+        outside: Returns the characters that are not in a class, as a class.
+        marked: Whether the result reads marked texts.
+    """
+    form = r"(?:\C{}\C)" if marked else "{}"
+    return "".join(
+        form.format(_atom(token.text, outside)) if token.is_character else token.text
+        for token in tokens
+    )
 
 
 def _atom(text: str, outside: Callable[[str], str]) -> str:

@@ -5,12 +5,19 @@ They read the letters and digits of all scripts; `expression_syntax` says how.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
 from slumberd.errors import ExtraMissingError, PatternError
-from slumberd.retrieval.expression_syntax import WORD, find_unsupported, has_boundary, translate
+from slumberd.retrieval.expression_syntax import (
+    WORD,
+    Token,
+    find_unsupported,
+    has_boundary,
+    tokens_of,
+    translate,
+)
 
 
 class Match(Protocol):
@@ -69,25 +76,24 @@ def compile_expression(slot: str, text: str, *, ignore_case: bool = False) -> Ex
         raise ExtraMissingError("regex", problem) from error
     try:
         _compiled(text, ignore_case=ignore_case)  # the errors name the expression as it was written
-        if unsupported := find_unsupported(text):
+        tokens = tokens_of(text)
+        if unsupported := find_unsupported(tokens):
             raise PatternError(slot, text, unsupported.problem, unsupported.position)
-        plain = _compiled(translate(text, _outside), ignore_case=ignore_case)
-        if not has_boundary(text):
-            return cast("Expression", plain)
-        marked = translate(text, _outside, marked=True)
-        return _Bounded(
-            plain,
-            _compiled(rf"(?:\C(?s:.)\C)*?({marked})", ignore_case=ignore_case),
-            _compiled(marked, ignore_case=ignore_case),
-        )
+        plain = _compiled(translate(tokens, _outside), ignore_case=ignore_case)
+        return _Bounded(plain, tokens, ignore_case=ignore_case) if has_boundary(tokens) else plain
     except re2.error as error:
         raise _error(slot, text, error.args[0]) from error
 
 
-def _compiled(text: str, *, ignore_case: bool) -> Any:  # noqa: ANN401 # of an extra without types
+_LARGER = 4
+"""A marked form has two bytes more for each character, and a beginning: it needs less than this."""
+
+
+def _compiled(text: str, *, ignore_case: bool, larger: int = 1) -> Any:  # noqa: ANN401 # no types
     import re2  # of an extra
 
     options = re2.Options()
+    options.max_mem *= larger
     options.log_errors = False
     options.case_sensitive = not ignore_case
     return re2.compile(text, options)
@@ -122,11 +128,30 @@ class _Bounded:
         groupindex: The number of each named group.
     """
 
-    def __init__(self, plain: Any, search: Any, whole: Any) -> None:  # noqa: ANN401 # as above
+    def __init__(
+        self,
+        plain: Any,  # noqa: ANN401 # as above
+        tokens: Sequence[Token],
+        *,
+        ignore_case: bool,
+    ) -> None:
         self.groupindex: Mapping[str, int] = plain.groupindex
         self._plain = plain
-        self._search = search
-        self._whole = whole
+        self._tokens = tokens
+        self._ignore_case = ignore_case
+
+    # Most texts are ASCII.
+    @cached_property
+    def _search(self) -> Any:  # noqa: ANN401 # as above
+        return self._compile_marked(r"(?:\C(?s:.)\C)*?({})")
+
+    @cached_property
+    def _whole(self) -> Any:  # noqa: ANN401 # as above
+        return self._compile_marked("{}")
+
+    def _compile_marked(self, form: str) -> Any:  # noqa: ANN401 # as above
+        text = form.replace("{}", translate(self._tokens, _outside, marked=True))
+        return _compiled(text, ignore_case=self._ignore_case, larger=_LARGER)
 
     def fullmatch(self, text: str) -> Match | None:
         """Return the match of the whole text."""
@@ -137,13 +162,17 @@ class _Bounded:
 
     def search(self, text: str) -> Match | None:
         """Return the first match in the text."""
-        return next(self.finditer(text), None)
+        if text.isascii():
+            return cast("Match | None", self._plain.search(text))
+        return next(self._find_marked(text), None)
 
     def finditer(self, text: str) -> Iterator[Match]:
-        """Yield the matches in the text that do not overlap."""
+        """Return the matches in the text that do not overlap."""
         if text.isascii():
-            yield from self._plain.finditer(text)
-            return
+            return cast("Iterator[Match]", self._plain.finditer(text))
+        return self._find_marked(text)
+
+    def _find_marked(self, text: str) -> Iterator[Match]:
         marked, at = _marked(text), 0
         while at <= len(text):
             found = self._search.match(marked, 3 * at)
@@ -180,24 +209,33 @@ class _MarkedMatch:
         }
 
 
-@lru_cache(maxsize=16)
-def _marked(text: str) -> str:
-    """Return a text with a mark before and after each character; see `expression_syntax`."""
-    parts: list[str] = []
-    at = 0
-    for word in _words().finditer(text):
-        start, end = word.start(), word.end()
-        parts += (_between("-", text[at:start]), _between("a", text[start:end]))
-        at = end
-    parts.append(_between("-", text[at:]))
-    # `^` and `$` of several lines look for the end of a line beside them.
-    return "".join(parts).replace("-\n-", "\n\n\n")
+class _Marks(dict[str, str]):
+    """Each character with its marks; see `expression_syntax`."""
+
+    def __missing__(self, character: str) -> str:
+        if character.isascii():
+            mark = character  # a line's end, too: `^` and `$` of several lines look for it
+        else:
+            mark = "-" if _word().fullmatch(character) is None else "a"
+        marked = mark + character + mark
+        if len(self) < _MOST_MARKS:
+            self[character] = marked
+        return marked
 
 
-def _between(mark: str, run: str) -> str:
-    return f"{mark}{(mark + mark).join(run)}{mark}" if run else ""
+_MOST_MARKS = 50_000
 
 
 @cache
-def _words() -> Any:  # noqa: ANN401 # as above
-    return _compiled(f"[{WORD}]+", ignore_case=False)
+def _marks() -> _Marks:
+    return _Marks()
+
+
+def _marked(text: str) -> str:
+    """Return a text with a mark before and after each character."""
+    return "".join(map(_marks().__getitem__, text))
+
+
+@cache
+def _word() -> Any:  # noqa: ANN401 # as above
+    return _compiled(f"[{WORD}]", ignore_case=False)
