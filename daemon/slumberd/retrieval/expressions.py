@@ -6,7 +6,7 @@ They read the letters and digits of all scripts; `expression_syntax` says how.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, Protocol, cast
 
 from slumberd.errors import ExtraMissingError, PatternError
@@ -231,8 +231,12 @@ def _marks() -> _Marks:
     return _Marks()
 
 
+@lru_cache(maxsize=4)
 def _marked(text: str) -> str:
-    """Return a text with a mark before and after each character."""
+    """Return a text with a mark before and after each character.
+
+    Several expressions read the same sentences.
+    """
     return "".join(map(_marks().__getitem__, text))
 
 
