@@ -240,10 +240,11 @@ def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str)
             id="guards of the file",
         ),
         pytest.param(
-            "single_valued: [a, b]\nmulti_valued: [c, b]\nopposites: [[a, a], [a], x]\n"
+            "single_valued: [a, b]\nmulti_valued: [c, b, c]\nopposites: [[a, a], [a], x]\n"
             + _pattern("id: a", "when: tea", SAYS),
             [
-                "2:19: multi_valued[1]: 'b' is under single_valued too; keep one of them",
+                "2:19: multi_valued[1]: 'b' is under single_valued too; leave one of them out",
+                "2:22: multi_valued[2]: 'c' is given twice; leave one of them out",
                 "3:17: opposites[0][1]: 'a' is no opposite of itself; name another predicate",
                 "3:21: opposites[1]: too few: 1 entry, at least 2",
                 "3:26: opposites[2]: a list is needed, not 'x'; write [x]",

@@ -1025,6 +1025,18 @@ def test_pattern_file_is_found_beside_the_rule_file(tmp_path: Path) -> None:
     assert first.content_hash != second.content_hash
 
 
+def test_pattern_file_says_how_many_objects_its_predicates_hold(tmp_path: Path) -> None:
+    lists = "single_valued: [lives_in, favourite_*]\nmulti_valued: [likes]\n"
+    (tmp_path / "likes.yaml.patterns").write_text(lists + PATTERNS)
+    text = _rule_that_extracts("{with: patterns, patterns: likes.yaml.patterns}")
+    many = "rules: []\nchannels: {facts: {values: many, single_valued: [age]}}"
+
+    assert _load(tmp_path, a=text).multi_valued == {"facts": frozenset({"likes"})}
+    assert _load(tmp_path, a=text, b=many).multi_valued == {
+        "facts": ManyBut(frozenset({"age", "lives_in", "favourite_*"}))
+    }
+
+
 @pytest.mark.parametrize(
     ("stage", "file", "problem"),
     [

@@ -221,13 +221,16 @@ def _check_names(document: Document, trail: Trail, names: Mapping[str, str]) -> 
 
 
 def _find_contradictions(document: Document) -> Iterator[Mistake]:
-    """Report predicates that hold one object and several, and that are their own opposite."""
-    single = document.at(("single_valued",))
-    several = document.at(("multi_valued",))
-    for number, predicate in enumerate(several if isinstance(several, list) else ()):
-        if isinstance(single, list) and predicate in single:
-            problem = f"{format_value(predicate)} is under single_valued too; keep one of them"
-            yield document.mistake(("multi_valued", number), problem)
+    """Report predicates that are listed twice, and that are their own opposite."""
+    first: dict[str, str] = {}
+    for key in ("single_valued", "multi_valued"):
+        listed = document.at((key,))
+        for number, predicate in enumerate(listed if isinstance(listed, list) else ()):
+            if other := first.get(str(predicate)):
+                where = "is given twice" if other == key else f"is under {other} too"
+                problem = f"{format_value(predicate)} {where}; leave one of them out"
+                yield document.mistake((key, number), problem)
+            first[str(predicate)] = key
     pairs = document.at(("opposites",))
     for number, pair in enumerate(pairs if isinstance(pairs, list) else ()):
         if isinstance(pair, list) and len(pair) == 2 and pair[0] == pair[1]:
