@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.negation import WINDOW, is_negated
+from slumberd.extraction.negation import WINDOW, clause_around, is_negated
 
 pytestmark = pytest.mark.unit
 
@@ -50,3 +50,36 @@ def test_negation_far_before_the_place_does_not_count() -> None:
 @given(st.text(), st.integers(0, 100))
 def test_no_text_raises(text: str, at: int) -> None:
     assert is_negated(text, at) in (True, False)
+
+
+PARTS = st.sampled_from(["tea ", "but ", "and I ", "; ", " - ", "\u2014", "or ", "because ", ", "])
+
+
+@given(st.lists(PARTS, max_size=8).map("".join), st.integers(0, 60), st.integers(0, 60))
+def test_clause_holds_the_part_of_the_sentence(sentence: str, one: int, other: int) -> None:
+    start, end = sorted((min(one, len(sentence)), min(other, len(sentence))))
+
+    clause = clause_around(sentence, start, end)
+
+    assert sentence[start:end] in clause
+    assert clause in sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "part", "clause"),
+    [
+        ("I like tea but not milk", "tea", "I like tea "),
+        ("I like tea but not milk", "milk", "but not milk"),
+        ("I like tea, and I like milk", "tea", "I like tea, "),
+        ("I like tea and milk, maybe", "tea", "I like tea and milk, maybe"),
+        ("Well; I like tea; no milk", "tea", " I like tea;"),
+        ("I like tea \u2013 no milk", "tea", "I like tea "),
+        ("I like semi-sweet tea", "tea", "I like semi-sweet tea"),
+        ("I like tea BECAUSE it is hot", "tea", "I like tea "),
+        ("I like butter", "butter", "I like butter"),
+    ],
+)
+def test_clause_ends_at_these_places(sentence: str, part: str, clause: str) -> None:
+    start = sentence.index(part)
+
+    assert clause_around(sentence, start, start + len(part)) == clause

@@ -107,21 +107,24 @@ LATIN = "aZs_19\u00e9\u00df\u0416\u03c3\u4e2d\u0663\u00b2"
 """Python's ``\\w`` knows all of these, too; it knows no combining mark."""
 
 
-SCRIPTS = st.text(st.sampled_from(LATIN + SPACES + OTHERS), min_size=1, max_size=8)
+CAPITALS = "A\u00c9\u0416\u03a3\u03c2\u1e9eS"
+SCRIPTS = st.text(st.sampled_from(LATIN + CAPITALS + SPACES + OTHERS), min_size=1, max_size=8)
 """Python finds no ``\\B`` in an empty text."""
 
 
 @pytest.mark.slow
-@given(EXPRESSIONS, SCRIPTS)
-def test_unchanged_expression_finds_what_python_finds(parts: tuple[str, ...], text: str) -> None:
+@given(EXPRESSIONS, SCRIPTS, st.booleans())
+def test_unchanged_expression_finds_what_python_finds(
+    parts: tuple[str, ...], text: str, ignore_case: bool
+) -> None:
     kept = (
         "a" if "$" in one or "Q" in one or "[:" in one else one.replace(r"\x{e9}", "\u00e9")
         for one in parts
     )
     same = "".join(kept)
-    expected = re.search(same, text)
+    expected = re.search(same, text, re.IGNORECASE if ignore_case else 0)
 
-    found = compile_expression("slot", same).search(text)
+    found = compile_expression("slot", same, ignore_case=ignore_case).search(text)
 
     assert (None if found is None else (found.start(), found.end())) == (
         None if expected is None else expected.span()
