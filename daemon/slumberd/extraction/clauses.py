@@ -203,6 +203,13 @@ _OPENER = re.compile(
     r"(?: (?!I\b|[A-Z])that)?(?:[ ,:!.\u2013-]+|$))+",
     re.IGNORECASE,
 )
+_SHORT_OPENER = re.compile(
+    r"(?:(?:so|and|but|hey|hi|hello|ok|okay|well|oh|also|btw|by the way)[ ,]+)+", re.IGNORECASE
+)
+_CLOSER = re.compile(
+    r"(?:,? (?:by the way|btw|lol|haha+|you know|anyway|after all|of course|for what it is worth|fyi))+$",
+    re.IGNORECASE,
+)
 _VOCATIVE = re.compile(r"(?:[A-Z]\w+[,!] +)(?=(?:I|my|My|we|We|our|Our)\b)")
 _GREETING = re.compile(r"\b(?:hi|hello|hey|hiya|morning|evening)\b", re.IGNORECASE)
 _NAMED_OPENER = re.compile(
@@ -229,7 +236,7 @@ def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
     if _TRANSCRIPT.match(whole) and not _OPENER.match(whole):
         return
     text = _OWN_SPEECH.sub("", _expand(whole))
-    if _QUESTION.search(_OPENER.sub("", text)) or _SUPPOSED.search(_HARMLESS_IF.sub("", text)):
+    if _QUESTION.search(_SHORT_OPENER.sub("", text)) or _SUPPOSED.search(_HARMLESS_IF.sub("", text)):
         return
     span = (sentence.start, sentence.start + len(sentence.text))
     parts = _BREAK.split(text)
@@ -264,4 +271,4 @@ def _without_openers(part: str) -> tuple[str, bool]:
     called = _VOCATIVE.match(rest)
     rest = rest[called.end() :] if called else rest
     greets = _GREETING.search(words[: len(words) - len(rest)]) is not None
-    return rest.strip(" ,.!\"'*~_#\u2022-"), greets
+    return _CLOSER.sub("", rest.strip(" ,.!\"'*~_#\u2022-")), greets

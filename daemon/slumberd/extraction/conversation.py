@@ -15,7 +15,12 @@ from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
 from slumberd.extraction.objects_in_english import READERS, Object, cut
 from slumberd.extraction.own_objects import OWN_READERS
 from slumberd.extraction.short_answers import answered, is_taken_back, meant_instead
-from slumberd.extraction.statements_in_english import Effect, Expression, expressions
+from slumberd.extraction.statements_in_english import (
+    Effect,
+    Expression,
+    clause_expressions,
+    expressions,
+)
 from slumberd.extraction.subjects_in_english import (
     Mention,
     Said,
@@ -43,7 +48,7 @@ MAX_TEXT = 20_000
 
 _GATE = re.compile(
     r"\b(?:i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
-    r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|call me|died|passed away|not a|lives|works|is|has)\b",
+    r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|me|us|home|beats|favou?rites?|name|died|passed away|not a|lives|works|is|has)\b",
     re.IGNORECASE,
 )
 _READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {**READERS, **OWN_READERS}
@@ -162,6 +167,8 @@ class _Reading:
         if (words := cancelled_plan(clause.text)) is not None:
             self._retract(clause, "cancelled", self._speaker, "plans", words)
             return
+        if self._read_whole(clause):
+            return
         if " my " in clause.text and self._inverted(clause):
             return
         subject = subject_of(clause.text, self._vocabulary) or self._inherited(clause)
@@ -176,6 +183,13 @@ class _Reading:
             return
         self._state(clause, subject)
 
+    def _read_whole(self, clause: Clause) -> bool:
+        for expression in clause_expressions():
+            match = expression.when.match(clause.text)
+            if match and self._apply(clause, expression, match, self._speaker, Said("")):
+                return True
+        return False
+
     def _inherited(self, clause: Clause) -> Subject | None:
         """Return the subject of a clause that begins with a verb."""
         text = clause.text
@@ -188,15 +202,9 @@ class _Reading:
         return None
 
     def _read_without_subject(self, clause: Clause) -> None:
-        """Read ``it is green`` after ``my favourite colour``, and ``call me Bob``."""
+        """Read ``it is green`` after ``my favourite colour``."""
         if self._attribute_before and (match := _IT_IS.match(clause.text)):
             self._say_attribute(clause, *self._attribute_before, said(match["rest"]))
-        elif match := _HOME_IS.match(clause.text):
-            for place in _READERS["named_place"](match["o"], self._vocabulary)[:1]:
-                self._add(clause, "home_is", self._speaker, "lives_in", place)
-        elif match := _CALL_ME.match(clause.text):
-            for name in _READERS["names"](match["o"], self._vocabulary):
-                self._add(clause, "call_me", self._speaker, "name", name)
 
     # People and pets
 
@@ -205,7 +213,7 @@ class _Reading:
         text = clause.text
         for mention in mentions(text, self._vocabulary):
             self._remember(mention)
-            if not _IMPLIES_NOTHING.search(text) and not (
+            if not self._is_over(mention, text) and not (
                 subject is not None
                 and subject.mention == mention
                 and _END_OF_LIFE.match(subject.rest)
@@ -219,6 +227,12 @@ class _Reading:
                 self._imply(clause, mention)
             else:
                 self._name(clause, mention)
+
+    def _is_over(self, mention: Mention, text: str) -> bool:
+        """Return whether a clause names somebody who is no longer what the word says."""
+        person = self._vocabulary.people.get(mention.kind)
+        is_partner = person is not None and person.named == "partner"
+        return bool(_IMPLIES_NOTHING.search(text) or (is_partner and _SEPARATED.search(text)))
 
     def _remember(self, mention: Mention) -> None:
         who = f"{self._speaker}'s {mention.kind}"
@@ -252,7 +266,7 @@ class _Reading:
         words = said(subject.rest)
         if " yet" in clause.text and words.negated:
             return
-        if clause.greets and subject.kind == "i" and (match := _I_AM.match(words.words)):
+        if subject.kind == "i" and not words.negated and (match := _I_AM.match(words.words)):
             for name in _READERS["names"](match["o"], self._vocabulary):
                 self._add(clause, "greeting", who, "name", name)
         if self._relation(clause, subject, words) or self._end(clause, subject, words):
@@ -401,6 +415,9 @@ class _Reading:
             if is_over and subject.kind == "name":
                 self._retract(clause, "died", self._speaker, "pet_name", (subject.words,))
             return bool(is_over)
+        if mention.kind == "roommate" and words.words.startswith(("moved out", "is moving out")):
+            self._retract(clause, "moved_out", self._speaker, "roommate", mention.names[:1])
+            return True
         if is_over and mention.is_pet:
             self._retract(clause, "died", self._speaker, "has_pet", (mention.kind,))
             for name in mention.names:
@@ -441,10 +458,6 @@ class _Reading:
     # Attributes: ``my favourite food is sushi``
 
     def _attribute(self, clause: Clause, text: str) -> None:
-        if match := _PRESCRIBED.match(text):
-            for drug in _READERS["medication"](match["o"], self._vocabulary):
-                self._add(clause, "prescribed", self._speaker, "medication", drug)
-            return
         for id, pattern, predicate, reader in _ATTRIBUTES:
             match = pattern.match(text)
             if match is None:
@@ -524,15 +537,6 @@ class _Reading:
 
 
 _IT_IS = re.compile(r"(?:now )?(?:it|they) (?P<rest>(?:is|are) .+)", re.IGNORECASE)
-_HOME_IS = re.compile(r"[Hh]ome is (?:now |currently )?(?P<o>[A-Z].+)")
-_PRESCRIBED = re.compile(
-    r"(?:doctor|gp|psychiatrist|dermatologist|cardiologist|vet|therapist) (?:has |have |just )*(?:put me on"
-    r"|prescribed me|prescribed|started me on|switched me to) (?P<o>.+)",
-    re.IGNORECASE,
-)
-_CALL_ME = re.compile(
-    r"(?:[Pp]lease |[Yy]ou can |[Jj]ust |[Ee]veryone |[Ee]verybody |[Pp]eople |(?:[Mm]y )?friends )*[Cc]alls? me (?P<o>[A-Z].+)"
-)
 _FINITE = re.compile(rf"(?:{FINITE})\b", re.IGNORECASE)
 _ELIDED = re.compile(
     r"(?:moved|relocated|adopted|quit|joined|graduated|retired|switched|broke up|got (?:a|married|engaged"
@@ -542,7 +546,7 @@ _ELIDED = re.compile(
 )
 _IT = re.compile(r" (?:it|them)$")
 _GOES_ON = re.compile(r" (?:is|are|was|has|have|had|not only|can|will|gives?|makes?|means|helps?|provides?|requires?|takes)\b")
-_I_AM = re.compile(r"am (?P<o>[^\W\d_a-z][\w'-]*)(?: [^\W\d_a-z][\w'-]*)?$")
+_I_AM = re.compile(r"am (?P<o>[^\W\d_a-z][a-z\u00df-\u017f'-]+(?: [^\W\d_a-z][\w'-]+)?)$")
 _CALLED = re.compile(
     r"(?:is|are|was)(?: called| named)? (?P<o>[^\W\d_a-z].*)|(?:is|are) (?:called|named) (?P<p>.+)"
 )
@@ -563,16 +567,19 @@ _LEFT_ME = re.compile(
 )
 _IMPLIES_NOTHING = re.compile(
     r"\b(?:used to|ex|never had|no longer|any ?more|future|imaginary|died|passed away|lost|put down|as a kid|childhood"
-    r"|growing up|when I was|not my|like my|be my|become my|find my|meet my|was my|were my|left me|dumped me"
-    r"|broke up|broken up|split up|separated|divorced|getting a divorce)\b",
+    r"|growing up|when I was|not my|like my|be my|become my|find my|meet my|was my|were my|left me|dumped me)\b",
     re.IGNORECASE,
 )
 _EATEN = frozenset({"chicken", "fish", "hen", "goat", "pig", "lab", "rat", "bird"})
 """``my fish`` may be a meal, and ``my lab`` a place of work."""
 
-_CLOSE = frozenset({"son", "daughter", "brother", "sister"})
-"""``I have a sister`` implies what ``my sister`` does."""
+_CLOSE = frozenset({"son", "daughter"})
+"""``I have a son`` implies what ``my son`` does."""
 
+_SEPARATED = re.compile(
+    r"\b(?:broke up|broken up|split up|split|separated|divorced?|getting a divorce|no longer together)\b",
+    re.IGNORECASE,
+)
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "activity": ("habit", "hobby", "plays", "learning"),
     "pet": ("has_pet",),
@@ -580,7 +587,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 """What a retraction of several predicates takes back."""
 
 _EMPTY_WORDS = frozenset(
-    "a an the my our his her of in on at to for with and or it this that some any all more new old"
+    "going doing playing having being a an the my our his her of in on at to for with and or it this that some any all more new old"
     " very just really own other things stuff".split()
 )
 
@@ -620,7 +627,7 @@ _ATTRIBUTES: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
     ("my_boss", _attribute_of("boss|manager|supervisor|line manager"), "boss", "names"),
     ("my_children", _attribute_of("kids|children"), "has_child", "names"),
     ("my_hobby", _attribute_of("hobby|hobbies|pastime|favourite (?:hobby|hobbies|pastime|pastimes)"), "hobby", "things"),
-    ("favourite", re.compile(r"(?:new |all[- ]time |absolute |current )*favourite (?P<kind>[a-z]+(?: [a-z]+){0,2}?)(?: of all time| ever| now| these days)? (?P<rest>(?:is|are|was|has|will|used|just|now|became|changed)\b.*)", re.IGNORECASE), "", "favourites"),
+    ("favourite", re.compile(r"(?:new |all[- ]time |absolute |current )*(?:favourite|go-to) (?P<kind>[a-z]+(?: [a-z]+){0,2}?)(?: of all time| ever| now| these days)? (?P<rest>(?:is|are|was|has|will|used|just|now|became|changed)\b.*)", re.IGNORECASE), "", "favourites"),
     ("my_hometown", _attribute_of("hometown|home town|home country|birthplace"), "from", "place"),
     ("my_home", _attribute_of("home|place|flat|apartment|house|address"), "lives_in", "named_place"),
     ("my_religion", _attribute_of("religion|faith"), "religion", "religion"),

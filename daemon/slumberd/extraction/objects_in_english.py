@@ -22,7 +22,7 @@ _END = re.compile(
     r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol|ha(?:ha)+|lmao"
     r"|tho|btw|rn|honestly|actually|really|very|right|instead|together|though|every|these days|at the moment"
     r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and more|ever since|ever"
-    r"|out there|here|there|for now|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
+    r"|out there|here|there|for now|for good|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
     r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
     r"|(?-i:its?)|thats|theyre|im|more|most|too+|like|such as|from time to time|depending|considering|given|for (?:its|his|her|their|those|being|how)|not|due|despite|even|hoping|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
     r"|since|for (?:a|an|the|about|over|almost|nearly|many|some|\d+|two|three|four|five|six|seven"

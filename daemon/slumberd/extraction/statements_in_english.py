@@ -112,6 +112,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
+    (
+        "has_been_in",
+        rf"{_HAVE} been (?:here )?in (?P<o>.+?) (?:for .*(?:years?|months|decade)|since)\b",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
+    ("lives_alone", r"lives? (?:alone|on my own|by myself)\b", "-lives_with", "", "speaker"),
     ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
     (
         "lives_with",
@@ -123,7 +131,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # work
     (
         "works_at",
-        rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely)? (?:at|for|with) (?P<o>.+)",
+        rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely| nights| days| weekends| shifts| freelance)? (?:at|for|with) (?P<o>.+)",
         "works_at=employer:o",
         "-worked_at",
         "any",
@@ -142,6 +150,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "-",
         "known",
     ),
+    (
+        "makes_a_living",
+        r"(?:make|makes|earn|earns) (?:a|my|her|his) living as (?P<o>.+)",
+        "job=job:o",
+        "",
+        "known",
+    ),
+    ("reports_to", r"reports? to (?P<o>[A-Z].+)", "boss=names:o", "-", "speaker"),
     (
         "works_in",
         rf"(?:works?|{_BEEN} working|have a job|has a job) in (?P<o>.+)",
@@ -188,7 +204,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "joined",
-        r"(?:have |has )?joined (?P<o>.+?)(?: as (?P<p>.+))?$",
+        r"(?:have |has )?joined (?!.*\b(?:club|choir|team|gym|band|orchestra|group|league|church|society|union|class)\b)(?P<o>.+?)(?: as (?P<p>.+))?$",
         "works_at=company:o; job=job:p",
         "",
         "known",
@@ -239,36 +255,52 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
-        "left_company",
-        r"(?:have |has )?(?:quit|left|resigned from) (?P<o>[A-Z].+)",
-        "worked_at=company:o; -works_at~o; -lives_in~o",
-        "",
-        "known",
-    ),
-    (
         "laid_off",
-        r"(?:got|was|were|have been|has been|am|is) (?:fired|laid off|sacked|let go|made redundant)(?: (?:from|by|at) (?P<o>.+))?",
+        r"(?:got|was|were|have been|has been|am|is) (?:fired|laid off|sacked|let go|made redundant|the sack|the boot|canned)(?: (?:from|by|at) (?P<o>.+))?",
         "-works_at; worked_at=named_employer:o",
         "",
         "known",
     ),
     (
         "resigned",
-        r"(?:have |has )?(?:resigned|handed in (?:my|his|her) notice|quit)(?: (?:last|this|yesterday|today|on|in)\b.*)?$",
-        "-works_at",
+        r"(?:have |has )?(?:resigned|handed in (?:my|his|her) (?:notice|resignation)|quit)"
+        r"(?: (?:at|from) (?P<o>[A-Z].*?))?(?: (?:last|this|yesterday|today|on|in)\b.*)?$",
+        "-works_at; worked_at=named_employer:o",
+        "",
+        "known",
+    ),
+    (
+        "quit_company",
+        r"(?:have |has )?(?:quit|resigned from|finished at) (?P<o>[A-Z].+)",
+        "worked_at=company:o; -works_at~o",
+        "",
+        "known",
+    ),
+    (
+        "left_place",
+        r"(?:have |has )?left (?P<o>[A-Z].+)",
+        "-works_at=company:o; -lives_in~o; -studies_at~o",
+        "",
+        "known",
+    ),
+    (
+        "left_group",
+        r"(?:have |has )?(?:quit|left) (?P<o>(?:a|an|the|my|our) .*"
+        r"(?:club|choir|team|gym|band|orchestra|group|league|church|society|union)\b)",
+        "-member_of~o",
         "",
         "known",
     ),
     (
         "unemployed",
-        rf"{_BE} (?:unemployed|jobless|out of work|between jobs)\b",
+        rf"{_BE} (?:unemployed|jobless|out of work|between jobs|out of a job)\b",
         "job='unemployed'; -works_at",
         "-",
         "known",
     ),
     (
         "retired",
-        r"(?:am |is |are |have |has |got )?retired(?! (?:the|my|it|from (?:\w+ing|football|tennis)))(?: from (?P<o>.+))?(?P<z>\b.*)$",
+        r"(?:am |is |are |have |has |got )?retired(?! (?:the|my|it|from (?:football|tennis|running|racing|cycling|boxing)))(?: from (?P<o>.+))?(?P<z>\b.*)$",
         "job='retired'; -works_at; worked_at=named_employer:o",
         "-",
         "known",
@@ -334,6 +366,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     ("major", rf"{_BE} (?:a|an) (?P<o>.+?) (?:major|student)$", "studies=study:o", "-", "known"),
     (
+        "year_of",
+        rf"{_BE} in (?:my|the) (?:\w+) year of (?:a |my )?(?P<o>.+?)(?: at (?P<p>[A-Z].+))?$",
+        "studies=study:o; studies_at=named_employer:p",
+        "",
+        "known",
+    ),
+    (
         "studied",
         r"(?:studied|majored in|have a (?:degree|master'?s|phd|bachelor'?s) in|did (?:a|my) (?:degree|master'?s|phd|bachelor'?s) in|got (?:a|my) (?:degree|master'?s|phd|bachelor'?s) in) (?P<o>.+?)(?: (?:at|from) (?P<p>.+))?$",
         "studied=study:o",
@@ -382,6 +421,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "-",
         "known",
     ),
+    (
+        "sings_in",
+        r"(?:sings?|plays?|am|is) in (?P<o>(?:a|an|the|my|our) .*(?:choir|band|orchestra|team)\b)",
+        "member_of=noun:o",
+        "-",
+        "known",
+    ),
     # identity
     ("called", r"(?:am|is|are) (?:called|named|known as) (?P<o>.+)", "name=names:o", "", "known"),
     (
@@ -415,7 +461,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ("aged", rf"{_BE} (?:a|an) (?P<o>\d{{1,3}})[- ]years?[- ]old\b", "age=age:o", "", "known"),
     (
         "turned",
-        r"(?:have |has )?turned (?P<o>\d{1,3}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years old|last|this|yesterday|today|on|in|recently|two|a)\b.*)?$",
+        r"(?:have |has )?(?:turned|hit|reached) (?P<o>\d{1,3}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years old|last|this|yesterday|today|on|in|recently|two|a)\b.*)?$",
         "age=age:o",
         "",
         "known",
@@ -635,14 +681,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "lost_pet",
-        r"(?:have |has )?(?:(?:had to )?(?:put|give|gave|gave away|rehomed?|lost|buried|said goodbye to|sold|euthani[sz]ed?)) (?:away |down |up )?(?P<o>(?:my|our) .+?)(?: (?:down|away|up|to sleep|last|this|yesterday|today|because|after|for)\b.*)?$",
+        r"(?:have |has )?(?:(?:had to )?(?:put|give|gave|gave away|rehomed?|lost|buried|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up )?(?P<o>(?:my|our) .+?)(?: (?:down|away|up|to sleep|last|this|yesterday|today|because|after|for)\b.*)?$",
         "-pet~o",
         "",
         "known",
     ),
     (
         "lost_named_pet",
-        r"(?:had to )?(?:put|have put) (?P<o>[A-Z]\w+) (?:down|to sleep)",
+        r"(?:have |had to |have had to )?(?:(?:put|say goodbye to|said goodbye to|lost|buried|bury) (?P<o>[A-Z][a-z]+)(?: (?:down|to sleep|last|this|yesterday|today|on|in)\b.*)?$)",
         "-pet_name~o",
         "",
         "known",
@@ -761,19 +807,30 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
-        "quit_habit",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>(?!crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living|on|my|the job|hope|after|for|because|when|at|by|it|now|and|in|to )[\w].+)",
-        "-activity~o",
-        "",
-        "known",
-    ),
-    (
         "smokes",
         r"(?:smokes?|vapes?|started (?:smoking|vaping)|took up (?:smoking|vaping))\b(?P<o>.*)",
         "habit='smoking'",
         "-",
         "known",
     ),
+    (
+        "quit_habit",
+        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>"
+        r"(?!(?:crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying"
+        r"|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living"
+        r"|on|my|the job|hope|after|for|because|when|at|by|it|now|and|in)\b)\w.+)",
+        "-activity~o",
+        "",
+        "known",
+    ),
+    (
+        "back_on",
+        rf"{_BE} (?:back on|back to drinking|drinking) (?P<o>.+)",
+        "drinks=drink:o",
+        "",
+        "known",
+    ),
+    ("touches", r"touch(?:es)? (?P<o>.+)", "eats=consumed:o", "avoids", "known"),
     ("drinks_nothing", r"drinks?(?: any)? ?(?:alcohol)?$", "drinks='alcohol'", "avoids", "known"),
     (
         "drinks",
@@ -919,8 +976,16 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "traded",
-        r"(?:have |has )?(?:traded(?: in)?|swapped|replaced|exchanged) (?:my|our|the) (?P<p>.+?) (?:for|with) (?P<o>.+)",
-        "owns=owned:o; -owns~p",
+        r"(?:have |has )?(?:traded(?: in)?|swapped|replaced|exchanged|upgraded)"
+        r"(?: from)? (?:my|our|the) (?P<p>.+?) (?:for|with|to) (?P<o>(?:a|an|the) .+)",
+        "owns=noun:o; -owns~p",
+        "",
+        "known",
+    ),
+    (
+        "upgraded",
+        r"(?:have |has )?upgraded to (?P<o>(?:a|an|the) (?:new )?[A-Z].+)",
+        "owns=noun:o",
         "",
         "known",
     ),
@@ -933,7 +998,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "switched_to",
-        r"(?:have |has )?(?:switched|changed|migrated|moved)(?: over)? from (?P<p>.+?) to (?P<o>.+)",
+        r"(?:have |has )?(?:switched|changed|migrated|moved)(?: over)? from (?P<p>.+?)"
+        r" to (?P<o>[A-Z].+)",
         "uses=tool:o; -uses~p",
         "",
         "speaker",
@@ -963,6 +1029,69 @@ _TABLE: tuple[tuple[str, ...], ...] = (
 )
 
 
+# id | expression of a whole clause | effects on the speaker
+_WHOLE: tuple[tuple[str, str, str], ...] = (
+    (
+        "home_is",
+        r"home is (?:now |currently )?(?P<o>(?-i:[A-Z]).+)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "is_home",
+        r"(?P<o>(?-i:[A-Z])[\w '-]+?) (?:is|has been|has become|became) (?:now |my |our )*"
+        r"(?:new )?home(?: now|$| for| since)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "call_me",
+        r"(?:please |you can |just |everyone |everybody |people |(?:my )?friends )*calls? me"
+        r" (?P<o>(?-i:[A-Z]).+)",
+        "name=names:o",
+    ),
+    ("name_is", r"(?:the )?name is (?P<o>(?-i:[A-Z]).+)", "name=names:o"),
+    (
+        "prescribed",
+        r"(?:my|the|a) (?:doctor|gp|psychiatrist|dermatologist|cardiologist|therapist)"
+        r" (?:has |have |just |now )*(?:put me on|prescribed me|prescribed|started me on"
+        r"|switched me to) (?P<o>.+)",
+        "medication=medication:o",
+    ),
+    (
+        "first_day",
+        r"(?:it )?(?:\w+ )?(?:was|is) my first (?:day|week) (?:at|with) (?P<o>.+)",
+        "works_at=named_employer:o",
+    ),
+    (
+        "last_day",
+        r"(?:it )?(?:\w+ )?was my last (?:day|week) (?:at|with) (?P<o>.+)",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "last_day_was",
+        r"my last day (?:at|with) (?P<o>.+?) (?:was|is) .+",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    ("let_me_go", r"(?:they|the company|my boss) (?:let me go|fired me|laid me off|sacked me)\b", "-works_at"),
+    (
+        "divorce",
+        r"(?:my|our|the) divorce (?:is|was|became|went|came) (?:now |finally )*(?:final|finali[sz]ed|through|done)",
+        "marital_status='divorced'; -partner",
+    ),
+    (
+        "not_together",
+        r"(?:we|\w+ and I) are (?:no longer|not) (?:a couple|together)\b",
+        "marital_status='single'; -partner",
+    ),
+    (
+        "stolen",
+        r"(?:my|our) (?P<o>[\w -]+?) (?:got|was|has been) (?:stolen|totaled|totalled|wrecked)\b",
+        "-owns=owned:o",
+    ),
+    ("stole", r"(?:somebody|someone) stole (?:my|our) (?P<o>.+)", "-owns=owned:o"),
+    ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
+    ("is_favourite", r"(?P<o>[\w '-]+?) (?:is|are) my (?:all[- ]time |absolute )?favourites?$", "likes=things:o"),
+)
+
 _EFFECT = re.compile(
     r"(?P<sign>-?)(?P<predicate>\w+)(?:='(?P<words>[^']+)'|=(?P<reader>\w+):(?P<group>\w)"
     r"|~(?P<by>\w+))?"
@@ -979,6 +1108,17 @@ def _effect(text: str) -> Effect:
         parts["reader"] or "",
         parts["group"] or parts["by"] or "",
         parts["words"] or "",
+    )
+
+
+@cache
+def clause_expressions() -> tuple[Expression, ...]:
+    """Return the expressions of whole clauses; the speaker is their subject."""
+    return tuple(
+        Expression(
+            id, re.compile(when, re.IGNORECASE), tuple(map(_effect, effects.split("; "))), "", "any"
+        )
+        for id, when, effects in _WHOLE
     )
 
 
