@@ -107,7 +107,7 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(I|we|he|she|they|you|it|who)'ll\b", r"\1 will"),
         (r"\b(I|we|he|she|they|you|it|who)'d\b", r"\1 would"),
         (r"\b(he|she|it|that|who|there|here|name|birthday)'s\b", r"\1 is"),
-        (r"\b(he|she)s\b", r"\1 is"),
+        (r"\b(he|she|that|there)s\b", r"\1 is"),
         (r"\b(favou?rite \w+|\w+(?='s not\b))'s\b", r"\1 is"),
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
@@ -130,7 +130,7 @@ _SUPPOSED = re.compile(
         "if unless whether imagine imagining pretend pretending suppose supposing hypothetically"
         " role-?play roleplay joking kidding jk"
     )
-    + r"|\b(?:let us say|as though|in (?:my|a|the|this) (?:dream|game|book|novel|movie|film|story"
+    + r"|\b(?:one more [^.]{1,60}and I\b|I swear|let us say|as though|in (?:my|a|the|this) (?:dream|game|book|novel|movie|film|story"
     r"|show|series|play|song)|my character|april fools|what would|for example|e\.g\.|act as"
     r"|you are a)\b",
     re.IGNORECASE,
@@ -138,11 +138,11 @@ _SUPPOSED = re.compile(
 _HEDGED = re.compile(
     _words(
         "wish wishes wished would might could should shall maybe perhaps probably possibly almost"
-        " nearly apparently allegedly supposedly presumably hopefully guess think thought thinking"
+        " nearly allegedly supposedly presumably hopefully guess think thought thinking"
         " considering wonder wondering hoping doubt seems? seemed kinda sometimes dream dreamed"
         " dreamt dreaming theoretically ideally someday tempted potentially likely unlikely"
     )
-    + r"|\b(?:hope(?! to)|sort of|kind of|not sure|as if|one day|about to|supposed to|trying to"
+    + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day|about to|supposed to|trying to"
     r"|need to|have to|has to|feels? like|felt like|looks? like|used to think)\b|\b(?-i:may)\b",
     re.IGNORECASE,
 )
@@ -156,8 +156,10 @@ _SPEECH = re.compile(
     re.IGNORECASE,
 )
 _OWN_SPEECH = re.compile(
-    r"^(?:as )?I(?: have)?(?: already| just)? (?:told you|said|mentioned)"
-    r"(?: before| earlier| already)?(?: that)?[, ]+",
+    r"^(?:I (?:must |have to |can |will |should |do )?(?:admit|confess|forget|forgot|reali[sz]e|reali[sz]ed"
+    r"|found out|discovered|learned|learnt|am (?:glad|happy|proud|sorry|afraid|sad|pleased|excited)(?: to say)?)"
+    r"(?: sometimes| now| today| just)?(?: that)?,? (?=(?:I|my|we|our)\b)|(?:as )?I(?: have)?(?: already| just)? (?:told you|said|mentioned)"
+    r"(?: before| earlier| already)?(?: that)?[, ]+)",
     re.IGNORECASE,
 )
 
@@ -176,6 +178,9 @@ _BREAK = re.compile(
     r"|[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]+"
     r"|[\s,]*\b(?:but|because|cause|cuz|though|although|however|whereas|while|plus|except)\b[\s,]*"
     rf"|,?\s+(?:and|so|then)\s+(?:then\s+|now\s+)?(?=(?:{_SUBJECT})\b)"
+    r"|,\s+(?:and|so|then)\s+(?:(?!(?:maybe|perhaps|probably|hopefully|if|unless|when|that|he|she"
+    r"|they|you|I|we)\b)[a-z]+\s+){1,4}(?=(?:I|we)\b)|,\s+(?=since\b)"
+    r"|,\s+(?=(?-i:[A-Z])\w+ (?:is|has|lives|works|moved)\b)"
     rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
     rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
@@ -188,7 +193,7 @@ _OPENER = re.compile(
     r"|guess what|fun fact|sorry|thanks|thank you|sure|right|cool|nice|great|same|me too|me|well"
     r"|unfortunately|sadly|luckily|fortunately|finally|recently|currently|lately|these days"
     r"|nowadays|as of (?:today|now|last week|this week|yesterday)|for the record|to be honest|tbh"
-    r"|just so you know|please remember|remember|note|heads up|as you know|you know|well then"
+    r"|just so you know|please remember|remember|note|apparently|heads up|as you know|you know|well then"
     r"|after all|besides|personally|for me|in fact|believe it or not|about me|a bit about me"
     r"|good morning|good evening|morning|wow|ugh|yay|correction|to clarify|just to clarify"
     r"|I should (?:mention|add|say)|just|still|apparently not|true|exactly|indeed|meanwhile"
@@ -207,7 +212,7 @@ _SHORT_OPENER = re.compile(
     r"(?:(?:so|and|but|hey|hi|hello|ok|okay|well|oh|also|btw|by the way)[ ,]+)+", re.IGNORECASE
 )
 _CLOSER = re.compile(
-    r"(?:,? (?:by the way|btw|lol|haha+|you know|anyway|after all|of course|for what it is worth|fyi))+$",
+    r"(?:,? (?:by the way|btw|lol|haha+|you know|anyway|after all|of course|for what it is worth|fyi|yes really|no joke|I think))+$",
     re.IGNORECASE,
 )
 _VOCATIVE = re.compile(r"(?:[A-Z]\w+[,!] +)(?=(?:I|my|My|we|We|our|Our)\b)")
@@ -215,7 +220,7 @@ _GREETING = re.compile(r"\b(?:hi|hello|hey|hiya|morning|evening)\b", re.IGNORECA
 _NAMED_OPENER = re.compile(
     r"(?:hi|hello|hey|thanks|thank you|yes|no|ok|okay|sorry) [A-Z]\w+[ ,!.]+", re.IGNORECASE
 )
-_PAST_TIME = re.compile(r"^(?:when|while|back when|before|after|until)\b", re.IGNORECASE)
+_PAST_TIME = re.compile(r"^(?:when|while|back when|before|until)\b", re.IGNORECASE)
 
 
 def divide_into_clauses(text: str) -> list[Clause]:

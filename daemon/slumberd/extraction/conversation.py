@@ -14,7 +14,7 @@ from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
 from slumberd.extraction.objects_in_english import READERS, Object, cut
 from slumberd.extraction.own_objects import OWN_READERS
-from slumberd.extraction.short_answers import answered, is_taken_back, meant_instead
+from slumberd.extraction.short_answers import answered, is_taken_back, meant_instead, slip
 from slumberd.extraction.statements_in_english import (
     Effect,
     Expression,
@@ -48,7 +48,7 @@ MAX_TEXT = 20_000
 
 _GATE = re.compile(
     r"\b(?:i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
-    r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|me|us|home|beats|favou?rites?|name|died|passed away|not a|lives|works|is|has)\b",
+    r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|me|us|home|beats|favou?rites?|name|they|moved out|finished|left|ditched|dropped|transferred|visited|booked|watching|reading|back from|died|passed away|not a|lives|works|is|has)\b",
     re.IGNORECASE,
 )
 _READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {**READERS, **OWN_READERS}
@@ -77,8 +77,11 @@ class Conversation:
         found = _Reading(turn, name, self.vocabulary).find() if name else []
         if name and not found and before is not None:
             found = self._answer(turn, before, name)
-        if name and turn.own_last is not None and is_taken_back(turn.content):
-            found = [*self._take_back(turn, turn.own_last, name, found), *found]
+        if name and turn.own_last is not None:
+            if is_taken_back(turn.content):
+                found = [*self._take_back(turn, turn.own_last, name, found), *found]
+            elif not found and (words := slip(turn.content)):
+                found = [*self._correct(turn, turn.own_last, name, words)]
         if not turn.is_person:
             found = [one for one in found if one.intent == "add"]
         return arrange(found)
@@ -93,6 +96,17 @@ class Conversation:
             Extracted(name, answer.predicate, one, "add", span, f"{NAME}/answer", ANSWERED)
             for one in objects[:1]
         ]
+
+    def _correct(self, turn: Turn, last: Turn, name: str, words: str) -> Iterator[Extracted]:
+        """Yield the triples of the last turn with the object that a slip corrects."""
+        for one in _Reading(last, name, self.vocabulary).find():
+            objects = _read_again(one, words, self.vocabulary, _EXACT)
+            if one.intent == "add" and objects and one.object != objects[0]:
+                span, by = (0, len(turn.content)), f"{NAME}/slip"
+                subject, predicate = one.subject, one.predicate
+                yield Extracted(subject, predicate, None, "delete", span, by, STATED, (), (last.id,))
+                yield Extracted(subject, predicate, objects[0], "add", span, by, ANSWERED)
+                return
 
     def _take_back(
         self, turn: Turn, last: Turn, name: str, found: Sequence[Extracted]
@@ -114,15 +128,30 @@ class Conversation:
                 yield Extracted(first.subject, first.predicate, one, "add", span, by, ANSWERED)
 
 
-def _read_again(first: Extracted, words: str, vocabulary: Vocabulary) -> list[Object]:
-    """Return the object that replaces the one of a triple, by the reader that read it."""
+_EXACT = frozenset({"age", "count", "day", "named_employer", "named_place", "names", "place"})
+"""The readers that a slip may use: they know a wrong word from a right one."""
+
+
+def _read_again(
+    first: Extracted, words: str, vocabulary: Vocabulary, only: frozenset[str] = frozenset()
+) -> list[Object]:
+    """Return the object that replaces the one of a triple, by the reader that read it.
+
+    Args:
+        first: The triple.
+        words: What was meant.
+        vocabulary: The words that are known.
+        only: The readers that count; none counts all.
+    """
     effects = (
         effect
         for expression in expressions()
         for effect in expression.effects
         if effect.predicate == first.predicate and effect.reader
     )
-    readers = [effect.reader for effect in effects] or ["phrase"]
+    of_attribute = [reader for _, _, predicate, reader in _ATTRIBUTES if predicate == first.predicate]
+    readers = [effect.reader for effect in effects] + of_attribute or ["phrase"]
+    readers = [reader for reader in readers if not only or reader in only]
     for reader in dict.fromkeys(readers):
         if found := _READERS[reader](words, vocabulary):
             return found
@@ -171,7 +200,7 @@ class _Reading:
             return
         if " my " in clause.text and self._inverted(clause):
             return
-        subject = subject_of(clause.text, self._vocabulary) or self._inherited(clause)
+        subject = self._subject(clause)
         self._mention(clause, subject)
         if subject is None:
             self._read_without_subject(clause)
@@ -182,6 +211,17 @@ class _Reading:
             self._attribute(clause, subject.rest)
             return
         self._state(clause, subject)
+
+    def _subject(self, clause: Clause) -> Subject | None:
+        """Return the subject of a clause, also behind words such as ``after a year``."""
+        found = subject_of(clause.text, self._vocabulary) or self._inherited(clause)
+        if found is None and (behind := _BEHIND.match(clause.text)):
+            found = subject_of(clause.text[behind.end() :], self._vocabulary)
+        if match := _AS_A.match(clause.text):
+            role = subject_of(f"I am {match['o']}", self._vocabulary)
+            if role is not None:
+                self._state(clause, role)
+        return found
 
     def _read_whole(self, clause: Clause) -> bool:
         for expression in clause_expressions():
@@ -360,6 +400,7 @@ class _Reading:
             self._retract(clause, id, who, effect.predicate, ())
         elif text := match[effect.group]:
             objects = self._objects(effect, match) if effect.reader else [text]
+            text = re.sub(r"^the ", "my ", text) if effect.predicate == "pet" else text
             for predicate in _GROUPS.get(effect.predicate, (effect.predicate,)):
                 if predicate == "has_pet":
                     self._lose_pet(clause, id, text)
@@ -537,11 +578,19 @@ class _Reading:
 
 
 _IT_IS = re.compile(r"(?:now )?(?:it|they) (?P<rest>(?:is|are) .+)", re.IGNORECASE)
+_BEHIND = re.compile(
+    r"(?:after|since|from|for|in|on|at|this|last|as|until|by|during|with|ever|a|two|three|four|five"
+    r"|six|ten|some|one|few|\d+|most|every|no|today|yesterday|tonight|where|because|then|there)\b"
+    r"(?:(?! (?:that|who|what|how|if|when|whose|you|he|she|they|would|says?|said)\b)[^,;:]){0,80}?"
+    r",? (?=(?:I|we|my|our)\b)",
+    re.IGNORECASE,
+)
+_AS_A = re.compile(r"as (?P<o>an? [^,]{3,60}?),? (?=(?:I|we)\b)", re.IGNORECASE)
 _FINITE = re.compile(rf"(?:{FINITE})\b", re.IGNORECASE)
 _ELIDED = re.compile(
-    r"(?:moved|relocated|adopted|quit|joined|graduated|retired|switched|broke up|got (?:a|married|engaged"
+    r"(?:moved|relocated|finished|left|ditched|dropped|transferred|visited|booked|adopted|quit|joined|graduated|retired|switched|broke up|got (?:a|married|engaged"
     r"|divorced|fired|laid|promoted|hired)|started (?:a|at|working|learning)|bought a|sold my)\b"
-    r"|(?P<be>(?:living|working|allergic|studying|based|born) (?:in|at|as|for|to)\b|not an? )",
+    r"|(?P<be>(?:living|working|allergic|studying|based|born) (?:in|at|as|for|to)\b|not an? |(?:watching|reading) (?-i:[A-Z])|back from (?-i:[A-Z]))",
     re.IGNORECASE,
 )
 _IT = re.compile(r" (?:it|them)$")

@@ -494,6 +494,7 @@ READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "place": read_place,
     "plays": _of_list("plays"),
     "religion": _of_list("religions"),
+    "subject_of_study": _of_list("subjects", whole=True),
     "team": read_team,
     "things": read_things,
     "title": read_title,

@@ -224,8 +224,15 @@ _NO_SUBJECT = re.compile(
 )
 
 
+def _bare_job(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a job without an article, of at least two words, such as ``team manager``."""
+    found = READERS["job"](text, vocabulary)
+    return found if found and len(str(found[0]).split()) > 1 else []
+
+
 OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "allergens": _allergens,
+    "bare_job": _bare_job,
     "child": _child,
     "company": _company,
     "consumed": _consumed,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slumberd.extraction.clauses import clean
 
 MAX_ANSWER = 60
-"""A longer turn is no short answer."""
+"""A longer first sentence is no short answer."""
 
 _READ_LAST = 400
 """Of the turn before only so many characters are read, at its end."""
@@ -47,6 +47,11 @@ _QUESTIONS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         ),
         ("what(?:'s| is) your name|what should I call you", "name", "names"),
         ("how old are you", "age", "age"),
+        ("who (?:do you report to|is your (?:new )?(?:boss|manager))|who's your (?:new )?(?:boss|manager)", "boss", "names"),
+        ("what are you watching", "watching", "title"),
+        ("what are you reading", "reading", "title"),
+        ("which language(?:s)? (?:do|can) you speak|what languages? do you speak", "speaks", "language"),
+        ("who do you live with", "lives_with", "names"),
         (
             "what (?:do|are|did) you (?:study|studying|major in|majoring in)|what(?:'s| is) your major",
             "studies",
@@ -68,6 +73,9 @@ _GREETING = re.compile(
 )
 
 
+_FIRST_SENTENCE = re.compile(r"[^.!?]*[.!]?")
+
+
 def answered(question: str, text: str) -> Answer | None:
     """Return what a short answer to a question states; None when it is none.
 
@@ -75,10 +83,11 @@ def answered(question: str, text: str) -> Answer | None:
         question: The turn before, of another speaker.
         text: The turn.
     """
-    words = text.strip()
-    if len(words) > MAX_ANSWER or "\n" in words:
+    words = clean(text[:_READ_LAST]).strip().split("\n")[0]
+    words = _FIRST_SENTENCE.match(words)[0]  # type: ignore[index]  # it matches every text
+    if len(words) > MAX_ANSWER:
         return None
-    match = _ANSWER.fullmatch(clean(words))
+    match = _ANSWER.fullmatch(words)
     if match is None or _GREETING.match(match["o"]):
         return None
     if not (match["o"][0].isupper() or match["o"].isdigit()):
@@ -101,6 +110,11 @@ _TAKEN_BACK = re.compile(
     r"|(?:I )?meant(?: to (?:say|write|type))?|I mean(?= \w+[.!]?$)|correction|not true)\b",
     re.IGNORECASE,
 )
+_SLIP = re.compile(
+    r"\W*(?:(?:oh|no|wait|ah|oops),? )*(?:sorry|oops|no|correction|wait)[,:]+ (?:it is |it's |the |on |in |at )*"
+    r"(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
+    re.IGNORECASE,
+)
 _MEANT = re.compile(
     r"\b(?:meant(?: to (?:say|write|type))?|mean|correction:?|it's|it is|should be|should have been)[ :]+(?:in |at |a |an |the )?(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
     re.IGNORECASE,
@@ -117,3 +131,9 @@ def meant_instead(text: str) -> str:
     """Return what was meant instead, as in ``sorry, I meant Leeds``; empty when it is not said."""
     match = _MEANT.search(clean(text[:_READ_LAST]))
     return match["o"].strip() if match else ""
+
+
+def slip(text: str) -> str:
+    """Return what a turn such as ``sorry, 15th of May`` puts in the place of what was said."""
+    match = _SLIP.match(clean(text[:_READ_LAST]))
+    return match["o"].strip() if match and "?" not in text[:_READ_LAST] else ""

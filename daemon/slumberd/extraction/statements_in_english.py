@@ -137,6 +137,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "any",
     ),
     (
+        "works_shifts_at",
+        r"works? (?:[\w&-]+ ){1,6}?(?:at|for) (?P<o>(?:the )?[A-Z].+)",
+        "works_at=named_employer:o",
+        "-worked_at",
+        "known",
+    ),
+    (
         "works_as_at",
         rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>.+)",
         "job=job:o; works_at=employer:p",
@@ -200,6 +207,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         r"(?:got|was|have been|has been) hired (?:by|at) (?P<o>.+?)(?: as (?P<p>.+))?$",
         "works_at=employer:o; job=job:p",
         "",
+        "known",
+    ),
+    (
+        "religion",
+        rf"(?:{_BE}|became|have become|was raised|converted to|have converted to|has converted to|joined the|have joined the|has joined the) (?:a |an |a practi[sc]ing |practi[sc]ing |devout )?(?P<o>.+)",
+        "religion=religion:o",
+        "-",
         "known",
     ),
     (
@@ -319,7 +333,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
-    ("job", rf"{_BE} (?P<o>(?:a|an|the) .+)", "job=job:o", "-", "known"),
+    ("job", rf"{_BEEN} (?P<o>(?:a|an|the) .+)", "job=job:o", "-", "known"),
     (
         "became",
         r"(?:have |has )?(?:became|become|got promoted to|was promoted to|have been promoted to|has been promoted to|qualified as|trained as|was made|been promoted to) (?P<o>.+)",
@@ -351,7 +365,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # study
     (
         "studies_at",
-        rf"(?:stud(?:y|ies)(?: .+?)?|{_BEEN} (?:studying(?: .+?)?|enrolled(?: in .+?)?|a (?:\w+ ){{0,3}}student|a (?:freshman|sophomore|junior|senior))|go|goes|attends?|got into|got accepted (?:to|into|at)|am doing my (?:phd|masters|master's|degree)(?: in .+?)?)"
+        rf"(?:stud(?:y|ies)(?: .+?)?|{_BEEN} (?:studying(?: .+?)?|enrolled(?: in .+?)?|a (?:\w+ ){{0,3}}student|a (?:freshman|sophomore|junior|senior))|go|goes|attends?|transferred to|have transferred to|has transferred to|switched to|got into|got accepted (?:to|into|at)|am doing my (?:phd|masters|master's|degree)(?: in .+?)?)"
         r"(?: at| to| in)? (?P<o>(?:the )?(?:[A-Z][\w'.&-]* )*(?:University|College|School|Institute|Academy|Uni|MIT|UCLA|NYU|USC|ETH|Oxford|Cambridge|Stanford|Harvard|Yale|Princeton|Berkeley)\b(?: of [A-Z]\w+(?: [A-Z]\w+)?)?)",
         "studies_at=named_employer:o",
         "-",
@@ -362,6 +376,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         rf"(?:{_BEEN} (?:studying|majoring in|doing a (?:degree|master'?s|phd) in|doing my (?:degree|master'?s|phd) in|pursuing a (?:degree|master'?s|phd) in)|majors? in|stud(?:y|ies)|(?:switched|changed) (?:my )?major to|(?:am|is) a .+? (?:major|student) in) (?P<o>.+)",
         "studies=study:o",
         "-",
+        "known",
+    ),
+    (
+        "switched_subject",
+        r"(?:have |has )?(?:switched|changed|moved)(?: over)?(?: from (?P<p>\w+))? to (?P<o>.+)",
+        "studies=subject_of_study:o",
+        "",
         "known",
     ),
     ("major", rf"{_BE} (?:a|an) (?P<o>.+?) (?:major|student)$", "studies=study:o", "-", "known"),
@@ -517,13 +538,6 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
-        "religion",
-        rf"(?:{_BE}|became|have become|was raised|converted to|have converted to|has converted to) (?:a |an |a practi[sc]ing |practi[sc]ing |devout )?(?P<o>.+)",
-        "religion=religion:o",
-        "-",
-        "known",
-    ),
-    (
         "height",
         rf"{_BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m| inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
         "height=phrase:o",
@@ -575,7 +589,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "divorced",
-        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|was|have been) divorced\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|am a|is a|was|have been) divorced\b(?P<z>.*)",
         "marital_status='divorced'; -partner",
         "-",
         "known",
@@ -674,14 +688,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # pets
     (
         "pet",
-        rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered|brought home)|got myself|got ourselves) (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
+        rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered|brought home|taken in|took in|picked up|inherited|found)|got myself|got ourselves) (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
         "has_pet=pet:o",
         "-",
         "any",
     ),
     (
         "lost_pet",
-        r"(?:have |has )?(?:(?:had to )?(?:put|give|gave|gave away|rehomed?|lost|buried|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up )?(?P<o>(?:my|our) .+?)(?: (?:down|away|up|to sleep|last|this|yesterday|today|because|after|for)\b.*)?$",
+        r"(?:have |has )?(?:(?:had to )?(?:let|put|give|gave|gave away|rehomed?|lost|buried|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up )?(?P<o>(?:my|our|the) .+?)(?: (?:go|down|away|up|to sleep|last|this|yesterday|today|because|after|for)\b.*)?$",
         "-pet~o",
         "",
         "known",
@@ -801,7 +815,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_smoking",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?P<o>smoking|vaping)\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up)|(?:am|is) done (?:with|w)) (?P<o>smoking|vaping)\b(?P<z>.*)",
         "-habit~o; -trait='smoker'",
         "",
         "known",
@@ -818,7 +832,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>"
         r"(?!(?:crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying"
         r"|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living"
-        r"|on|my|the job|hope|after|for|because|when|at|by|it|now|and|in)\b)\w.+)",
+        r"|on|my|the|hope|after|for|because|when|at|by|it|now|and|in)\b)\w.+)",
         "-activity~o",
         "",
         "known",
@@ -934,7 +948,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "finished_reading",
         r"(?:have |has )?(?:finished|gave up on)(?: reading| watching)? (?P<o>[A-Z].+)",
-        "-reading~o; -watching~o",
+        "-reading=title:o; -watching=title:o",
         "",
         "known",
     ),
@@ -1005,6 +1019,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "speaker",
     ),
     (
+        "ditched",
+        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled) (?P<o>.+)",
+        "-uses~o",
+        "",
+        "speaker",
+    ),
+    (
         "uses",
         rf"(?:uses?|{_BE} using|(?:have |has )?(?:started using|switched(?: over)? to)) (?P<o>[A-Z].+)",
         "uses=tool:o",
@@ -1017,6 +1038,21 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         r"(?:have |has )?(?:visited|went to|been to|travell?ed to|been in|went on holiday to|vacationed in|backpacked (?:through|across)|flew to) (?P<o>(?:the )?[A-Z].+)",
         "visited=trip:o",
         "",
+        "known",
+    ),
+    (
+        "was_in",
+        r"(?:was|were) in (?P<o>[A-Z].+?),? (?:last|for|in|on|over|two|three|a|this) .+",
+        "visited=trip:o",
+        "",
+        "known",
+    ),
+    ("back_from", rf"{_BE} back from (?P<o>[A-Z].+)", "visited=trip:o", "", "known"),
+    (
+        "bare_job",
+        rf"{_BE} (?P<o>[a-z]+(?: [a-z]+){{0,3}}?)(?: (?:from|at|now|for|since|of|in)\b.*)?$",
+        "job=bare_job:o",
+        "-",
         "known",
     ),
     (
@@ -1039,7 +1075,7 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
     (
         "is_home",
         r"(?P<o>(?-i:[A-Z])[\w '-]+?) (?:is|has been|has become|became) (?:now |my |our )*"
-        r"(?:new )?home(?: now|$| for| since)",
+        r"(?:new )?home(?: now|$| for| since| as of| from)",
         "lives_in=named_place:o",
     ),
     (
@@ -1051,7 +1087,7 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
     ("name_is", r"(?:the )?name is (?P<o>(?-i:[A-Z]).+)", "name=names:o"),
     (
         "prescribed",
-        r"(?:my|the|a) (?:doctor|gp|psychiatrist|dermatologist|cardiologist|therapist)"
+        r"(?:they|(?:my|the|a) (?:doctor|gp|psychiatrist|dermatologist|cardiologist|therapist))"
         r" (?:has |have |just |now )*(?:put me on|prescribed me|prescribed|started me on"
         r"|switched me to) (?P<o>.+)",
         "medication=medication:o",
@@ -1070,6 +1106,16 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
         "last_day_was",
         r"my last day (?:at|with) (?P<o>.+?) (?:was|is) .+",
         "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "moved_out",
+        r"(?P<o>(?-i:[A-Z])\w+) (?:has |is )?(?:now |just |finally )*(?:moved|moving) out\b",
+        "-lives_with~o; -roommate~o",
+    ),
+    (
+        "makes_children",
+        r"that (?:is|makes) (?P<o>\w+) (?:kids|children)\b",
+        "children=count:o",
     ),
     ("let_me_go", r"(?:they|the company|my boss) (?:let me go|fired me|laid me off|sacked me)\b", "-works_at"),
     (

@@ -53,6 +53,12 @@ class Said(NamedTuple):
 _USED_TO = re.compile(r"^(?:also |always |really |never )?used to (?=\w)")
 _BASE_BE = re.compile(r"^be (?=\w)")
 _ENDED = re.compile(r",?\s+(?:any ?more|any longer)\b", re.IGNORECASE)
+_SINCE = re.compile(
+    r"^(?:have|has) (?P<verb>lived|worked|played|studied|collected|volunteered|supported|smoked"
+    r"|used|owned|taught|spoken|driven|known|loved|hated|liked|listened)\b"
+    r"(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)"
+)
+_PRESENT = {"studied": "study", "taught": "teach", "spoken": "speak", "driven": "drive"}
 _HEADS = (
     (re.compile(r"^(?:have|has) been (?=\w+ing\b)"), "am "),
     (
@@ -92,9 +98,17 @@ def said(text: str) -> Said:
         place = len(tokens)
     words = " ".join([*head, *tokens[place:]])
     words = words[:1].lower() + words[1:] if not head else words
+    words = _SINCE.sub(_present, words)
     for pattern, other in _HEADS:
         words = pattern.sub(other, words)
     return Said(words, negated, ended, also)
+
+
+def _present(match: re.Match[str]) -> str:
+    """Return the present tense of a verb that holds until now, as in ``have played for years``."""
+    verb = match["verb"]
+    ends = ("lived", "loved", "hated", "liked", "smoked", "used")
+    return _PRESENT.get(verb) or (verb[:-1] if verb in ends else verb.removesuffix("ed"))
 
 
 class Mention(NamedTuple):
