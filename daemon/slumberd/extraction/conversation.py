@@ -177,20 +177,29 @@ class _Reading:
         self._last: Subject | None = None
         self._attribute_before: tuple[str, str, str] | None = None
         self._object = ""
+        self._name_before = ""
 
     def find(self) -> list[Extracted]:
         """Return the triples of the turn."""
         text = self._turn.content[:MAX_TEXT]
         if not _GATE.search(text):
             return []
+        if self._turn.own_last is not None:
+            self._remember_people(self._turn.own_last.content[:MAX_TEXT])
         number = -1
         for clause in divide_into_clauses(text):
             if clause.sentence != number:
                 self._last, number = None, clause.sentence
-                self._attribute_before, self._object = None, ""
+                self._attribute_before, self._object, self._name_before = None, "", ""
             self._read(clause)
         known = (one for one in self._found if self._vocabulary.knows(one.predicate))
         return [*known]
+
+    def _remember_people(self, text: str) -> None:
+        """Remember whom the speaker's last turn named, for ``she`` and for names."""
+        for clause in divide_into_clauses(text):
+            for mention in mentions(clause.text, self._vocabulary):
+                self._remember(mention)
 
     def _read(self, clause: Clause) -> None:
         if (words := cancelled_plan(clause.text)) is not None:
@@ -203,8 +212,13 @@ class _Reading:
         subject = self._subject(clause)
         self._mention(clause, subject)
         if subject is None:
+            self._name_before = _single_name(clause.text)
             self._read_without_subject(clause)
             return
+        named, self._name_before = self._name_before, _single_name(clause.text)
+        if subject.kind in ("he", "she") and named and (match := _IS_MY.match(subject.rest)):
+            for mention in mentions(match["my"], self._vocabulary):
+                self._name(clause, mention._replace(names=(named,)))
         if subject.kind != "who":
             self._last = subject
         if subject.kind == "my" and subject.mention is None:
@@ -327,6 +341,8 @@ class _Reading:
             if expression.subjects == "speaker" and not is_speaker:
                 continue
             if expression.subjects == "known" and not known:
+                continue
+            if expression.id == "drinks_nothing" and not words.negated:
                 continue
             if expression.id == ("left_for" if subject.kind != "we" else "switched_jobs"):
                 continue
@@ -579,10 +595,11 @@ class _Reading:
 
 _IT_IS = re.compile(r"(?:now )?(?:it|they) (?P<rest>(?:is|are) .+)", re.IGNORECASE)
 _BEHIND = re.compile(
-    r"(?:after|since|from|for|in|on|at|this|last|as|until|by|during|with|ever|a|two|three|four|five"
-    r"|six|ten|some|one|few|\d+|most|every|no|today|yesterday|tonight|where|because|then|there)\b"
-    r"(?:(?! (?:that|who|what|how|if|when|whose|you|he|she|they|would|says?|said)\b)[^,;:]){0,80}?"
-    r",? (?=(?:I|we|my|our)\b)",
+    r"(?:(?:after|since|from|until|during|as of|ever since)\b(?:(?! (?:that|who|what|how|if|when"
+    r"|whose|you|he|she|they|would|says?|said)\b)[^,;:]){0,80}?,? "
+    r"|(?:in|on|at|for|by|with|as|this|last|a|two|three|four|five|six|ten|few|\d+|today|yesterday"
+    r"|tonight|then)\b(?:(?! (?:that|who|what|how|if|when|whose|you|he|she|they|would|says?|said)"
+    r"\b)[^,;:]){0,80}?(?:, | later,? ))(?=(?:I|we|my|our)\b)",
     re.IGNORECASE,
 )
 _AS_A = re.compile(r"as (?P<o>an? [^,]{3,60}?),? (?=(?:I|we)\b)", re.IGNORECASE)
@@ -634,6 +651,15 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "pet": ("has_pet",),
 }
 """What a retraction of several predicates takes back."""
+
+_IS_MY = re.compile(r"is (?P<my>my (?:[\w-]+ ?){1,3})$", re.IGNORECASE)
+
+
+def _single_name(text: str) -> str:
+    """Return the only word in capitals of a clause; empty when there are none or several."""
+    found = {word for word in re.findall(r"(?<!^)\b[A-Z][a-z]+\b|^[A-Z][a-z]+(?= is )", text)}
+    return found.pop() if len(found) == 1 else ""
+
 
 _EMPTY_WORDS = frozenset(
     "going doing playing having being a an the my our his her of in on at to for with and or it this that some any all more new old"

@@ -22,7 +22,7 @@ _END = re.compile(
     r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol|ha(?:ha)+|lmao"
     r"|tho|btw|rn|honestly|actually|really|very|right|instead|together|though|every|these days|at the moment"
     r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and more|ever since|ever"
-    r"|out there|here|there|for now|for good|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
+    r"|out there|here|there|for now|for good|altogether|completely|entirely|totally|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
     r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
     r"|(?-i:its?)|thats|theyre|im|more|most|too+|like|such as|from time to time|depending|considering|given|for (?:its|his|her|their|those|being|how)|not|due|despite|even|hoping|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
     r"|since|for (?:a|an|the|about|over|almost|nearly|many|some|\d+|two|three|four|five|six|seven"
@@ -99,6 +99,7 @@ def is_object(text: str) -> bool:
         1 < len(text) <= MAX_OBJECT
         and len(text.split()) <= _MOST_WORDS
         and not _NO_OBJECT.match(text)
+        and not text.endswith((" ones", " one", " stuff", " things", " thing"))
         and CUT not in text
         and any(map(str.isalnum, text))
     )
@@ -460,6 +461,12 @@ def read_pronouns(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [match[0]] if match else []
 
 
+def read_subject(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a subject of studies that the list of the vocabulary holds."""
+    words = cut(text, strict=True)
+    return [words] if vocabulary.holds("subjects", words) else []
+
+
 def read_team(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return a team or an artist whose name is in capitals."""
     name = _capitalised(text)
@@ -494,7 +501,7 @@ READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "place": read_place,
     "plays": _of_list("plays"),
     "religion": _of_list("religions"),
-    "subject_of_study": _of_list("subjects", whole=True),
+    "subject_of_study": read_subject,
     "team": read_team,
     "things": read_things,
     "title": read_title,

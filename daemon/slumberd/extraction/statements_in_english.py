@@ -137,13 +137,6 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "any",
     ),
     (
-        "works_shifts_at",
-        r"works? (?:[\w&-]+ ){1,6}?(?:at|for) (?P<o>(?:the )?[A-Z].+)",
-        "works_at=named_employer:o",
-        "-worked_at",
-        "known",
-    ),
-    (
         "works_as_at",
         rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>.+)",
         "job=job:o; works_at=employer:p",
@@ -155,6 +148,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+)",
         "job=job:o",
         "-",
+        "known",
+    ),
+    (
+        "works_shifts_at",
+        r"works? (?:[\w&-]+ ){1,6}?(?:at|for) (?P<o>(?:the )?[A-Z].+)",
+        "works_at=named_employer:o",
+        "-worked_at",
         "known",
     ),
     (
@@ -1013,7 +1013,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "switched_to",
         r"(?:have |has )?(?:switched|changed|migrated|moved)(?: over)? from (?P<p>.+?)"
-        r" to (?P<o>[A-Z].+)",
+        r" to (?P<o>\w?[A-Z].+)",
         "uses=tool:o; -uses~p",
         "",
         "speaker",

@@ -56,7 +56,7 @@ _ENDED = re.compile(r",?\s+(?:any ?more|any longer)\b", re.IGNORECASE)
 _SINCE = re.compile(
     r"^(?:have|has) (?P<verb>lived|worked|played|studied|collected|volunteered|supported|smoked"
     r"|used|owned|taught|spoken|driven|known|loved|hated|liked|listened)\b"
-    r"(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)"
+    r"(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)(?!.*\bwhen\b)"
 )
 _PRESENT = {"studied": "study", "taught": "teach", "spoken": "speak", "driven": "drive"}
 _HEADS = (
