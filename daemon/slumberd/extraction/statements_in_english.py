@@ -141,7 +141,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "works_as_at",
-        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>.+)",
+        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>(?:a|an|the|my|our) .+|[A-Z].+)",
         "job=job:o; works_at=employer:p",
         "",
         "known",
@@ -755,7 +755,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "pet",
         rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"
-        rf"|brought home|taken in|took in|picked up|inherited|found)|got myself|got ourselves)"
+        rf"|brought home|taken in|took in|picked up|inherited)|got myself|got ourselves)"
         rf" (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
         "has_pet=pet:o",
         "-",
