@@ -25,7 +25,8 @@ FRAGMENTS = [
     "I ", "I'm ", "my ", "we ", "she ", "live in ", "Kraków", "a nurse", "not ", "used to ", "and ",
     "my wife Ana ", "my dog Rex ", "died", ", ", ". ", "? ", "! ", "\n", '"', "'", "`", "> ", ": ",
     "love ", "tea", "don't ", "anymore", "moved to ", "from ", "is called ", "Sorry, I meant ",
-    "scratch that", "my favourite food is ", "on 3 May", "planning a trip to ", "if ", "😀", "\ud800",
+    "scratch that", "my favourite food is ", "on 3 May", "planning a trip to ", "if ", "😀",
+    "\ud800",
     "allergic to ", "two kids ", "no longer ", "the trip got cancelled", "who ", "Sam ", "have ",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=8), max_size=14).map("".join)

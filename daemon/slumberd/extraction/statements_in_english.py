@@ -55,7 +55,6 @@ class Expression(NamedTuple):
 _BE = "(?:am|is|are)"
 _BEEN = "(?:am|is|are|have been|has been)"
 _HAVE = "(?:have|has)"
-_O = "(?P<o>.+)"
 _SINCE = "(?: (?:for|since|ever since|all my life|my whole life).*)"
 
 # id | expression | effects | when negated | subjects
@@ -141,7 +140,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "works_as_at",
-        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>(?:a|an|the|my|our) .+|[A-Z].+)",
+        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>(?:a|an"
+        rf"|the|my|our) .+|[A-Z].+)",
         "job=job:o; works_at=employer:p",
         "",
         "known",
