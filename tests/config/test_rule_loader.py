@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
 from slumberd.model.predicates import ManyBut
@@ -94,7 +94,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
             stages:
-              - extract: {with: heuristic, speakers: {chat: alice}}
+              - extract: {with: conversation, speakers: {chat: alice}}
               - decay:
                   {action: reweight, half_life: 2d, threshold: 0.2, protect_importance: 0.9}
               - importance: {below: 0.3}
@@ -124,8 +124,8 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "about": "",
         },
         "extract": {
-            "with": "heuristic",
-            "digest": heuristic_extraction({"chat": "alice"}).digest,
+            "with": "conversation",
+            "digest": conversation_extraction({"chat": "alice"}).digest,
         },
         "summariser": None,
         "stages": (
@@ -1048,15 +1048,15 @@ def test_pattern_file_says_how_many_objects_its_predicates_hold(tmp_path: Path) 
         ),
         pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed with", id="no name"),
         pytest.param(
-            "{with: heuristic, patterns: x}", "a.yaml",
-            "'patterns' goes with {with: patterns} only", id="heuristic",
+            "{with: conversation, patterns: x}", "a.yaml",
+            "'patterns' goes with {with: patterns} only", id="conversation",
         ),
         pytest.param(
             "{with: patterns, patterns: x, speakers: {a: b}}", "a.yaml",
-            "'speakers' goes with {with: heuristic or openai} only", id="speakers",
+            "'speakers' goes with {with: conversation or heuristic or openai} only", id="speakers",
         ),
         pytest.param(
-            "{with: heuristic, model: x}", "a.yaml",
+            "{with: conversation, model: x}", "a.yaml",
             "'model' goes with {with: openai} only", id="model",
         ),
         pytest.param(
@@ -1112,7 +1112,7 @@ def _rule_with_stages(stages: str) -> str:
         ("[{}]", "exactly one of these keys is needed"),
         ("[{dedup: }]", "settings are needed here; write {} for the defaults"),
         ("[{decay: {}}, {decay: {}}]", "stage 'decay' is given twice"),
-        ("[{decay: {}}, {extract: {with: heuristic}}]", "'extract' is the first stage"),
+        ("[{decay: {}}, {extract: {with: conversation}}]", "'extract' is the first stage"),
         ("[{dedup: {similarity: 0}}]", "rules[0].stages[0].dedup.similarity"),
         ("[{decay: {half_life: 0}}]", "is not a duration"),
         ("[{sort: {}}]", "unknown key"),
@@ -1151,7 +1151,7 @@ def test_comparison_without_its_extra_is_a_mistake(
 def extracting(id: str, condition: str, channels: str = "[facts]", more: str = "") -> str:
     return (
         f'{{id: {id}, cadence: {{every: 1}}, when_filter: "{condition}", then_emits: {channels},'
-        f" stages: [{{extract: {{with: heuristic, speakers: {{chat: ada}}}}}}]{more}}}"
+        f" stages: [{{extract: {{with: conversation, speakers: {{chat: ada}}}}}}]{more}}}"
     )
 
 
@@ -1197,3 +1197,45 @@ def test_extractions_that_never_meet_are_no_mistake(tmp_path: Path, one: str, ot
     loaded = _load(tmp_path, a=f"rules: [{one}, {other}]")
 
     assert [rule.id for rule in loaded.rules] == ["a", "b"]
+
+
+def test_old_name_of_the_extractor_loads_with_a_warning_that_names_its_place(
+    tmp_path: Path,
+) -> None:
+    text = """
+        rules:
+          - id: chat
+            cadence: {every: 1}
+            when_filter: ""
+            then_emits: [facts]
+            stages:
+              - extract: {with: %s}
+        channels: {facts: {values: many, single_valued: [shoe_size]}}
+        """
+
+    old, new = _load(tmp_path, a=text % "heuristic"), _load(tmp_path, a=text % "conversation")
+
+    [warning] = old.outdated
+    assert (warning.line, warning.column) == (7, 25)
+    assert "write 'with: conversation'" in warning.problem
+    assert new.outdated == ()
+    assert old.content_hash == new.content_hash
+    several = new.multi_valued["facts"]
+    assert isinstance(several, ManyBut)
+    assert {"shoe_size", "lives_in", "favourite_*"} <= several.single_valued
+    assert "allergic_to" not in several.single_valued
+
+
+def test_vocabulary_goes_with_the_extractor_of_conversations_only(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - {id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts],
+             stages: [{extract: {with: openai, model: m, predicates: [x], vocabulary: x.yaml}}]}
+          - {id: b, cadence: {every: 1}, when_filter: "", then_emits: [notes],
+             stages: [{extract: {with: conversation, vocabulary: none.yaml}}]}
+        """
+
+    found = "\n".join(_mistakes(tmp_path, a=text))
+
+    assert "'vocabulary' goes with {with: conversation} only" in found
+    assert "none.yaml" in found

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction, load_extraction
+from slumberd.config.pattern_loader import load_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
@@ -25,7 +26,7 @@ from tests.support.stargraph_rows import INSERT, row_of
 pytestmark = pytest.mark.integration
 
 BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
-HEURISTIC = heuristic_extraction({"chat": "ada"})
+SENTENCES = conversation_extraction({"chat": "ada"})
 
 
 class AnswersOf:
@@ -44,7 +45,7 @@ class AnswersOf:
 AFTER = Extraction("patterns", "test", AnswersOf(), reads_previous=True)
 
 
-def extracting(extraction: Extraction = HEURISTIC, **overrides: Any) -> ConsolidationRule:
+def extracting(extraction: Extraction = SENTENCES, **overrides: Any) -> ConsolidationRule:
     return rule("all", extract=extraction, **overrides)
 
 
@@ -57,15 +58,15 @@ async def test_sentence_becomes_a_fact_and_a_greeting_does_not(
     provider: Provider, tmp_path: Path
 ) -> None:
     async with open_stores(provider) as home:
-        await home.put(turn("e1", "chat", "Hi"), turn("e2", "chat", "Hi! My sister is a nurse."))
+        await home.put(turn("e1", "chat", "Hi"), turn("e2", "chat", "Hi! My mother is a nurse."))
 
         report = await home.fire(extracting())
 
         [fact] = await home.facts.query(FactPattern())
         says = fact.payload["subject"], fact.payload["predicate"], fact.payload["object"]
-        assert (fact.id, *says) == ("e2#1", "ada's sister", "is", "a nurse")
-        assert fact.payload["extracted"] == {"by": "heuristic", "span": [4, 25]}
-        assert fact.confidence == 0.8
+        assert (fact.id, *says) == ("e2#1", "ada's mother", "job", "nurse")
+        assert fact.payload["extracted"] == {"by": "conversation/job", "span": [4, 25]}
+        assert fact.confidence == 0.9
         assert report.channels == {"facts": Counts(read=3, added=1, noop=2)}
         assert [(row.fact_id, row.reason) for row in home.log.lines if row.kind == "noop"] == [
             ("e1", "nothing_said"), ("e2", "in_triples"),
@@ -86,7 +87,7 @@ async def test_episode_with_a_statement_of_its_host_is_not_extracted(
     provider: Provider, stated: dict[str, Any]
 ) -> None:
     async with open_stores(provider) as home:
-        await home.put(turn("e1", "chat", "Oslo is a city.", metadata=stated))
+        await home.put(turn("e1", "chat", "I live in Oslo.", metadata=stated))
 
         await home.fire(extracting())
 
@@ -95,15 +96,15 @@ async def test_episode_with_a_statement_of_its_host_is_not_extracted(
 
 async def test_edit_of_the_text_withdraws_what_it_said(provider: Provider) -> None:
     async with open_stores(provider) as home:
-        await home.put(turn("e1", "chat", "Oslo is a city. Bob is a chef."))
+        await home.put(turn("e1", "chat", "I live in Oslo. I am a chef."))
         await home.fire(extracting())
         before = await home.objects()
-        await home.put(turn("e1", "chat", "Bob is a nurse."))
+        await home.put(turn("e1", "chat", "I am a nurse."))
 
         await home.fire(extracting())
 
-        assert before == {"e1#1": "a city", "e1#2": "a chef"}
-        assert await home.objects() == {"e1#1": "a nurse"}
+        assert before == {"e1#1": "Oslo", "e1#2": "chef"}
+        assert await home.objects() == {"e1#1": "nurse"}
 
 
 async def test_rule_without_the_stage_still_promotes_the_text(provider: Provider) -> None:
@@ -224,12 +225,13 @@ async def test_patterns_of_the_shipped_file_take_an_answer_from_its_question(
 
 
 def test_hash_of_a_rule_changes_with_its_extraction_only_when_it_has_one() -> None:
-    plain, german = rule("all"), extracting(heuristic_extraction({"chat": "eva"}))
+    plain, german = rule("all"), extracting(conversation_extraction({"chat": "eva"}))
 
     hashes = {each.content_hash for each in (plain, extracting(), german)}
 
     assert len(hashes) == 3
     assert (
-        extracting().content_hash == extracting(heuristic_extraction({"chat": "ada"})).content_hash
+        extracting().content_hash
+        == extracting(conversation_extraction({"chat": "ada"})).content_hash
     )
     assert plain.content_hash == plain.model_copy(update={"extract": None}).content_hash

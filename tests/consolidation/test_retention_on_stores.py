@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.retention import Retention
 from slumberd.model.episode import Episode
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 DAY = 86_400.0
 NIGHTLY = rule(
-    "nightly", extract=heuristic_extraction({}), stages=(Dedup(), Decay(half_life=DAY))
+    "nightly", extract=conversation_extraction({}), stages=(Dedup(), Decay(half_life=DAY))
 )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
     async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(
-            said("e1", "Oslo is a city."),
+            said("e1", "Bob lives in Oslo."),
             said("e2", "noted", metadata={"subject": "ann", "predicate": "is", "object": "old"}),
             said("e3", "noted", 1, metadata={"subject": "ann", "predicate": "is", "object": "new"}),
             said("e4", "Hello there"),

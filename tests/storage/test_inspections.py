@@ -185,6 +185,20 @@ async def test_retractions_that_patterns_find_are_not_listed(settings: Settings)
 
 
 @pytest.mark.slow
+async def test_sentence_that_takes_back_nothing_is_not_reported(settings: Settings) -> None:
+    retraction = {
+        "subject": "ann", "predicate": "habit", "intent": "delete", "object_words": ["smoking"],
+        "extracted": {"by": "conversation/quit_smoking", "span": [0, 14]},
+    }  # fmt: skip
+    said = episode("quit", user="ann", timestamp=at(6), metadata={"triples": [retraction]})
+    async with open_stores(settings, SystemClock(), settings.facts_path) as stores:
+        await stores.memory.put_many([said])
+    await run(settings, "fire", rules=None)
+
+    assert inspections_of(settings).facts.unreached_retractions(None) == ["gone"]
+
+
+@pytest.mark.slow
 def test_pass_without_time_has_no_result(stores: StoreInspections) -> None:
     assert stores.episodes.future_episodes(START, 0) is None
     assert stores.facts.unreached_retractions(0) is None

@@ -1,0 +1,130 @@
+"""Find what people say of themselves, their relatives and their pets, in plain English.
+
+The extractor prefers silence: a wrong fact costs more than a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slumberd.extraction.attributes_in_english import ATTRIBUTES
+from slumberd.extraction.objects_in_english import Object
+from slumberd.extraction.short_answers import answered, is_taken_back, meant_instead, slip
+from slumberd.extraction.statements_in_english import expressions
+from slumberd.extraction.turn_notes import ANSWERED, NAME, STATED
+from slumberd.extraction.turn_reader import ALL_READERS, TurnReader
+from slumberd.extraction.turns import arrange, name_of_speaker
+from slumberd.extraction.vocabulary import Vocabulary
+from slumberd.model.extraction import Extracted, Turn
+
+VERSION = 1
+"""Changes when the same text and vocabulary give other triples than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Finds triples in what people say.
+
+    Attributes:
+        vocabulary: The words that it knows.
+        speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
+    """
+
+    vocabulary: Vocabulary
+    speakers: Mapping[str, str] = field(default_factory=dict)
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        """Return the triples of each turn; see `Extractor`."""
+        return [self._extract(*pair) for pair in zip(turns, before, strict=True)]
+
+    def _extract(self, turn: Turn, before: Turn | None) -> list[Extracted]:
+        name = name_of_speaker(turn, self.speakers)
+        found = TurnReader(turn, name, self.vocabulary).find() if name else []
+        if name and not found and before is not None:
+            found = self._answer(turn, before, name)
+        if name and turn.own_last is not None:
+            if is_taken_back(turn.content):
+                found = [*self._take_back(turn, turn.own_last, name, found), *found]
+            elif not found and (words := slip(turn.content)):
+                found = [*self._correct(turn, turn.own_last, name, words)]
+        if not turn.is_person:
+            found = [one for one in found if one.intent == "add"]
+        return arrange(found)
+
+    def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
+        answer = answered(before.content, turn.content)
+        if answer is None or not self.vocabulary.knows(answer.predicate):
+            return []
+        objects = ALL_READERS[answer.reader](answer.words, self.vocabulary)
+        span = (0, len(turn.content))
+        return [
+            Extracted(name, answer.predicate, one, "add", span, f"{NAME}/answer", ANSWERED)
+            for one in objects[:1]
+        ]
+
+    def _correct(self, turn: Turn, last: Turn, name: str, words: str) -> Iterator[Extracted]:
+        """Yield the triples of the last turn with the object that a slip corrects."""
+        for one in TurnReader(last, name, self.vocabulary).find():
+            objects = _read_again(one, words, self.vocabulary, _EXACT)
+            if one.intent == "add" and objects and one.object != objects[0]:
+                span, by = (0, len(turn.content)), f"{NAME}/slip"
+                subject, predicate = one.subject, one.predicate
+                yield Extracted(
+                    subject, predicate, None, "delete", span, by, STATED, (), (last.id,)
+                )
+                yield Extracted(subject, predicate, objects[0], "add", span, by, ANSWERED)
+                return
+
+    def _take_back(
+        self, turn: Turn, last: Turn, name: str, found: Sequence[Extracted]
+    ) -> Iterator[Extracted]:
+        """Yield the retractions of a speaker's last turn, and what was meant instead."""
+        said_before = [
+            one for one in TurnReader(last, name, self.vocabulary).find() if one.intent == "add"
+        ]
+        span = (0, len(turn.content))
+        by = f"{NAME}/taken_back"
+        for subject, predicate in dict.fromkeys(
+            (one.subject, one.predicate) for one in said_before
+        ):
+            yield Extracted(subject, predicate, None, "delete", span, by, STATED, (), (last.id,))
+        words = meant_instead(turn.content)
+        if words and said_before and not found:
+            first = said_before[0]
+            for one in _read_again(first, words, self.vocabulary)[:1]:
+                yield Extracted(first.subject, first.predicate, one, "add", span, by, ANSWERED)
+
+
+_EXACT = frozenset({"age", "count", "day", "named_employer", "named_place", "names", "place"})
+"""The readers that a slip may use: they know a wrong word from a right one."""
+
+
+def _read_again(
+    first: Extracted, words: str, vocabulary: Vocabulary, only: frozenset[str] = frozenset()
+) -> list[Object]:
+    """Return the object that replaces the one of a triple, by the reader that read it.
+
+    Args:
+        first: The triple.
+        words: What was meant.
+        vocabulary: The words that are known.
+        only: The readers that count; none counts all.
+    """
+    effects = (
+        effect
+        for expression in expressions()
+        for effect in expression.effects
+        if effect.predicate == first.predicate and effect.reader
+    )
+    of_attribute = [
+        reader for _, _, predicate, reader in ATTRIBUTES if predicate == first.predicate
+    ]
+    readers = [effect.reader for effect in effects] + of_attribute or ["phrase"]
+    readers = [reader for reader in readers if not only or reader in only]
+    for reader in dict.fromkeys(readers):
+        if found := ALL_READERS[reader](words, vocabulary):
+            return found
+    return []
