@@ -110,6 +110,34 @@ _OUTCOME: dict[str, Any] = {
     "would_change": "",
 }
 
+_RESULT: dict[str, Any] = {
+    "became": "learned",
+    "sentence": "learned: ana lives_in Lisbon",
+    "results": [
+        {
+            "rule_id": "home",
+            "channel": "facts",
+            "became": "learned",
+            "sentence": "learned: ana lives_in Lisbon",
+            "facts": [
+                {
+                    "id": "e1",
+                    "subject": "ana",
+                    "predicate": "lives_in",
+                    "object": "Lisbon",
+                    "became": "learned",
+                    "current": True,
+                }
+            ],
+        }
+    ],
+}
+
+_WAITING = {
+    "became": "waiting",
+    "sentence": "waiting: no rule has read it yet; wait for its outcome to know what became of it",
+}
+
 _LOADED_RULE: dict[str, Any] = {
     "id": "home",
     "state": {
@@ -153,7 +181,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "key": "turn 1",
             "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
         },
-        {"id": "key:ana/desk/turn 1", "state": "new"},
+        {"id": "key:ana/desk/turn 1", "state": "new", **_WAITING},
     ),
     "put_many": (
         {
@@ -230,7 +258,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "outcome": (
         {"id": "e1", "seconds": 5.0},
-        {"id": "e1", "settled": True, "rules": [_OUTCOME]},
+        {"id": "e1", "settled": True, "rules": [_OUTCOME], **_RESULT},
     ),
     "changes": (
         {"after": 0, "limit": 1},
