@@ -789,8 +789,8 @@ async def test_remember_never_waits_for_a_rule_that_is_not_due(
     rule.write_text(rule.read_text().replace("every: 1}", "every: 100}"))
     await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory, asyncio.timeout(45):
-        for text in ("a", "b"):
-            put = await memory.remember(text, seconds=60)
+        await memory.remember("a")
+        put = await memory.remember("b", seconds=60)
 
     assert put.became == "waiting"
     assert put.sentence == "waiting: the rule fires every 100 episodes, 2 pending"
@@ -800,10 +800,12 @@ async def test_remember_never_waits_for_a_rule_that_is_not_due(
 async def test_repeated_episode_says_what_became_of_the_stored_one(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         await moved(memory, "Lisbon", "e1")
-        again = {"id": "e1", "triples": [("ann", "lives_in", "Lisbon")]}
+        triples = [("ann", "lives_in", "Lisbon")]
 
-        at_once = await memory.remember("I moved to Lisbon", **again)
-        later = await memory.remember("I moved to Lisbon", **again, seconds=30)
+        at_once, later = [
+            await memory.remember("I moved to Lisbon", id="e1", triples=triples, seconds=seconds)
+            for seconds in (0, 30)
+        ]
 
     assert (at_once.state, at_once.became) == ("unchanged", None)
     assert (later.state, later.became) == ("unchanged", "learned")

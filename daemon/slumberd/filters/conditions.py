@@ -15,11 +15,14 @@ from slumberd.filters.tokenizer import Refusal, Token, split
 MOST_CONDITIONS = 16
 """A filter of more conditions stays whole."""
 
-_STATED = {
+STATED = ("subject", "predicate", "object", "intent")
+"""The columns of a filter that are NULL unless the metadata of an episode state them."""
+
+_WORDS = {
     "subject": "a subject", "predicate": "a predicate", "object": "an object",
     "intent": "an intent", "confidence": "a confidence", "speaker": "a known speaker",
 }  # fmt: skip
-"""The columns that are NULL when an episode does not state them."""
+"""What an episode lacks, by the column that is NULL for it."""
 
 _JOINED_BY: Mapping[str, str] = {"and": " and ", "or": ", or "}
 
@@ -113,6 +116,6 @@ def _joined(words: Sequence[str], joined: str) -> str:
 
 def _describe(condition: Condition, unstated: Collection[str]) -> str:
     [column, *others] = sorted(condition.columns) or [""]
-    if not others and column in unstated and column in _STATED:
-        return _STATED[column]
+    if not others and column in unstated and column in _WORDS:
+        return _WORDS[column]
     return f"`{condition.text}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slumberd.errors import FilterError
-from slumberd.filters.conditions import Condition, condition_of, describe_unmet
+from slumberd.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
@@ -14,8 +14,6 @@ from slumberd.operations.reads.episode_results import Unmet
 
 _MOST_CONDITIONS = 3
 _NEWEST = 2**63 - 1
-_STATED = ("subject", "predicate", "object", "intent")
-"""The columns of a filter that are NULL unless the metadata state them."""
 
 
 async def explain_filter(
@@ -72,5 +70,5 @@ def _explain_speaker(speaker: str | None) -> Unmet:
 
 
 def _unstated_in(version: EpisodeVersion) -> set[str]:
-    columns = {name for name in _STATED if version.metadata.get(name) is None}
+    columns = {name for name in STATED if version.metadata.get(name) is None}
     return columns | ({"speaker"} if version.speaker is None else set())
