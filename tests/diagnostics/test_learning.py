@@ -31,7 +31,7 @@ TALK = """\
     cadence: {every: 1}
     when_filter: "predicate IS NULL"
     then_emits: [facts]
-    stages: [{extract: {with: patterns, file: ../patterns/likes.yaml}}]
+    stages: [{extract: {with: patterns, patterns: ../patterns/likes.yaml}}]
 """
 
 

@@ -13,7 +13,10 @@ from slumberd.model.readings import LATEST, Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.erased_content import read_or_none
 
-_NEEDS_TRIPLES = "put triples with the episodes; or add a rule with the stage `extract`, which finds them in text"
+_NEEDS_TRIPLES = (
+    "put triples with the episodes; or add a rule with the stage `extract`, which finds them in"
+    " text"
+)
 _NO_PATTERN = "no pattern matched: add a pattern, or let a language model read the text"
 _NO_ANSWER = "the language model found no triple that counts: change its prompt or its predicates"
 

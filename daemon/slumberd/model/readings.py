@@ -1,4 +1,4 @@
-"""What became of the episodes that a rule read last."""
+"""What became of the episodes that rules read last."""
 
 from __future__ import annotations
 
@@ -31,3 +31,15 @@ class Readings(NamedTuple):
     def learns_nothing(self) -> bool:
         """Whether the rule read `LATEST` episodes, and none of them states a fact for it."""
         return self.read >= LATEST and not self.learned and not self.unchanged
+
+
+class Share(NamedTuple):
+    """How many of the last versions of episodes that some rule read became facts.
+
+    Attributes:
+        episodes: The last of them, at most `LATEST`.
+        learned: Those from which a rule learned something.
+    """
+
+    episodes: int = 0
+    learned: int = 0

@@ -374,7 +374,11 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "rules": (
         {"rules": ["home"], "instants": 1, "coverage": True},
-        {"timezone": "UTC", "rules": [_LOADED_RULE]},
+        {
+            "timezone": "UTC",
+            "rules": [_LOADED_RULE],
+            "share": {"episodes": 100, "learned": 31},
+        },
     ),
     "decide": ({"firing": _FIRING, "approve": True}, _FIRED),
     "fire": ({"rules": ["home"]}, _FIRED),

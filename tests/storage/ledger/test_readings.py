@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slumberd.config.pattern_loader import load_extraction
 from slumberd.model.episode import Episode
-from slumberd.model.readings import LATEST, Readings
+from slumberd.model.readings import LATEST, Readings, Share
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
@@ -104,6 +104,22 @@ async def test_only_the_last_batches_count(provider: Provider) -> None:
     assert found == {"all": Readings(LATEST, unchanged=LATEST)}
 
 
+async def test_share_counts_each_of_the_last_episodes_once_over_several_rules(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        for first in (0, LATEST):
+            several = range(first, first + LATEST)
+            await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in several))
+            await home.fire(rule("even", when_filter="object % 2 = 0"))
+            await home.fire(rule("third", when_filter="object % 3 = 0", then_emits=["notes"]))
+
+        found = await home.facts.reads.share(["even", "third", "never"])
+
+    learned = [n for n in range(LATEST, 2 * LATEST) if n % 2 == 0 or n % 3 == 0]
+    assert found == Share(LATEST, len(learned))
+
+
 @settings(max_examples=amount(8, full=60), deadline=None)
 @given(
     sorts=st.lists(st.sampled_from([*SORTS]), max_size=12),
@@ -124,6 +140,7 @@ async def test_readings_are_the_sum_over_the_episodes_however_they_are_cut(
         await home.fire(fired)
 
         found = await readings(home)
+        share = await home.facts.reads.share(["talk"])
 
     shutil.rmtree(folder)
     learned = counts["learned"] + counts["several"]
@@ -131,3 +148,4 @@ async def test_readings_are_the_sum_over_the_episodes_however_they_are_cut(
         len(sorts), learned, counts["said_nothing"], counts["filtered"], counts["quarantined"]
     )
     assert found == ({"talk": expected} if sorts else {})
+    assert share == Share(len(sorts), learned)

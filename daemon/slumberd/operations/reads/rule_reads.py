@@ -93,11 +93,14 @@ class RuleReads:
         )
         found = await asyncio.to_thread(lambda: [*compute()])
         coverage = await self._coverage(loaded, wanted) if request.coverage else {}
+        reading = [rule.id for rule in loaded.rules if rule.reads_episodes and rule.id in wanted]
+        share = await self._stores.facts.reads.share(reading)
         return forms.LoadedRules(
             timezone=timezone,
             rules=[
                 _loaded_rule(states[outlook.rule or ""], outlook, coverage) for outlook in found
             ],
+            share=forms.EpisodeShare(**share._asdict()),
         ).document()
 
     async def _states(

@@ -802,7 +802,7 @@ ORDER BY n DESC
 LIMIT 1
 
 -- name: latest_batches
-SELECT n, last_seq, counts
+SELECT n, last_seq, upto_seq, counts
 FROM slumberd.firings
 WHERE shard = :shard
   AND rule = :rule
@@ -825,6 +825,15 @@ FROM (
     AND ledger.seq <= batch.last
   GROUP BY ledger.version
 ) AS versions
+
+-- name: learned_versions
+SELECT DISTINCT ledger.version
+FROM unnest(:batches_1::bigint[], :batches_2::bigint[]) AS batch(first, last)
+INNER JOIN slumberd.ledger AS ledger
+  ON ledger.shard = :shard
+  AND ledger.seq > batch.first
+  AND ledger.seq <= batch.last
+WHERE ledger.kind IN (1, 2, 3)
 
 -- name: counts_by_content
 SELECT DISTINCT ON (rule_hash) counts

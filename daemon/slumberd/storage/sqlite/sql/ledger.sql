@@ -623,7 +623,7 @@ ORDER BY n DESC
 LIMIT 1
 
 -- name: latest_batches
-SELECT n, last_seq, counts
+SELECT n, last_seq, upto_seq, counts
 FROM slumberd_firings
 WHERE rule = :rule
   AND counts != CAST('{}' AS BLOB)
@@ -643,6 +643,14 @@ FROM (
     AND ledger.seq <= json_extract(batch.value, '$[1]')
   GROUP BY ledger.version
 )
+
+-- name: learned_versions
+SELECT DISTINCT ledger.version
+FROM json_each(:batches) AS batch
+CROSS JOIN slumberd_ledger AS ledger
+  ON ledger.seq > json_extract(batch.value, '$[0]')
+  AND ledger.seq <= json_extract(batch.value, '$[1]')
+WHERE ledger.kind IN (1, 2, 3)
 
 -- name: counts_by_content
 SELECT counts
