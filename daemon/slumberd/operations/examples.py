@@ -218,7 +218,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "unknown": {"event_msg weather": 1},
             "turn": {"id": "t1", "text": "I moved to Lisbon", "session": "s1", "speaker": "user"},
         },
-        {"id": "t1", "state": "new"},
+        {"id": "t1", "state": "new", **_WAITING},
     ),
     "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
     "context": (

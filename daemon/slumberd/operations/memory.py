@@ -148,15 +148,18 @@ class MemoryOperations:
             [put] = await self._put([request], scope, request.session)
         except RecordRefusedError as refused:
             raise cause_of(refused) from None
-        if put.state not in ("new", "changed", "unchanged"):
-            return put.document()
-        if request.seconds and Right.READ in caller.rights:
+        is_stored = put.state in ("new", "changed", "unchanged")
+        if is_stored and request.seconds and Right.READ in caller.rights:
             return await self._add_results(put, scope, request.seconds)
-        if put.state == "unchanged":
-            return put.document()
+        return self._say_at_once(put).document()
+
+    def _say_at_once(self, put: forms.Remembered) -> forms.Remembered:
+        """Return how an episode was put, with what is known of a new version without a read."""
+        if put.state not in ("new", "changed"):
+            return put
         readers = any(rule.enabled for rule in self._rules().of_episodes().rules)
         became, sentence = ("waiting", _NOT_READ_YET) if readers else ("skipped", forms.NO_RULE)
-        return put.model_copy(update={"became": became, "sentence": sentence}).document()
+        return put.model_copy(update={"became": became, "sentence": sentence})
 
     async def _add_results(
         self, put: forms.Remembered, scope: ScopeFilter, seconds: float
@@ -254,7 +257,8 @@ class MemoryOperations:
             except RecordRefusedError as refused:
                 raise cause_of(refused) from None
             _log_captured([put])
-            answer = forms.TranscriptRead(**dict(put))
+            said = self._say_at_once(put).model_dump(exclude={"results"})
+            answer = forms.TranscriptRead(**said)
         if self._transcripts is not None:
             counts = TranscriptCounts(
                 user=scope.user,

@@ -491,12 +491,16 @@ class TranscriptRead(Result):
         state: As `Remembered.state`; None without a turn.
         masked: As `Remembered.masked`.
         forget: As `Remembered.forget`.
+        became: As `Remembered.became`.
+        sentence: As `Remembered.sentence`.
     """
 
     id: str | None = None
     state: Literal["new", "changed", "unchanged", "erased", "left_out"] | None = None
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
+    became: Became | None = None
+    sentence: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form; masks and requests that are not there are left out."""
