@@ -82,7 +82,7 @@ async def test_what_is_remembered_is_recalled_quoted_and_explained(daemon: Daemo
         context = await client.call_tool("context", {"question": "Lisbon?", "budget": 500})
         explained = await answer(client, "explain", id="e1")
 
-    assert again == {"id": "e1", "state": "unchanged"}
+    assert (again["id"], again["state"], again["became"]) == ("e1", "unchanged", "learned")
     assert {(hit["kind"], hit["id"]) for hit in recalled.structured_content["hits"]} == {
         ("episode", "e1"),
         ("fact", "e1"),
