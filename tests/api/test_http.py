@@ -355,7 +355,7 @@ def test_request_with_an_idempotency_key_is_done_once(ana: httpx.Client) -> None
     for refused in (other, elsewhere):
         assert problem(refused, 422)["kind"] == "KeyReusedError"
     by_field = ana.post("/v1/episodes", json={"text": "rum", "key": key})
-    assert by_field.json() == {"id": first.json()["id"], "state": "changed"}
+    assert by_field.json().items() >= {"id": first.json()["id"], "state": "changed"}.items()
 
 
 @pytest.mark.parametrize(

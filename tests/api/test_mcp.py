@@ -82,7 +82,7 @@ async def test_what_is_remembered_is_recalled_quoted_and_explained(daemon: Daemo
         context = await client.call_tool("context", {"question": "Lisbon?", "budget": 500})
         explained = await answer(client, "explain", id="e1")
 
-    assert again == {"id": "e1", "state": "unchanged"}
+    assert (again["id"], again["state"], again["became"]) == ("e1", "unchanged", "learned")
     assert {(hit["kind"], hit["id"]) for hit in recalled.structured_content["hits"]} == {
         ("episode", "e1"),
         ("fact", "e1"),
@@ -312,11 +312,25 @@ async def test_tool_says_whose_words_a_call_remembers(daemon: Daemon) -> None:
     assert "`speaker` `user`" in str(remember.description)
 
 
+async def test_remember_says_what_became_of_the_words(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as client:
+        said = [
+            await answer(client, "remember", text="I moved to Lisbon", triples=[MOVE]),
+            await answer(client, "remember", text="It rains"),
+            await answer(client, "remember", text="It snows", seconds=0),
+        ]
+
+    assert [one["became"] for one in said] == ["learned", "filtered", "waiting"]
+    assert said[0]["results"][0]["facts"][0]["object"] == "Lisbon"
+    assert said[1]["sentence"] == "filtered: the rule's filter needs a predicate, or an intent"
+
+
 async def test_same_key_again_changes_nothing_and_keys_are_of_one_user(daemon: Daemon) -> None:
     async with daemon() as open_client, open_client("ann") as ann, open_client("bob") as bob:
-        states = [
+        put = [
             await answer(client, "remember", text="tea", key="turn 1") for client in (ann, ann, bob)
         ]
+        states = [{"id": one["id"], "state": one["state"]} for one in put]
         refused = await refusal(ann, "remember", text="tea", id="key:bob/desk/turn 1")
 
     assert states == [

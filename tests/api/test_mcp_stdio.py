@@ -59,7 +59,8 @@ async def test_without_a_daemon_the_command_is_the_daemon(state: Path) -> None:
             outcome = await memory.wait_for("e1")
         profile = await resource(client, "slumberd://profile")
 
-    assert remembered == {"id": "e1", "state": "new"}
+    learned = ("new", "learned", "learned: ann lives_in Lisbon")
+    assert tuple(remembered[name] for name in ("state", "became", "sentence")) == learned
     assert outcome.settled
     assert "ann lives in Lisbon" in profile
     assert not (state / SOCKET).exists()

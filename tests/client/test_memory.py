@@ -762,6 +762,55 @@ async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) 
     assert [one.outcome for one in outcome.rules] == ["pending"]
 
 
+NEEDS = "filtered: the rule's filter needs a predicate, or an intent"
+
+
+async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
+    open_memory: Open,
+) -> None:
+    async with open_memory("ann") as memory:
+        put = await memory.remember("I moved", id="e1", triples=[("ann", "lives_in", "Rome")])
+        plain = await memory.remember("It rains", seconds=30)
+        outcome = await memory.wait_for("e1")
+        explained = (await memory.explain(plain.id)).explanation
+
+    assert (put.became, put.results) == ("waiting", [])
+    assert (plain.became, plain.sentence) == ("filtered", NEEDS)
+    assert (outcome.became, outcome.sentence) == ("learned", "learned: ann lives_in Rome")
+    [result] = outcome.results
+    assert [(fact.id, fact.object, fact.current) for fact in result.facts] == [("e1", "Rome", True)]
+    assert [one["sentence"] for one in explained["results"]] == [NEEDS]
+
+
+async def test_remember_never_waits_for_a_rule_that_is_not_due(
+    open_memory: Open, tmp_path: Path
+) -> None:
+    rule = tmp_path / "memory/rules.d/preferences.yaml"
+    rule.write_text(rule.read_text().replace("every: 1}", "every: 100}"))
+    await reload_rules(tmp_path / "memory")
+    async with open_memory("ann") as memory, asyncio.timeout(45):
+        await memory.remember("a")
+        put = await memory.remember("b", seconds=60)
+
+    assert put.became == "waiting"
+    assert put.sentence == "waiting: the rule fires every 100 episodes, 2 pending"
+
+
+@pytest.mark.slow
+async def test_repeated_episode_says_what_became_of_the_stored_one(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await moved(memory, "Lisbon", "e1")
+        triples = [("ann", "lives_in", "Lisbon")]
+
+        at_once, later = [
+            await memory.remember("I moved to Lisbon", id="e1", triples=triples, seconds=seconds)
+            for seconds in (0, 30)
+        ]
+
+    assert (at_once.state, at_once.became) == ("unchanged", None)
+    assert (later.state, later.became) == ("unchanged", "learned")
+
+
 async def reload_rules(directory: Path) -> None:
     """Make the daemon of a directory read its rules again."""
     from slumberd.service.control_socket import ask_asynchronously

@@ -272,7 +272,7 @@ def show_with(health: DaemonHealth) -> str:
 
         return answer
 
-    handlers = {one.name: answering(one) for one in (table.REPORT, table.HELD)}
+    handlers = {one.name: answering(one) for one in (table.REPORT, table.HELD, table.RULES)}
     visit = Visit(
         served=cast("Served", SimpleNamespace(dispatcher=Dispatcher(handlers), health=find_health)),
         caller=Caller.here(),
@@ -304,6 +304,22 @@ def test_late_rules_are_named_with_how_late_they_are(healthy: DaemonHealth) -> N
     assert "2 late" in text
     assert re.search("nightly 1 d 1 h .*hourly 1 h 2 min .* 7", text)
     assert "punctual" not in text
+
+
+def test_share_of_the_episodes_that_became_facts_is_shown(healthy: DaemonHealth) -> None:
+    seen = PageParser(show_with(healthy))
+
+    assert "learned something from 31 of the last 100 episodes that they read (31 %)" in seen.text
+    assert re.search("home 100 31 60 8 1 0", seen.text)
+    assert "/console/firings?rule=home" in seen.links.values()
+
+
+@pytest.mark.path
+def test_operator_sees_how_much_became_facts_and_a_reader_does_not(
+    operator: Person, reader: Person
+) -> None:
+    assert "What became facts" in operator.go("/today").text
+    assert "What became facts" not in reader.go("/today").text
 
 
 def test_daemon_without_late_rules_lists_none(healthy: DaemonHealth) -> None:

@@ -464,9 +464,10 @@ def test_plan_changes_with_the_plan_of_any_shard() -> None:
 
 
 def rule_of_shard(**overrides: Any) -> Answer:
-    known = OPERATIONS["rules"].example.answer["rules"][0]
+    answer = OPERATIONS["rules"].example.answer
+    known = answer["rules"][0]
     state = {**known["state"], **overrides.pop("state", {})}
-    return {"timezone": "UTC", "rules": [{**known, "state": state, **overrides}]}
+    return {**answer, "rules": [{**known, "state": state, **overrides}]}
 
 
 def test_rule_of_several_shards_is_as_late_and_as_full_as_all_together() -> None:
@@ -484,12 +485,16 @@ def test_rule_of_several_shards_is_as_late_and_as_full_as_all_together() -> None
         coverage={"episodes": 7, "selected": 1, "failed": 1, "problem": "no JSON"},
     )
     idle = rule_of_shard(
-        state={"pending": None, "fired_at": None, "oldest_pending": None}, coverage=None
+        state={"pending": None, "fired_at": None, "oldest_pending": None, "readings": None},
+        coverage=None,
     )
 
-    (rule,) = merge_answers("rules", [idle, first, second], {})["rules"]
+    merged = merge_answers("rules", [idle, first, second], {})
 
+    (rule,) = merged["rules"]
     state = rule["state"]
+    assert merged["share"] == {"episodes": 300, "learned": 93}
+    assert (state["readings"]["read"], state["readings"]["learned"]) == (200, 62)
     assert (state["watermark"], state["pending"], state["quarantined"]) == (None, 5, 3)
     assert (state["fired_at"], state["last_outcome"]) == (late, None)
     assert state["oldest_pending"] == rule["due_at"] == early

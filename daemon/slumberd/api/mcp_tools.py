@@ -169,6 +169,14 @@ def _quoted_json(result: Answer) -> str:
     return "\n".join([BEGIN, NOTICE, _as_json(result).replace("<", "\\u003c"), END])
 
 
+_WAIT_SECONDS = 2.0
+"""How long the tool `remember` waits for rules that are due, unless the call says otherwise."""
+
+
+def _remember(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"seconds": _WAIT_SECONDS, **_say_who_spoke(arguments)}
+
+
 def _say_who_spoke(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return arguments with a speaker: `agent`, unless the call names another one.
 
@@ -213,11 +221,12 @@ TOOLS = (
             " the rules give the predicate one value, such as `lives_in`; else, such as of"
             " `allergic_to`, it stands beside them. A triple with intent `set` replaces every"
             " older value, and with `delete` it retracts the value, or without `object` all."
-            " It is stored when the result comes. Give a `key` of your own, and the same key and"
-            " text again change nothing."
+            " It is stored when the result comes. The `sentence` of the result says what became"
+            " of it, such as what was learned, or that no pattern matched. Give a `key` of your"
+            " own, and the same key and text again change nothing."
         ),
         hidden=_ONCE,
-        request_of=_say_who_spoke,
+        request_of=_remember,
         idempotent=False,  # without a key, each call is another episode
     ),
     MemoryTool(

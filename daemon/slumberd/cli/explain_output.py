@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slumberd.cli.output import cell, print_table
 from slumberd.consolidation.explanation import (
     AssertingRow,
@@ -12,6 +14,7 @@ from slumberd.consolidation.explanation import (
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.observability.line_format import printable
+from slumberd.operations.memory_forms import ResultOfRule
 from slumberd.operations.reads.explanations import ExplainedFact, describe_removal
 
 SOURCE_COLUMNS = ("episode", "session", "at", "speaker", "source node", "in memory")
@@ -116,6 +119,14 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
     print(f"speaker     {cell(version.speaker)}")
     print(f"in memory   session {cell(version.session)}, at {cell(instant(version.at))}")
     print()
+
+
+def print_results(results: Sequence[ResultOfRule]) -> None:
+    """Print what became of an episode, in a sentence for each rule and channel."""
+    for result in results:
+        print(f"{cell(result.rule_id)} ({cell(result.channel)})  {cell(result.sentence)}")
+    if results:
+        print()
 
 
 def decision_row(decision: Decision, remedy: str) -> tuple[object, ...]:

@@ -176,9 +176,13 @@ class Memory:
         session: str | None = None,
         speaker: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        seconds: float = 0.0,
         user: str | None = None,
     ) -> Remembered:
         """Put an episode; it is on disk when this returns.
+
+        What is returned says in `became` and `sentence` what became of the episode. Rules read it
+        later: give `seconds`, or call `wait_for`.
 
         Args:
             text: What happened.
@@ -196,6 +200,8 @@ class Memory:
             speaker: Who said it, such as ``assistant``; by default what `metadata` say, else
                 ``user``, the person whose memory it is.
             metadata: Any other keys; any JSON.
+            seconds: The longest wait for what becomes of it, 0 to 60. No rule is waited for that is
+                not due.
             user: Whose memory it is; by default that of this memory.
 
         Raises:
@@ -213,7 +219,8 @@ class Memory:
             speaker=speaker,
             metadata=_keys_of(metadata),
         )
-        return _read(Remembered, await self._call("remember", user=user, **fields))
+        waits = {"seconds": seconds} if seconds else {}
+        return _read(Remembered, await self._call("remember", user=user, **waits, **fields))
 
     async def put_many(
         self,
@@ -484,6 +491,8 @@ class Memory:
         Args:
             id: The episode.
             seconds: The longest wait, 0 to 60. Then the outcome is not ``settled``.
+                Its `became` is one word, such as ``learned``, ``said_nothing`` or ``filtered``, and
+                its `sentence` says the same for a person.
             all_agents: Whether the memories of all agents of the user are read.
             user: Whose memory it is; by default that of this memory.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -211,6 +211,8 @@ class Decision:
         rival: The newer claim that took precedence; None when there is none, or it is unknown.
         unrecorded: Whether it is pending, and the answer of the rule's language model about it is
             not recorded yet.
+        said: What the fact holds, or else what the last claim about it said; empty when it was
+            erased, and without a claim.
     """
 
     rule_id: str
@@ -223,6 +225,7 @@ class Decision:
     holder: str = ""
     rival: NewerClaim | None = None
     unrecorded: bool = False
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:

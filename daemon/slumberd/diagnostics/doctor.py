@@ -25,6 +25,7 @@ from slumberd.diagnostics.host_checks import (
     megabytes,
 )
 from slumberd.diagnostics.language_model import check_waiting_answers
+from slumberd.diagnostics.learning import check_learning
 from slumberd.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
@@ -214,6 +215,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: check_paused_rules(context.settings),
         lambda: check_due_rules(context),
         lambda: check_person(context),
+        lambda: check_learning(context),
         lambda: check_waiting_answers(context),
         lambda: check_transcripts(context.settings.state_dir, context.now),
     )

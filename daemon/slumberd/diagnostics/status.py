@@ -179,6 +179,7 @@ def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
             oldest=backlog.oldest if (backlog := _backlog_of(rule, context)) else None,
             fired_at=_fired_at(rule, context.seen),
             outcome=context.seen.outcomes.get(name_in_ledger(rule)),
+            readings=context.seen.readings.get(rule.id),
         )
         for rule, status in zip(rules.rules, statuses, strict=True)
     ]

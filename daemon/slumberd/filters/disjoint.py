@@ -61,7 +61,7 @@ def _exclude_each_other(bounds: Sequence[_Bound], column: str) -> bool:
 
 def _bounds_of(tokens: Sequence[Token]) -> list[_Bound]:
     """Return what each part of a conjunction says of a single column."""
-    tokens = _without_parentheses(tokens)
+    tokens = without_parentheses(tokens)
     parts = _conjuncts(tokens)
     if len(parts) > 1:
         return [bound for part in parts for bound in _bounds_of(part)]
@@ -69,7 +69,8 @@ def _bounds_of(tokens: Sequence[Token]) -> list[_Bound]:
     return [bound] if bound else []
 
 
-def _without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
+def without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Return tokens without the parentheses around all of them."""
     while tokens and tokens[0].kind == "open" and _closes_at_end(tokens):
         tokens = tokens[1:-1]
     return tokens
@@ -77,11 +78,11 @@ def _without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
 
 def _closes_at_end(tokens: Sequence[Token]) -> bool:
     """Return whether the first parenthesis is closed by the last token."""
-    depths = [*_depths(tokens)]
+    depths = [*depths_of(tokens)]
     return depths[-1] == 0 and 0 not in depths[:-1]
 
 
-def _depths(tokens: Sequence[Token]) -> Iterator[int]:
+def depths_of(tokens: Sequence[Token]) -> Iterator[int]:
     """Yield the depth of parentheses after each token."""
     depth = 0
     for token in tokens:
@@ -92,11 +93,11 @@ def _depths(tokens: Sequence[Token]) -> Iterator[int]:
 def _conjuncts(tokens: Sequence[Token]) -> list[Sequence[Token]]:
     """Return the parts of a conjunction; the whole if it is none, or an AND may mean another."""
     words = {token.word for token in tokens}
-    top = [token.word for token, depth in zip(tokens, _depths(tokens), strict=True) if not depth]
+    top = [token.word for token, depth in zip(tokens, depths_of(tokens), strict=True) if not depth]
     if "or" in top or "between" in top or "case" in words:
         return [tokens]
     parts: list[list[Token]] = [[]]
-    for token, depth in zip(tokens, _depths(tokens), strict=True):
+    for token, depth in zip(tokens, depths_of(tokens), strict=True):
         if token.word == "and" and not depth:
             parts.append([])
         else:

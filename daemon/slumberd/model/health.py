@@ -294,6 +294,9 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.late": ("warning", "every enabled rule has fired when it was due"),
     "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.no_person": ("warning", "the latest episodes hold words of the person, if rules ask"),
+    "rule.learns_nothing": (
+        "warning", "each enabled rule learned something from the last 100 episodes that it read"
+    ),
     "rule.held": ("error", "no batch awaits approval"),
     "facts.reduced": (
         "warning", "no more than `limits.alarm_fraction` of the facts went within 24 hours"

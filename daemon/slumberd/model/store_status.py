@@ -10,6 +10,7 @@ from typing import NamedTuple
 from slumberd.model.erasures import Rewrite
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
+from slumberd.model.readings import Readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class FactStoreStatus:
         future: By rule the instants of its quarantined episodes of the future, in order.
         recorded: The instant of the last batch; None before the first one.
         latest_claim: The latest instant of a current claim; None without one.
+        readings: By rule what became of the episodes that it read last.
     """
 
     facts: int
@@ -81,6 +83,7 @@ class FactStoreStatus:
     future: Mapping[str, Sequence[int]] = field(default_factory=dict)
     recorded: int | None = None
     latest_claim: int | None = None
+    readings: Mapping[str, Readings] = field(default_factory=dict)
 
 
 class LastBatch(NamedTuple):

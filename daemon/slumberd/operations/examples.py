@@ -110,6 +110,34 @@ _OUTCOME: dict[str, Any] = {
     "would_change": "",
 }
 
+_RESULT: dict[str, Any] = {
+    "became": "learned",
+    "sentence": "learned: ana lives_in Lisbon",
+    "results": [
+        {
+            "rule_id": "home",
+            "channel": "facts",
+            "became": "learned",
+            "sentence": "learned: ana lives_in Lisbon",
+            "facts": [
+                {
+                    "id": "e1",
+                    "subject": "ana",
+                    "predicate": "lives_in",
+                    "object": "Lisbon",
+                    "became": "learned",
+                    "current": True,
+                }
+            ],
+        }
+    ],
+}
+
+_WAITING = {
+    "became": "waiting",
+    "sentence": "waiting: no rule has read it yet; wait for its outcome to know what became of it",
+}
+
 _LOADED_RULE: dict[str, Any] = {
     "id": "home",
     "state": {
@@ -126,6 +154,14 @@ _LOADED_RULE: dict[str, Any] = {
         "held_firing_id": None,
         "oldest_pending": _AT,
         "last_outcome": _COUNTS,
+        "readings": {
+            "read": 100,
+            "learned": 31,
+            "said_nothing": 60,
+            "filtered": 8,
+            "quarantined": 1,
+            "unchanged": 0,
+        },
         "next_at": "2026-03-02T03:00:00Z",
         "paused": False,
     },
@@ -153,7 +189,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "key": "turn 1",
             "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
         },
-        {"id": "key:ana/desk/turn 1", "state": "new"},
+        {"id": "key:ana/desk/turn 1", "state": "new", **_WAITING},
     ),
     "put_many": (
         {
@@ -182,7 +218,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "unknown": {"event_msg weather": 1},
             "turn": {"id": "t1", "text": "I moved to Lisbon", "session": "s1", "speaker": "user"},
         },
-        {"id": "t1", "state": "new"},
+        {"id": "t1", "state": "new", **_WAITING},
     ),
     "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
     "context": (
@@ -230,7 +266,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "outcome": (
         {"id": "e1", "seconds": 5.0},
-        {"id": "e1", "settled": True, "rules": [_OUTCOME]},
+        {"id": "e1", "settled": True, "rules": [_OUTCOME], **_RESULT},
     ),
     "changes": (
         {"after": 0, "limit": 1},
@@ -338,7 +374,11 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "rules": (
         {"rules": ["home"], "instants": 1, "coverage": True},
-        {"timezone": "UTC", "rules": [_LOADED_RULE]},
+        {
+            "timezone": "UTC",
+            "rules": [_LOADED_RULE],
+            "share": {"episodes": 100, "learned": 31},
+        },
     ),
     "decide": ({"firing": _FIRING, "approve": True}, _FIRED),
     "fire": ({"rules": ["home"]}, _FIRED),

@@ -11,6 +11,7 @@ from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import Several
+from slumberd.model.readings import Readings, Share
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
@@ -152,6 +153,14 @@ class LedgerReader(Protocol):
             after: Only users after this one; None for the first page.
             limit: At most this many.
         """
+        ...
+
+    async def readings(self, rule_ids: Sequence[str]) -> dict[str, Readings]:
+        """Return what became of the episodes that rules read last, by rule."""
+        ...
+
+    async def share(self, rule_ids: Sequence[str]) -> Share:
+        """Return how many of the last episodes that rules read became facts."""
         ...
 
     async def last_batches(self) -> dict[str, LastBatch]:

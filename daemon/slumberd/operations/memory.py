@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -33,7 +33,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.model.speaker import speaker_of
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
-from slumberd.operations.caller import Caller
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
@@ -47,11 +47,14 @@ from slumberd.operations.new_episodes import (
     named_by,
 )
 from slumberd.operations.reads.change_report import is_of
+from slumberd.operations.reads.episode_results import SOON, best_of
 from slumberd.operations.reads.explainer import (
+    ExplainedEpisode,
     explain_fact,
     read_newest,
     read_newest_of,
     read_outcome,
+    read_results,
 )
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
@@ -83,6 +86,7 @@ class MemoryOperations:
         commits: Tells when something was committed.
         capture: What is left out of new episodes.
         transcripts: Keeps how hooks read transcripts; None keeps nothing.
+        paused: Returns the ids of the paused rules.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -97,6 +101,7 @@ class MemoryOperations:
         commits: CommitSignal,
         capture: Capture,
         transcripts: TranscriptFile | None = None,
+        paused: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._memory, self._facts = stores.memory, stores.facts
         self._searcher = searcher
@@ -107,6 +112,7 @@ class MemoryOperations:
         self._commits = commits
         self._capture = capture
         self._transcripts = transcripts
+        self._paused = paused
         self._turn = asyncio.Lock()
 
     def by_name(self) -> dict[str, Handler]:
@@ -142,7 +148,31 @@ class MemoryOperations:
             [put] = await self._put([request], scope, request.session)
         except RecordRefusedError as refused:
             raise cause_of(refused) from None
-        return put.document()
+        is_stored = put.state in ("new", "changed", "unchanged")
+        if is_stored and request.seconds and Right.READ in caller.rights:
+            return await self._add_results(put, scope, request.seconds)
+        return self._say_at_once(put).document()
+
+    def _say_at_once(self, put: forms.Remembered) -> forms.Remembered:
+        """Return how an episode was put, with what is known of a new version without a read."""
+        if put.state not in ("new", "changed"):
+            return put
+        readers = any(rule.enabled for rule in self._rules().of_episodes().rules)
+        became, sentence = ("waiting", _NOT_READ_YET) if readers else ("skipped", forms.NO_RULE)
+        return put.model_copy(update={"became": became, "sentence": sentence})
+
+    async def _add_results(
+        self, put: forms.Remembered, scope: ScopeFilter, seconds: float
+    ) -> Answer:
+        """Return how an episode was put, and what became of it under the rules that are due."""
+        rules, found = await self._read_outcome(put.id, scope)
+        described = await self._describe(put.id, rules, found)
+        soon = {one.rule_id for one in described.results if one.became in SOON}
+        if soon:
+            rules, found = await self._wait(put.id, scope, seconds, among=soon)
+            described = await self._describe(put.id, rules, found)
+        kept = {name: getattr(described, name) for name in ("became", "sentence", "results")}
+        return put.model_copy(update=kept).document()
 
     async def put_many(self, request: forms.PutManyForm, caller: Caller) -> Answer:
         """Put episodes, all or none.
@@ -227,7 +257,8 @@ class MemoryOperations:
             except RecordRefusedError as refused:
                 raise cause_of(refused) from None
             _log_captured([put])
-            answer = forms.TranscriptRead(**dict(put))
+            said = self._say_at_once(put).model_dump(exclude={"results"})
+            answer = forms.TranscriptRead(**said)
         if self._transcripts is not None:
             counts = TranscriptCounts(
                 user=scope.user,
@@ -432,14 +463,30 @@ class MemoryOperations:
         return explained.document()
 
     async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
-        rules = self._rules_of_episodes()
-        with _one_text(id):
-            outcome = await read_outcome(self._memory, self._facts, rules, id)
-        if not scope.holds(outcome.version):
-            raise NoInputError(id, _NEITHER)
+        rules, outcome = await self._read_outcome(id, scope)
+        results = await read_results(self._memory, self._facts, rules, outcome, self._paused())
         remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
         pairs = zip(outcome.decisions, remedies, strict=True)
-        return {"id": id, "rules": [decision_document(*pair) for pair in pairs]}
+        return {
+            "id": id,
+            "rules": [decision_document(*pair) for pair in pairs],
+            "results": [result.document() for result in results],
+        }
+
+    async def _read_outcome(
+        self, id: str, scope: ScopeFilter
+    ) -> tuple[list[ConsolidationRule], ExplainedEpisode]:
+        """Return the rules in force, and the outcome of an episode of a scope under each of them.
+
+        Raises:
+            NoInputError: The scope has no such episode.
+        """
+        rules = [*self._rules().of_episodes().rules]
+        with _one_text(id):
+            found = await read_outcome(self._memory, self._facts, rules, id)
+        if not scope.holds(found.version):
+            raise NoInputError(id, _NEITHER)
+        return rules, found
 
     async def outcome(self, request: forms.OutcomeForm, caller: Caller) -> Answer:
         """Return what became of an episode; wait until every enabled rule has evaluated it.
@@ -448,32 +495,75 @@ class MemoryOperations:
             NoInputError: The scope has no such episode.
         """
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
+        rules, found = await self._wait(request.id, scope, request.seconds)
+        return (await self._describe(request.id, rules, found)).document()
+
+    async def _wait(
+        self, id: str, scope: ScopeFilter, seconds: float, among: Collection[str] | None = None
+    ) -> tuple[list[ConsolidationRule], ExplainedEpisode]:
+        """Wait until enabled rules have evaluated an episode; return the rules and its outcome.
+
+        Args:
+            id: The episode.
+            scope: Its scope.
+            seconds: The longest wait.
+            among: The ids of the rules that are waited for; None for all.
+        """
         committed = self._commits.next
-        found = await self._outcome_of(request.id, scope)
+        rules, found = await self._read_outcome(id, scope)
         with suppress(TimeoutError):
-            async with asyncio.timeout(request.seconds):
-                while not found.settled:
+            async with asyncio.timeout(seconds):
+                while _is_pending(found, rules, among):
                     await committed.wait()
                     committed = self._commits.next
-                    found = await self._outcome_of(request.id, scope)
-        return found.document()
+                    rules, found = await self._read_outcome(id, scope)
+        return rules, found
 
-    async def _outcome_of(self, id: str, scope: ScopeFilter) -> forms.Outcome:
-        document = await self._explain_episode(id, scope)
-        enabled = {rule.id for rule in self._rules_of_episodes() if rule.enabled}
-        rules = [
-            forms.RuleOutcome(**{name: row[name] for name in forms.RuleOutcome.model_fields})
-            for row in document["rules"]
-        ]
-        pending = (rule.outcome == "pending" for rule in rules if rule.rule_id in enabled)
-        return forms.Outcome(id=id, settled=not any(pending), rules=rules)
+    async def _describe(
+        self, id: str, rules: Sequence[ConsolidationRule], found: ExplainedEpisode
+    ) -> forms.Outcome:
+        results = await read_results(self._memory, self._facts, rules, found, self._paused())
+        remedies = found.remedies(rules, self._clock.now() + self._tolerance)
+        best = best_of(results)
+        return forms.Outcome(
+            id=id,
+            settled=not _is_pending(found, rules),
+            rules=[
+                forms.RuleOutcome(
+                    rule_id=decision.rule_id,
+                    channel=decision.channel,
+                    outcome=decision.outcome,
+                    reason=decision.reason,
+                    fact_id=decision.fact_id,
+                    current=decision.is_current,
+                    would_change=remedy,
+                )
+                for decision, remedy in zip(found.decisions, remedies, strict=True)
+            ],
+            **({"became": best.became, "sentence": best.sentence} if best else {}),
+            results=results,
+        )
 
-    def _rules_of_episodes(self) -> list[ConsolidationRule]:
-        return [*self._rules().of_episodes().rules]
 
-
+_NOT_READ_YET = "waiting: no rule has read it yet; wait for its outcome to know what became of it"
 _UNKNOWN = "nothing of that id is stored in this scope"
 _NEITHER = "neither the episodes nor the ledger of this scope have it"
+
+
+def _is_pending(
+    found: ExplainedEpisode,
+    rules: Sequence[ConsolidationRule],
+    among: Collection[str] | None = None,
+) -> bool:
+    """Return whether an enabled rule has not evaluated the newest version of an episode.
+
+    Args:
+        found: The outcome of the episode.
+        rules: The rules.
+        among: Only the rules of these ids count; None for all.
+    """
+    enabled = {rule.id for rule in rules if rule.enabled and (among is None or rule.id in among)}
+    return any(one.outcome == "pending" and one.rule_id in enabled for one in found.decisions)
 
 
 @contextmanager

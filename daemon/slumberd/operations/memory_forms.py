@@ -207,9 +207,12 @@ class RememberForm(EpisodeForm, ScopedForm):
 
     Attributes:
         idempotency_key: As ``key``, but other content is refused.
+        seconds: How long the answer may wait for what becomes of the episode, 0 to 60. It never
+            waits for a rule that is not due, and needs the right to read.
     """
 
     idempotency_key: Name | None = None
+    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
 class PutManyForm(ScopedForm):
@@ -381,6 +384,74 @@ class Result(BaseModel):
         return self.model_dump(mode="json")
 
 
+Became = Literal[
+    "learned",
+    "retracted",
+    "replaced",
+    "known",
+    "no_effect",
+    "quarantined",
+    "held",
+    "unanswered",
+    "due",
+    "waiting",
+    "paused",
+    "disabled",
+    "said_nothing",
+    "speaker_unknown",
+    "other_speaker",
+    "filtered",
+    "below_salience",
+    "withdrawn",
+    "undone",
+    "erased",
+    "skipped",
+]
+"""What became of an episode, in one word. Of several words, the one that comes first here counts:
+what was learned first, then what may still come, then why nothing was learned."""
+
+NO_RULE = "not read: no rule reads episodes"
+"""The sentence without any rule."""
+
+
+class FactOfEpisode(Result):
+    """What an episode says in one fact.
+
+    Attributes:
+        id: The fact.
+        subject: What it is about; None for a fact of text alone.
+        predicate: What it says of it.
+        object: The value; any JSON.
+        became: What became of it: ``learned``, ``retracted``, ``replaced`` or ``known``.
+        current: Whether it is current.
+    """
+
+    id: str
+    subject: JsonValue = None
+    predicate: JsonValue = None
+    object: JsonValue = None
+    became: Became
+    current: bool
+
+
+class ResultOfRule(Result):
+    """What became of an episode under one rule, in one channel of facts.
+
+    Attributes:
+        rule_id: The rule.
+        channel: The channel.
+        became: What became of it, in one word, such as ``learned`` or ``said_nothing``.
+        sentence: The same in a sentence.
+        facts: What it says, fact by fact.
+    """
+
+    rule_id: str
+    channel: str
+    became: Became
+    sentence: str
+    facts: list[FactOfEpisode]
+
+
 class Remembered(Result):
     """An episode that was put.
 
@@ -392,16 +463,24 @@ class Remembered(Result):
         masked: How many secrets of each kind were masked in it; absent when there was none.
         forget: What the person asks to forget: this turn, or ``that``, the turn before too; absent
             for nothing.
+        became: What became of it, in one word, as `Outcome.became`; absent when nothing is known.
+        sentence: The same in a sentence.
+        results: By rule and channel, as `Outcome.results`; absent unless the request waits.
     """
 
     id: str
     state: Literal["new", "changed", "unchanged", "erased", "left_out"]
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
+    became: Became | None = None
+    sentence: str = ""
+    results: list[ResultOfRule] = []
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form; what has nothing to say is left out."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        stated = self.model_dump(mode="json", exclude_defaults=True)
+        results = {"results": [one.document() for one in self.results]} if self.results else {}
+        return {**stated, **results}
 
 
 class TranscriptRead(Result):
@@ -412,12 +491,16 @@ class TranscriptRead(Result):
         state: As `Remembered.state`; None without a turn.
         masked: As `Remembered.masked`.
         forget: As `Remembered.forget`.
+        became: As `Remembered.became`.
+        sentence: As `Remembered.sentence`.
     """
 
     id: str | None = None
     state: Literal["new", "changed", "unchanged", "erased", "left_out"] | None = None
     masked: dict[str, int] = {}
     forget: Literal["this", "that"] | None = None
+    became: Became | None = None
+    sentence: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form; masks and requests that are not there are left out."""
@@ -579,12 +662,19 @@ class Outcome(Result):
     Attributes:
         id: The episode.
         settled: Whether every enabled rule has evaluated its newest version.
-        rules: By rule and channel.
+        rules: By rule, channel and fact.
+        became: What became of it, in one word: the one of `results` that says most; ``skipped``
+            when no rule reads episodes.
+        sentence: The same in a sentence.
+        results: By rule and channel.
     """
 
     id: str
     settled: bool
     rules: list[RuleOutcome]
+    became: Became = "skipped"
+    sentence: str = NO_RULE
+    results: list[ResultOfRule] = []
 
 
 class Explained(Result):

@@ -161,13 +161,27 @@ class LoadedRule(Result):
     coverage: Coverage | None
 
 
+class EpisodeShare(Result):
+    """How many of the last episodes that some rule read became facts.
+
+    Attributes:
+        episodes: The last of them, at most 100 of each shard.
+        learned: Those from which a rule learned something.
+    """
+
+    episodes: int = 0
+    learned: int = 0
+
+
 class LoadedRules(Result):
     """The rules in force.
 
     Attributes:
         timezone: The time zone of rules without one.
         rules: The rules, by id.
+        share: How many of the last episodes that these rules read became facts.
     """
 
     timezone: str
     rules: list[LoadedRule]
+    share: EpisodeShare = EpisodeShare()

@@ -85,6 +85,7 @@ class Components:
             commits=self.commits,
             capture=settings.capture_rules,
             transcripts=transcripts,
+            paused=lambda: self.pausing.paused,
         )
         changing = self.operations.by_name()
         rules = RuleReads(

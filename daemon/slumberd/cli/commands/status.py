@@ -38,6 +38,7 @@ from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
+from slumberd.model.readings import Readings
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
@@ -51,7 +52,8 @@ from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 
 STATUS_COLUMNS = (
-    "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
+    "rule", "cadence", "pending", "oldest", "last firing", "facts", "learned", "next",
+    "quarantined", "held",
 )  # fmt: skip
 SHOWN = 30
 """Rules that fit on a screen."""
@@ -207,9 +209,10 @@ def status(
     """Show whether the daemon runs, how much the databases hold, and what is pending.
 
     For each rule, the command shows how many versions of episodes are pending, and the timestamp of
-    the oldest; the last firing, with how many facts it added, replaced and deleted; and the next
-    instant. Of more than 30 rules, it shows those with a batch that awaits approval, with episodes
-    in quarantine, or with most pending versions.
+    the oldest; the last firing, with how many facts it added, replaced and deleted; from how many
+    of the episodes that it read last it learned something; and the next instant. Of more than 30
+    rules, it shows those with a batch that awaits approval, with episodes in quarantine, or with
+    most pending versions.
 
     With --check, for monitoring, the command prints a line for each problem that a person must act
     on, and nothing when there is none. Problems are: the daemon does not run or does not answer;
@@ -478,8 +481,8 @@ def _rule_row(state: RuleState) -> tuple[object, ...]:
     status, cadence = state.status, state.cadence if state.rule.enabled else "disabled"
     return (
         state.rule.id, cadence, _number(status.pending), _time(state.oldest), state.fired_at,
-        _changes_of(state.outcome), status.next_at, _number(status.quarantined or None),
-        status.held_firing_id or None,
+        _changes_of(state.outcome), _share_of(state.readings), status.next_at,
+        _number(status.quarantined or None), status.held_firing_id or None,
     )  # fmt: skip
 
 
@@ -494,6 +497,11 @@ def _time(timestamp: str | None) -> str:
     except ValueError:
         return cell(timestamp)
     return cell(at) if at.tzinfo else cell(timestamp)
+
+
+def _share_of(readings: Readings | None) -> str | None:
+    """Return from how many of the episodes that a rule read last it learned something."""
+    return None if readings is None else f"{number(readings.learned)} of {number(readings.read)}"
 
 
 def _changes_of(counts: Counts | None) -> str | None:

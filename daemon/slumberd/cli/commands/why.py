@@ -16,14 +16,21 @@ from slumberd.cli.explain_output import (
     FactExplanation,
     decision_row,
     print_episode,
+    print_results,
 )
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.memory_forms import ResultOfRule
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.reads.explainer import ExplainedEpisode, explain_fact, read_outcome
+from slumberd.operations.reads.explainer import (
+    ExplainedEpisode,
+    explain_fact,
+    read_outcome,
+    read_results,
+)
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
     decision_document,
@@ -33,6 +40,7 @@ from slumberd.service.composition import (
     open_facts,
     open_facts_if_present,
     open_memory,
+    paused_rules_of,
     rules_of,
 )
 
@@ -75,19 +83,34 @@ def why_not(
     says. quarantined: the rule could not read it. undone: the firing that evaluated it was undone.
     Otherwise the command shows the delta that the episode made.
 
-    With --json, each rule and channel is printed on a line.
+    First a sentence for each rule and channel says what became of the episode: what was learned, or
+    which condition of the filter it does not meet.
+
+    With --json, each rule and channel is printed on a line, with the sentence, and with the same in
+    one word as `became`.
     """
     settings = settings_of(config, state_dir)
     rules = rules_of(settings).of_episodes().rules
-    outcome = asyncio.run(_read_outcome(settings, rules, _check_unicode(episode)))
+    outcome, results = asyncio.run(_read_outcome(settings, rules, _check_unicode(episode)))
     tolerance = timedelta(seconds=settings.memory.future_tolerance)
     remedies = outcome.remedies(rules, SystemClock().now() + tolerance)
     rows = list(zip(outcome.decisions, remedies, strict=True))
     if json:
-        print_json_lines(decision_document(*row) for row in rows)
+        words = {(one.rule_id, one.channel): one for one in results}
+        print_json_lines(
+            {**decision_document(*row), **_words_of(words.get((row[0].rule_id, row[0].channel)))}
+            for row in rows
+        )
     else:
         print_episode(episode, outcome.version)
+        print_results(results)
         print_table(DECISION_COLUMNS, (decision_row(*row) for row in rows))
+
+
+def _words_of(result: ResultOfRule | None) -> dict[str, str | None]:
+    """Return what the JSON says of a rule and a channel; channels of stages have no words."""
+    became, sentence = (result.became, result.sentence) if result else (None, None)
+    return {"became": became, "sentence": sentence}
 
 
 def _check_unicode(id: str) -> str:
@@ -103,12 +126,14 @@ async def _explain(settings: Settings, fact_id: str, *, content: bool) -> Explai
 
 async def _read_outcome(
     settings: Settings, rules: Sequence[ConsolidationRule], episode_id: str
-) -> ExplainedEpisode:
+) -> tuple[ExplainedEpisode, list[ResultOfRule]]:
+    paused = paused_rules_of(settings).read()
     async with (
         _open_memory_if_present(settings) as memory,
         open_facts_if_present(settings) as facts,
     ):
-        return await read_outcome(memory, facts, rules, episode_id)
+        found = await read_outcome(memory, facts, rules, episode_id)
+        return found, await read_results(memory, facts, rules, found, paused)
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ async def show(visit: Visit) -> Shown:
     values = {
         "episode": found[0],
         "rules": explained["explanation"]["rules"],
+        "results": outcome["results"],
         "settled": outcome["settled"],
         "may_operate": visit.may(Right.OPERATE),
     }

@@ -104,6 +104,7 @@ async def show(visit: Visit) -> Shown:
         "user": user or own,
         "own_user": own,
         "waiting": await _find_waiting(visit) if operates and user is None else None,
+        "read": await visit.ask("rules", instants=1) if operates and user is None else None,
         **_lay_out(report, sum_days(pictured), user or own or "", operates=operates),
     }
     return View("today.html", "Today" if days == 1 else f"The last {days} days", values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,13 +13,19 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.memory_forms import ResultOfRule
 from slumberd.operations.protocols import Episodes, Facts
+from slumberd.operations.reads.episode_results import (
+    Circumstances,
+    results_of,
+)
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
     Versions,
     describe_withdrawn,
     would_change,
 )
+from slumberd.operations.reads.filter_reasons import explain_filter
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1
@@ -119,6 +125,55 @@ async def read_outcome(
         remedy = "neither the episodes nor the ledger have it"
         raise NoInputError(episode_id, remedy)
     return ExplainedEpisode(version, decisions, held)
+
+
+async def read_results(
+    memory: Episodes | None,
+    facts: Facts | None,
+    rules: Sequence[ConsolidationRule],
+    found: ExplainedEpisode,
+    paused: Collection[str] = (),
+) -> list[ResultOfRule]:
+    """Return in words what became of an episode under each rule, in each channel of facts.
+
+    Args:
+        memory: The episodes; None when there are none yet.
+        facts: The facts; None when slumberd has not made them yet.
+        rules: The rules that `found` was read with.
+        found: The outcome of the episode.
+        paused: The ids of the paused rules.
+    """
+    by_id = {rule.id: rule for rule in rules}
+    outcomes = {decision.rule_id: decision.outcome for decision in found.decisions}
+    known = Circumstances(by_id, found.held, paused=paused)
+    if memory is not None and found.version is not None:
+        known = known._replace(
+            withdrawn=bool(found.version.withdrawn),
+            pending=await _count_pending(
+                memory, facts, [id for id, one in outcomes.items() if one == "pending"]
+            ),
+            unmet={
+                id: await explain_filter(memory, by_id[id], found.version)
+                for id, outcome in outcomes.items()
+                if outcome == "filtered" and id in by_id
+            },
+        )
+    return results_of(found.decisions, known)
+
+
+MOST_PENDING = 10_000
+"""Pending versions that are counted for a rule."""
+
+
+async def _count_pending(
+    memory: Episodes, facts: Facts | None, rule_ids: Sequence[str]
+) -> dict[str, int]:
+    """Return how many versions are pending for rules that the watermark has not passed."""
+    if not rule_ids:
+        return {}
+    marks = await facts.watermarks.positions() if facts is not None else {}
+    starts = {id: marks[id][0].seq if id in marks else 0 for id in rule_ids}
+    return {id: await memory.pending(start, at_most=MOST_PENDING) for id, start in starts.items()}
 
 
 async def read_newest(memory: Episodes, episode_id: str) -> EpisodeVersion | None:

@@ -11,6 +11,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
+from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
 from slumberd.operations import operator_forms as forms
@@ -92,11 +93,14 @@ class RuleReads:
         )
         found = await asyncio.to_thread(lambda: [*compute()])
         coverage = await self._coverage(loaded, wanted) if request.coverage else {}
+        reading = [rule.id for rule in loaded.rules if rule.reads_episodes and rule.id in wanted]
+        share = await self._stores.facts.reads.share(reading)
         return forms.LoadedRules(
             timezone=timezone,
             rules=[
                 _loaded_rule(states[outlook.rule or ""], outlook, coverage) for outlook in found
             ],
+            share=forms.EpisodeShare(**share._asdict()),
         ).document()
 
     async def _states(
@@ -104,7 +108,9 @@ class RuleReads:
     ) -> list[RuleState]:
         # Of all rules, whichever are wanted: the reader remembers since when each one is due.
         progresses = await self._progress.progresses(loaded.rules, figures)
-        batches = await self._stores.facts.reads.last_batches()
+        reads = self._stores.facts.reads
+        batches = await reads.last_batches()
+        readings = await reads.readings([rule.id for rule in loaded.rules if rule.reads_episodes])
         compute = partial(
             rule_statuses,
             progresses,
@@ -114,7 +120,7 @@ class RuleReads:
         )
         statuses = await asyncio.to_thread(compute)
         return [
-            _state(loaded, found, status, batches)
+            _state(loaded, found, status, batches, readings)
             for found, status in zip(progresses, statuses, strict=True)
         ]
 
@@ -148,6 +154,7 @@ def _state(
     found: tuple[ConsolidationRule, RuleProgress],
     status: RuleStatus,
     batches: Mapping[str, LastBatch],
+    readings: Mapping[str, Readings],
 ) -> RuleState:
     rule, progress = found
     batch = batches.get(name_in_ledger(rule))
@@ -158,6 +165,7 @@ def _state(
         oldest=progress.oldest_at.isoformat() if progress.oldest_at else None,
         fired_at=batch.at if batch else None,
         outcome=batch.counts if batch else None,
+        readings=readings.get(rule.id),
     )
 
 

@@ -10,6 +10,7 @@ from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.cadence import Cron
 from slumberd.model.firing import Counts
 from slumberd.model.health import RuleStatus
+from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 
@@ -25,6 +26,7 @@ class RuleState:
         oldest: The timestamp of the first pending episode, as its host wrote it.
         fired_at: When its last batch began; None before the first one.
         outcome: The counts of its last batch.
+        readings: What became of the episodes that it read last; None before the first one.
     """
 
     rule: ConsolidationRule
@@ -33,6 +35,7 @@ class RuleState:
     oldest: str | None
     fired_at: datetime | None
     outcome: Counts | None
+    readings: Readings | None = None
 
     @property
     def cadence(self) -> str:
@@ -56,6 +59,7 @@ class RuleState:
             "held_firing_id": status.held_firing_id or None,
             "oldest_pending": printable(self.oldest) if self.oldest else None,
             "last_outcome": self.outcome._asdict() if self.outcome else None,
+            "readings": self.readings._asdict() if self.readings else None,
             "next_at": timestamp_or_none(status.next_at),
             "paused": status.paused,
         }

@@ -57,6 +57,7 @@ def merge_rules(answers: Answers, _: Request) -> Answer:
     return {
         "timezone": answers[0]["timezone"],
         "rules": [_merge_rule(found) for found in rules.values()],
+        "share": _add([answer["share"] for answer in answers]),
     }
 
 
@@ -76,6 +77,7 @@ def _merge_states(states: Answers) -> Answer:
     fired_at = _choose(max, (state["fired_at"] for state in states))
     latest = next(state for state in states if state["fired_at"] == fired_at)
     pending = [state["pending"] for state in states if state["pending"] is not None]
+    readings = [state["readings"] for state in states if state["readings"] is not None]
     return {
         **latest,
         "watermark": None,  # each shard numbers its own log
@@ -85,8 +87,14 @@ def _merge_states(states: Answers) -> Answer:
         "held_firing_id": ", ".join(filter(None, (state["held_firing_id"] for state in states)))
         or None,
         "oldest_pending": _choose(min, (state["oldest_pending"] for state in states)),
+        "readings": _add(readings) if readings else None,
         "paused": any(state["paused"] for state in states),
     }
+
+
+def _add(counts: Answers) -> Answer:
+    """Return the sums of counts, by name."""
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
 
 
 def _merge_outlooks(outlooks: Answers) -> Answer:

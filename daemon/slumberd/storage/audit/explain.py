@@ -136,7 +136,7 @@ class _Inquiry:
             if row.record.source_episode_ids == (episode_id,) or row.record.rule_id.startswith("@")
         ]
         self._remaining = _find_remaining(session, fact_ids)
-        self._current = _facts(session, fact_ids).keys()
+        self._current = _facts(session, fact_ids)
         self._last = self._find_last_rows(channels)
 
     def decisions(self) -> list[Decision]:
@@ -204,7 +204,14 @@ class _Inquiry:
             rival.id if rival and late else "",
             rival if removal is None else _rival_of(removal),
             unrecorded=read is not None and read.unrecorded,
+            said=self._current[fact_id].payload if is_current else self._find_said(fact_id),
         )
+
+    def _find_said(self, fact_id: str) -> Mapping[str, Any]:
+        """Return what the last claim about a fact said; empty when the ledger has none."""
+        claims = (row for row in reversed(self._rows) if row.record.fact_id == fact_id)
+        said = (row.document["payload"] for row in claims if "payload" in row.document)
+        return next(said, {})
 
     def _read_rule(self, rule_id: str) -> Read | None:
         rule = self._rules.get(rule_id)

@@ -14,6 +14,7 @@ from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_mult
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import Several
+from slumberd.model.readings import Readings, Share
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
@@ -27,6 +28,7 @@ from slumberd.storage.facts.users import list_users
 from slumberd.storage.ledger.change_groups import group_changes
 from slumberd.storage.ledger.firing_pages import firings_before, records_of_firing
 from slumberd.storage.ledger.history import channels_at, seq_at
+from slumberd.storage.ledger.readings import readings_of, share_of
 from slumberd.storage.ledger.reductions import read_shrinkage
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
@@ -73,6 +75,14 @@ class FactReader:
         """Return the last batch of each rule."""
         found = await self._transactions.fetch_all("inspection.last_firings")
         return {rule: LastBatch(instant(at), sum_channels(counts)) for rule, _, at, counts in found}
+
+    async def readings(self, rule_ids: Sequence[str]) -> dict[str, Readings]:
+        """Return what became of the episodes that rules read last, by rule."""
+        return await self._transactions.read(lambda session: readings_of(session, rule_ids))
+
+    async def share(self, rule_ids: Sequence[str]) -> Share:
+        """Return how many of the last episodes that rules read became facts."""
+        return await self._transactions.read(lambda session: share_of(session, rule_ids))
 
     async def has_any(self, wanted: Wanted) -> bool:
         """Return whether the ledger has a firing of a run, or any firing of a rule."""

@@ -39,6 +39,7 @@ from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.future import future_instants
+from slumberd.storage.ledger.readings import readings_of
 from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
@@ -391,4 +392,5 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
         future=future_instants(session.rows("ledger.future_instants")),
         recorded=(session.one("inspection.last_recorded") or (None,))[0],
         latest_claim=session.value("inspection.latest_claim"),
+        readings=readings_of(session, (rule for rule, _, _, _ in watermarks)),
     )

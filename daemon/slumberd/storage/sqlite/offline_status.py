@@ -34,6 +34,7 @@ from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
 from slumberd.storage.ledger import erasure, promotion_feed, reductions
 from slumberd.storage.ledger.future import future_instants
+from slumberd.storage.ledger.readings import readings_of
 from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
@@ -318,6 +319,7 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         future=future_instants(connection.execute(_LEDGER["future_instants"])),
         recorded=(connection.execute(_SQL["last_recorded"]).fetchone() or (None,))[0],
         latest_claim=connection.execute(_SQL["latest_claim"]).fetchone()[0],
+        readings=readings_of(_session(connection), (rule for rule, _, _, _ in watermarks)),
     )
 
 

@@ -801,6 +801,40 @@ WHERE shard = :shard
 ORDER BY n DESC
 LIMIT 1
 
+-- name: latest_batches
+SELECT n, last_seq, upto_seq, counts
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = :rule
+  AND counts != '{}'::bytea
+ORDER BY n DESC
+LIMIT :limit
+
+-- name: readings
+SELECT count(*), count(*) FILTER (WHERE learned),
+  count(*) FILTER (WHERE said_nothing AND NOT learned),
+  count(*) FILTER (WHERE quarantined AND NOT learned AND NOT said_nothing)
+FROM (
+  SELECT bool_or(ledger.kind IN (1, 2, 3)) AS learned,
+    bool_or(ledger.reason = 'nothing_said') AS said_nothing,
+    bool_or(ledger.kind = 5) AS quarantined
+  FROM unnest(:batches_1::bigint[], :batches_2::bigint[]) AS batch(first, last)
+  INNER JOIN slumberd.ledger AS ledger
+    ON ledger.shard = :shard
+    AND ledger.seq > batch.first
+    AND ledger.seq <= batch.last
+  GROUP BY ledger.version
+) AS versions
+
+-- name: learned_versions
+SELECT DISTINCT ledger.version
+FROM unnest(:batches_1::bigint[], :batches_2::bigint[]) AS batch(first, last)
+INNER JOIN slumberd.ledger AS ledger
+  ON ledger.shard = :shard
+  AND ledger.seq > batch.first
+  AND ledger.seq <= batch.last
+WHERE ledger.kind IN (1, 2, 3)
+
 -- name: counts_by_content
 SELECT DISTINCT ON (rule_hash) counts
 FROM slumberd.firings

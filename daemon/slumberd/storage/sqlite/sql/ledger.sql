@@ -622,6 +622,36 @@ WHERE rule = ?
 ORDER BY n DESC
 LIMIT 1
 
+-- name: latest_batches
+SELECT n, last_seq, upto_seq, counts
+FROM slumberd_firings
+WHERE rule = :rule
+  AND counts != CAST('{}' AS BLOB)
+ORDER BY n DESC
+LIMIT :limit
+
+-- name: readings
+SELECT count(*), ifnull(sum(learned), 0),
+  ifnull(sum(said_nothing > learned), 0),
+  ifnull(sum(quarantined > max(learned, said_nothing)), 0)
+FROM (
+  SELECT max(ledger.kind IN (1, 2, 3)) AS learned,
+    max(ledger.reason = 'nothing_said') AS said_nothing, max(ledger.kind = 5) AS quarantined
+  FROM json_each(:batches) AS batch
+  CROSS JOIN slumberd_ledger AS ledger
+    ON ledger.seq > json_extract(batch.value, '$[0]')
+    AND ledger.seq <= json_extract(batch.value, '$[1]')
+  GROUP BY ledger.version
+)
+
+-- name: learned_versions
+SELECT DISTINCT ledger.version
+FROM json_each(:batches) AS batch
+CROSS JOIN slumberd_ledger AS ledger
+  ON ledger.seq > json_extract(batch.value, '$[0]')
+  AND ledger.seq <= json_extract(batch.value, '$[1]')
+WHERE ledger.kind IN (1, 2, 3)
+
 -- name: counts_by_content
 SELECT counts
 FROM slumberd_firings
