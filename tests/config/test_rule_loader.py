@@ -581,7 +581,7 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
         pytest.param(
             "[facts]",
             "[]",
-            "5:17: rules[0].then_emits: at least one entry is needed, not []",
+            "5:17: rules[0].then_emits: a channel is needed, such as 'facts', unless a stage",
             id="no channel",
         ),
         pytest.param(
@@ -640,6 +640,31 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
     mistakes = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
 
     assert any(line.startswith(f"a.yaml:{mistake}") for line in mistakes), mistakes
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param("[]", id="no stage"),
+        pytest.param("[{extract: {with: heuristic}}]", id="a stage that extracts"),
+    ],
+)
+def test_rule_without_a_channel_needs_a_stage_that_marks_episodes(
+    tmp_path: Path, stages: str
+) -> None:
+    text = f"""
+        rules:
+          - id: tea
+            cadence: {{every: 1}}
+            when_filter: ""
+            then_emits: []
+            stages: {stages}
+        """
+    marking = text.replace("[]\n            stages: ", "[]\n            stages: [{dedup: {}}] #")
+
+    problem = "a channel is needed, such as 'facts', unless a stage marks episodes"
+    assert _mistakes(tmp_path, a=text) == [f"a.yaml:5:17: rules[0].then_emits: {problem}"]
+    assert _load(tmp_path, a=marking).rules[0].then_emits == []
 
 
 def test_mistake_in_one_key_of_a_rule_hides_no_mistake_in_another(tmp_path: Path) -> None:
