@@ -262,7 +262,7 @@ def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     config = ("--config", str(home / "slumberd.yaml"))
     assert called("check", *config).returncode == 0
-    assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
+    assert "2 tests: 2 passed, 0 failed" in called("test", *config).stdout
 
 
 @pytest.mark.slow
