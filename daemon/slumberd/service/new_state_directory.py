@@ -104,7 +104,7 @@ rules:
 
 channels:
   facts:
-    # A predicate holds many values: a task may use two tools. These hold one value, so a newer value
+    # A predicate holds many values: a task may use two tools. These hold one, so a newer value
     # replaces the older one.
     values: many
     single_valued: [

@@ -214,8 +214,8 @@ def facts(
         object_json,
         {"prefix": prefix, "glob": glob, "regex": regex},
         channel=channel, extracted_by=extracted_by, min_confidence=min_confidence,
-        max_confidence=max_confidence, said_since=since, said_until=until, order=order, descending=descending, limit=limit,
-        after=after,
+        max_confidence=max_confidence, said_since=since, said_until=until, order=order,
+        descending=descending, limit=limit, after=after,
     )  # fmt: skip
     shards = settings_of_shards(settings_of(config, state_dir), user, agent)
     found, cursor = _read_page(shards, pattern, valid_at, believed_at)
