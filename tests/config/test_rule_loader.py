@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
@@ -94,7 +94,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
             stages:
-              - extract: {with: heuristic, speakers: {chat: alice}}
+              - extract: {with: conversation, speakers: {chat: alice}}
               - decay:
                   {action: reweight, half_life: 2d, threshold: 0.2, protect_importance: 0.9}
               - importance: {below: 0.3}
@@ -124,8 +124,8 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "about": "",
         },
         "extract": {
-            "with": "heuristic",
-            "digest": heuristic_extraction({"chat": "alice"}).digest,
+            "with": "conversation",
+            "digest": conversation_extraction({"chat": "alice"}).digest,
         },
         "summariser": None,
         "stages": (
@@ -1061,15 +1061,15 @@ def test_pattern_file_is_found_beside_the_rule_file(tmp_path: Path) -> None:
         ),
         pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed with", id="no name"),
         pytest.param(
-            "{with: heuristic, patterns: x}", "a.yaml",
-            "'patterns' goes with {with: patterns} only", id="heuristic",
+            "{with: conversation, patterns: x}", "a.yaml",
+            "'patterns' goes with {with: patterns} only", id="conversation",
         ),
         pytest.param(
             "{with: patterns, patterns: x, speakers: {a: b}}", "a.yaml",
-            "'speakers' goes with {with: heuristic or openai} only", id="speakers",
+            "'speakers' goes with {with: conversation or heuristic or openai} only", id="speakers",
         ),
         pytest.param(
-            "{with: heuristic, model: x}", "a.yaml",
+            "{with: conversation, model: x}", "a.yaml",
             "'model' goes with {with: openai} only", id="model",
         ),
         pytest.param(
@@ -1125,7 +1125,7 @@ def _rule_with_stages(stages: str) -> str:
         ("[{}]", "exactly one of these keys is needed"),
         ("[{dedup: }]", "settings are needed here; write {} for the defaults"),
         ("[{decay: {}}, {decay: {}}]", "stage 'decay' is given twice"),
-        ("[{decay: {}}, {extract: {with: heuristic}}]", "'extract' is the first stage"),
+        ("[{decay: {}}, {extract: {with: conversation}}]", "'extract' is the first stage"),
         ("[{dedup: {similarity: 0}}]", "rules[0].stages[0].dedup.similarity"),
         ("[{decay: {half_life: 0}}]", "is not a duration"),
         ("[{sort: {}}]", "unknown key"),
@@ -1164,7 +1164,7 @@ def test_comparison_without_its_extra_is_a_mistake(
 def extracting(id: str, condition: str, channels: str = "[facts]", more: str = "") -> str:
     return (
         f'{{id: {id}, cadence: {{every: 1}}, when_filter: "{condition}", then_emits: {channels},'
-        f" stages: [{{extract: {{with: heuristic, speakers: {{chat: ada}}}}}}]{more}}}"
+        f" stages: [{{extract: {{with: conversation, speakers: {{chat: ada}}}}}}]{more}}}"
     )
 
 

@@ -18,12 +18,11 @@ from slumberd.config.file_access import check_world_writable, read_text, unreada
 from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
     extraction_of,
-    heuristic_extraction,
-    load_extraction,
     model_extraction,
 )
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
+from slumberd.config.vocabulary_loader import conversation_extraction, vocabulary_of
 from slumberd.config.yaml_reader import (
     Document,
     Trail,
@@ -40,6 +39,7 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
+from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.filters.disjoint import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
@@ -65,6 +65,15 @@ _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 
 _PATTERNS = ("stages", 0, "extract", "patterns")
 """Where a rule names its pattern file."""
+
+_VOCABULARY = ("stages", 0, "extract", "vocabulary")
+"""Where a rule names a file of words."""
+
+_METHOD = ("stages", 0, "extract", "with")
+"""Where a rule names its extractor."""
+
+HEURISTIC = "heuristic"
+"""The name of the extractor ``conversation`` in slumberd 0.2.0."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -92,6 +101,7 @@ class RuleSet:
         sources: The file of each rule, by rule id.
         generation: The number of the set in a daemon, from 1; each reload adds 1.
         version: The version of a set that was published in a database; None for one of files.
+        outdated: What the next release will not read any more, with its place.
     """
 
     rules: tuple[ConsolidationRule, ...]
@@ -99,6 +109,7 @@ class RuleSet:
     sources: Mapping[str, str]
     generation: int = 1
     version: int | None = None
+    outdated: tuple[Mistake, ...] = ()
 
     def of_episodes(self) -> RuleSet:
         """Return the set without rules of kind ``graph``."""
@@ -191,7 +202,7 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
     sheets = [sheet for path in paths for sheet in _read_sheets(path, by_root)]
     # A file that is loaded alone may configure channels that rules of other files emit into.
     whole = any(path.is_dir() for path in paths)
-    extractions = _Extractions(by_root, partial(load_extraction, by_root=by_root))
+    extractions = _Extractions(by_root, partial(read_document, by_root=by_root))
     checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
     return _load_sheets(sheets, extractions, checks, whole=whole)
 
@@ -230,7 +241,7 @@ def load_rule_texts(  # noqa: PLR0913 # one for each check
     names = [Path(place, name) for name in sorted(texts) if _is_rule_name(name)]
     documents = [read(file) for file in names]
     sheets = [_Sheet(document, mistakes_of(document, RuleFile)) for document in documents]
-    extractions = _Extractions(None, lambda file: extraction_of(read(file)))
+    extractions = _Extractions(None, read)
     checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
     return _load_sheets(sheets, extractions, checks, whole=True)
 
@@ -242,8 +253,8 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
         directory: The directory; its rules must have no mistakes.
 
     Returns:
-        The texts of its rule files, and of the pattern files that these name, by the name of the
-        file within the directory.
+        The texts of its rule files, and of the files of patterns and words that these name, by the
+        name of the file within the directory.
 
     Raises:
         ConfigurationError: A file cannot be read, or a rule names patterns outside of it.
@@ -253,12 +264,14 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
     places = [place for file in files for place in _rule_places(_read_sheet(file, None, None))]
     mistakes = []
     for place in places:
-        if patterns := place.text(*_PATTERNS):
-            file = _beside(place.document.file, patterns)
+        for trail in (_PATTERNS, _VOCABULARY):
+            if not (named := place.text(*trail)):
+                continue
+            file = _beside(place.document.file, named)
             name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
             if name.startswith(os.pardir):
-                problem = f"{patterns!r} is outside of the directory of rules; put the file into it"
-                mistakes.append(place.mistake(*_PATTERNS, problem=problem))
+                problem = f"{named!r} is outside of the directory of rules; put the file into it"
+                mistakes.append(place.mistake(*trail, problem=problem))
             else:
                 texts[name] = read_text(file).text
     if mistakes:
@@ -299,7 +312,8 @@ def _load_sheets(
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
-    return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
+    rules = _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
+    return replace(rules, outdated=tuple(_find_outdated(places)))
 
 
 def _trusted(places: Sequence[_RulePlace], sheets: Iterable[_Sheet]) -> Sequence[_RulePlace]:
@@ -528,43 +542,70 @@ def _validate(sheet: _Sheet) -> RuleFile:
 
 
 class _Extractions:
-    """The extractions and functions of rules; each pattern file is read once.
+    """The extractions and functions of rules; each file of patterns or words is read once.
 
     Args:
         by_root: Whether root loads them; None asks the process.
-        load: Loads a pattern file, or raises ConfigurationError.
+        read: Reads a file, or raises ConfigurationError.
     """
 
-    def __init__(self, by_root: bool | None, load: Callable[[Path], Extraction]) -> None:
+    def __init__(self, by_root: bool | None, read: Callable[[Path], Document]) -> None:
         self.functions = Functions(by_root)
-        self._load = load
-        self._loaded: dict[Path, Extraction] = {}
+        self._read = read
+        self._patterns: dict[Path, Extraction] = {}
+        self._vocabularies: dict[Path, Vocabulary] = {}
 
     def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
-        """Load the pattern files that rules name; yield their mistakes, and those of the names."""
+        """Load the files that rules name; yield their mistakes, and those of the names."""
         for place in places:
-            file = place.text(*_PATTERNS)
-            if not file or (path := _beside(place.document.file, file)) in self._loaded:
-                continue
-            try:
-                self._loaded[path] = self._load(path)
-            except ConfigurationError as error:
-                yield from error.mistakes
+            yield from self._check(place.document.file, place.text(*_PATTERNS), self._load_patterns)
+            yield from self._check(place.document.file, place.text(*_VOCABULARY), self._load_words)
+
+    def _check(
+        self, source: str, file: str | None, load: Callable[[Path], None]
+    ) -> Iterator[Mistake]:
+        if not file:
+            return
+        try:
+            load(_beside(source, file))
+        except ConfigurationError as error:
+            yield from error.mistakes
+
+    def _load_patterns(self, path: Path) -> None:
+        if path not in self._patterns:
+            self._patterns[path] = extraction_of(self._read(path))
+
+    def _load_words(self, path: Path) -> None:
+        if path not in self._vocabularies:
+            self._vocabularies[path] = vocabulary_of(self._read(path))
 
     def of(self, form: AnyRuleForm, source: str) -> Extraction | None:
         """Return the extraction of a rule; None when it has none."""
         stages = form.stages if isinstance(form, RuleForm) else []
-        for stage in stages:
-            if stage.extract is None:
-                continue
-            if stage.extract.patterns is not None:
-                return self._loaded[_beside(source, stage.extract.patterns)]
-            if stage.extract.method == "openai":
-                return model_extraction(stage.extract.model_settings())
-            if stage.extract.method != "heuristic":
-                return self.functions.extraction(stage.extract.method)
-            return heuristic_extraction(stage.extract.speakers)
-        return None
+        found = next((stage.extract for stage in stages if stage.extract is not None), None)
+        if found is None:
+            return None
+        match found.method:
+            case "patterns":
+                return self._patterns[_beside(source, found.patterns or "")]
+            case "openai":
+                return model_extraction(found.model_settings())
+            case "conversation" | "heuristic":
+                words = found.vocabulary and self._vocabularies[_beside(source, found.vocabulary)]
+                return conversation_extraction(found.speakers, words or None)
+            case function:
+                return self.functions.extraction(function)
+
+
+def _find_outdated(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    """Yield where a rule names the extractor ``heuristic`` of slumberd 0.2.0."""
+    for place in places:
+        if place.text(*_METHOD) == HEURISTIC:
+            problem = (
+                "'heuristic' is the old name of another extractor: 'conversation' reads the"
+                " sentences now; write 'with: conversation', for the next release refuses this name"
+            )
+            yield place.mistake(*_METHOD, problem=problem)
 
 
 def _beside(source: str, file: str) -> Path:

@@ -78,6 +78,11 @@ class Conversation(NamedTuple):
         other = _find_previous(self, version, spoken)
         return None if other is None else self.turn(other)
 
+    def with_own_last(self, version: EpisodeVersion) -> Turn:
+        """Return what an extractor reads of a version, with the last turn of its speaker."""
+        last = _find_previous(self, version, _speaker_of, own=True)
+        return self.turn(version)._replace(own_last=None if last is None else self.turn(last))
+
 
 def add_triples(
     conversation: Conversation, versions: Sequence[EpisodeVersion], extraction: Extraction
@@ -99,7 +104,8 @@ def add_triples(
     if isinstance(extraction.extractor, ModelSettings):
         done = _add_recorded(conversation, chosen, before, extraction.digest, extraction.extractor)
     else:
-        found = extraction.extractor.extract([*map(conversation.turn, chosen)], before)
+        turn = conversation.with_own_last if extraction.reads_own else conversation.turn
+        found = extraction.extractor.extract([*map(turn, chosen)], before)
         done = [_with_triples(*pair) for pair in zip(chosen, found, strict=True)]
     by_id = {version.id: version for version in done}
     return [by_id.get(version.id, version) for version in versions]
@@ -219,8 +225,9 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
 
 
 def _find_previous(
-    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken
+    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken, *, own: bool = False
 ) -> EpisodeVersion | None:
+    """Return the last earlier version of another speaker, or of the same one, in the session."""
     if spoken(version) is None:
         return None
     scope = ScopeFilter(version.user, version.session, version.agent)
@@ -228,7 +235,7 @@ def _find_previous(
     for limit in (FEW_TURNS, MOST_TURNS):
         lists = rows_before(conversation.session, scope, instant(version.at), limit=limit)
         found = [
-            _last_of_another(map(partial(conversation.decode, 0), rows), version, scope, spoken)
+            _last_of(map(partial(conversation.decode, 0), rows), version, scope, spoken, own=own)
             for rows in lists
         ]
         if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
@@ -236,17 +243,22 @@ def _find_previous(
     return max((one for one in found if one is not None), key=_place_of, default=None)
 
 
-def _last_of_another(
-    earlier: Iterable[EpisodeVersion], version: EpisodeVersion, scope: ScopeFilter, spoken: _Spoken
+def _last_of(
+    earlier: Iterable[EpisodeVersion],
+    version: EpisodeVersion,
+    scope: ScopeFilter,
+    spoken: _Spoken,
+    *,
+    own: bool,
 ) -> EpisodeVersion | None:
-    """Return the last of some readable episodes of another known speaker before a version."""
+    """Return the last readable episode of another known speaker, or of the same one, before."""
     return max(
         (
             other
             for other in earlier
             if not other.fault and not other.withdrawn and scope.holds(other)
             if _place_of(other) < _place_of(version)
-            if spoken(other) not in (None, spoken(version))
+            if spoken(other) is not None and (spoken(other) == spoken(version)) is own
         ),
         key=_place_of,
         default=None,
