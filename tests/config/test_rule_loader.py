@@ -17,7 +17,7 @@ from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, ru
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
-from slumberd.model.predicates import ManyBut
+from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
@@ -324,6 +324,27 @@ def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> N
         "facts": frozenset({"likes", "knows"}),
         "notes": frozenset({"has"}),
     }
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_channel_has_the_predicates_of_its_extraction_though_the_rule_rests(
+    tmp_path: Path, enabled: str
+) -> None:
+    text = f"""
+        rules:
+          - id: said
+            cadence: {{every: 1}}
+            when_filter: is_person
+            then_emits: [facts]
+            enabled: {enabled}
+            stages: [extract: {{with: conversation}}]
+        channels: {{facts: {{values: many, single_valued: [team]}}}}
+        """
+
+    several = _load(tmp_path, a=text).multi_valued["facts"]
+
+    held = {name: holds_several(name, several) for name in ("lives_in", "team", "likes", "any")}
+    assert held == {"lives_in": False, "team": False, "likes": True, "any": True}
 
 
 def test_single_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:

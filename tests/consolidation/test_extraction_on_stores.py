@@ -231,6 +231,7 @@ def test_hash_of_a_rule_changes_with_its_extraction_only_when_it_has_one() -> No
 
     assert len(hashes) == 3
     assert (
-        extracting().content_hash == extracting(conversation_extraction({"chat": "ada"})).content_hash
+        extracting().content_hash
+        == extracting(conversation_extraction({"chat": "ada"})).content_hash
     )
     assert plain.content_hash == plain.model_copy(update={"extract": None}).content_hash

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory
-from slumberd.model.fact import Fact
+from slumberd.operations.memory_forms import KnownFact
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial
 from slumberd.service.new_state_directory import Purpose, make_state_directory
@@ -44,12 +44,45 @@ async def facts_after(directory: Path, *turns: Turn, **further: Any) -> dict[str
         return by_key((await memory.facts()).facts)
 
 
-def by_key(facts: list[Fact]) -> dict[str, set[object]]:
+def by_key(facts: list[KnownFact]) -> dict[str, set[object]]:
     found: dict[str, set[object]] = {}
     for fact in facts:
         said = fact.payload
         found.setdefault(f"{said['subject']} {said['predicate']}", set()).add(said["object"])
     return found
+
+
+async def test_home_in_a_chat_is_replaced_and_an_allergy_stays(tmp_path: Path) -> None:
+    found = await facts_after(
+        tmp_path / "m",
+        ("user", "Hi! I live in Oslo."),
+        ("assistant", "Lovely. I live in the cloud."),
+        ("user", "I'm allergic to peanuts."),
+        ("user", "I moved to Bergen last week."),
+        ("user", "I'm also allergic to penicillin."),
+        ("tool", "I work at the weather service."),
+    )
+
+    assert found == {
+        "ada lives_in": {"Bergen"},
+        "ada allergic_to": {"peanuts", "penicillin"},
+    }
+
+
+async def test_what_a_program_states_and_what_the_person_says_share_their_keys(
+    tmp_path: Path,
+) -> None:
+    async with Memory.open(tmp_path / "m", user="ada") as memory:
+        stated = await memory.remember("moved", triples=[("ada", "lives_in", "Oslo")])
+        await memory.wait_for(stated.id)
+        said = await memory.remember("I moved to Bergen.")
+        await memory.wait_for(said.id)
+        [fact] = (await memory.facts()).facts
+        [hit] = [hit for hit in await memory.recall("Where does ada live?") if hit.kind == "fact"]
+
+    assert (fact.payload["object"], hit.trust) == ("Bergen", "extracted")
+    assert fact.confidence < 1
+    assert fact.payload["extracted"]["span"] == [0, 18]
 
 
 @pytest.mark.parametrize(

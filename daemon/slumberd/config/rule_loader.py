@@ -645,7 +645,8 @@ def _combine_channels(
             else:
                 union[name] = several | (before if isinstance(before, frozenset) else frozenset())
     for rule in rules:
-        if rule.enabled and rule.extract is not None:
+        # A rule that rests keeps its predicates: what it has learned must not change by that.
+        if rule.extract is not None:
             for name in rule.then_emits:
                 union[name] = _with_extracted(union.get(name, frozenset()), rule.extract)
     return union

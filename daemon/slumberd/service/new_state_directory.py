@@ -38,7 +38,7 @@ rules:
       json_extract(metadata, '$.triples'), json_extract(metadata, '$.replaces')) IS NULL
     then_emits: [facts]
     stages:
-      - extract: {with: heuristic}
+      - extract: {with: conversation}
 
   # Which texts were said again, whatever their case and white space. Search and context leave out
   # all but the newest. The facts stay.
@@ -51,25 +51,27 @@ rules:
 
 channels:
   facts:
-    # A predicate holds many values: a second allergy stands beside the first. These hold one value,
-    # so a newer value replaces the older one.
+    # A predicate holds many values: a second allergy stands beside the first. Those that hold one,
+    # such as lives_in, are in the vocabulary of `conversation`: docs/reference/vocabulary.md. Of
+    # these a newer value replaces the older one. Name further ones here.
     values: many
-    single_valued: [
-      name, age, birthday, birth_year, born_in, from, grew_up_in, religion, height, handedness,
-      pronouns, lives_in, works_at, job, works_in, boss, studies, studies_at, marital_status,
-      partner, mother, father, children, diet,
-    ]
+    single_valued: []
 """
 CONVERSATION_TEST = """\
 # What the rules beside it are expected to do. `slumberd test` runs it.
 tests:
-  - name: what the person says is a fact, and the assistant's words are none
+  - name: the newest home counts, both allergies do, and the assistant's words do not
     episodes:
-      - {id: e1, source_node: user, content: My sister is a nurse.}
-      - {id: e2, source_node: assistant, content: My sister is a robot.}
+      - {id: e1, source_node: user, content: I live in Oslo.}
+      - {id: e2, source_node: user, content: I am allergic to peanuts.}
+      - {id: e3, source_node: user, content: I moved to Bergen.}
+      - {id: e4, source_node: user, content: "Also, I'm allergic to penicillin."}
+      - {id: e5, source_node: assistant, content: I live in the cloud.}
     expect:
       facts:
-        - {id: "e1#1", subject: user's sister, predicate: is, object: a nurse}
+        - {id: "e3#1", subject: user, predicate: lives_in, object: Bergen}
+        - {id: "e2#1", subject: user, predicate: allergic_to, object: peanuts}
+        - {id: "e4#1", subject: user, predicate: allergic_to, object: penicillin}
 
   - name: a program states triples, and a guess is no fact
     episodes:
