@@ -76,7 +76,7 @@ class Conversation:
             found = [*self._take_back(turn, turn.own_last, name, found), *found]
         if not turn.is_person:
             found = [one for one in found if one.intent == "add"]
-        return arrange(found)
+        return arrange(one for one in found if one.by not in self.vocabulary.removed)
 
     def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
         answer = answered(before.content, turn.content)
@@ -589,3 +589,16 @@ _INVERTED = re.compile(
     r"(?:(?:new |all[- ]time |absolute |current )*favourite (?P<kind>[a-z]+(?: [a-z]+)?)(?: of all time| ever| now)?$|(?P<who>.+))",
     re.IGNORECASE,
 )
+
+
+_IN_CODE = (
+    "answer", "call_me", "cancelled", "died", "greeting", "habit", "implied", "inverted", "named",
+    "plan", "separated", "taken_back",
+)  # fmt: skip
+"""The patterns that are in no table."""
+
+
+def pattern_names() -> frozenset[str]:
+    """Return the names of all patterns, as ``extracted.by`` has them."""
+    ids = (one.id for one in expressions()), (row[0] for row in _ATTRIBUTES), _IN_CODE
+    return frozenset(f"{NAME}/{id}" for some in ids for id in some)
