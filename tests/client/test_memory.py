@@ -428,6 +428,23 @@ async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: 
     assert [item.text for item in context.items] == ["Lisbon is sunny"]
 
 
+async def test_what_was_found_in_a_text_is_told_from_what_was_stated(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I moved to Bergen.", id="e1")
+        await memory.remember("tea", triples=[("ann", "likes", "tea")], id="e2")
+        for id in ("e1", "e2"):
+            await memory.wait_for(id)
+        facts = {fact.id: fact for fact in (await memory.facts()).facts}
+        hits = {hit.id: hit for hit in await memory.recall("ann") if hit.kind == "fact"}
+
+    by = {"by": "conversation/moved", "span": [0, 18]}
+    assert {id: fact.payload.get("extracted") for id, fact in facts.items()} == {
+        "e1#1": by, "e2": None,
+    }  # fmt: skip
+    assert facts["e1#1"].confidence < facts["e2"].confidence == 1
+    assert {id: hit.trust for id, hit in hits.items()} == {"e1#1": "extracted", "e2": "derived"}
+
+
 async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         with pytest.raises(UnreadableEpisodeError):

@@ -123,6 +123,27 @@ async def test_predicate_that_the_vocabulary_does_not_name_holds_many_values(
 
 
 @pytest.mark.slow
+async def test_commands_name_the_pattern_that_found_a_fact(tmp_path: Path) -> None:
+    await facts_after(tmp_path / "m", ("user", "I moved to Bergen."), id="e1")
+    await facts_after(tmp_path / "m", ("user", "I like tea."), id="e2")
+
+    words = [
+        ("why", "e1#1"), ("why", "e1#1", "--content"),
+        ("facts", "--extracted-by", "conversation/moved", "--json"),
+    ]  # fmt: skip
+    why, with_content, facts = [
+        await asyncio.to_thread(called, *some, "--config", str(tmp_path / "m/slumberd.yaml"))
+        for some in words
+    ]
+
+    line = "extracted   by conversation/moved, in characters 0 to 18 of the text"
+    assert f"\n{line}\n" in why.stdout
+    assert f"\n{line}: I moved to Bergen.\n" in with_content.stdout
+    [fact] = map(json.loads, facts.stdout.splitlines())
+    assert fact["payload"]["extracted"] == {"by": "conversation/moved", "span": [0, 18]}
+
+
+@pytest.mark.slow
 async def test_removed_pattern_and_a_backfill_take_back_all_that_it_learned(
     tmp_path: Path,
 ) -> None:
