@@ -840,7 +840,7 @@ async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path:
 @pytest.mark.parametrize(
     ("file", "text", "named"),
     [
-        pytest.param("slumberd.yaml", "search: {language: english}\n", "search", id="a setting"),
+        pytest.param("slumberd.yaml", "memory: {naive_timestamps: utc}\n", "memory", id="a setting"),
         pytest.param(
             "rules.d/more.yaml",
             "rules: [{id: r, cadence: {every: 1}, when_filter: '', then_emits: [notes]}]\n",
@@ -972,8 +972,9 @@ def test_synchronous_program_prints_only_what_it_prints_itself(
     tmp_path: Path, vectors: bool
 ) -> None:
     make_state_directory(tmp_path / "m")
-    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
-        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
+    configuration = tmp_path / "m/slumberd.yaml"
+    search = f"{{language: auto, vectors: {str(vectors).lower()}}}"
+    configuration.write_text(configuration.read_text().replace("{language: auto}", search))
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory
+from slumberd.client.own_daemons import load_directory
 from slumberd.operations.memory_forms import KnownFact
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial
@@ -33,6 +34,21 @@ def test_file_of_rules_is_short_and_passes_its_test(purpose: Purpose, tmp_path: 
     assert {file.name for file in folder.iterdir()} == {f"{purpose}.yaml", f"{purpose}.test.yaml"}
     assert len((folder / f"{purpose}.yaml").read_text().splitlines()) <= 45
     assert len((folder / f"{purpose}.test.yaml").read_text().splitlines()) <= 30
+
+
+async def test_search_finds_other_forms_of_a_word_in_a_new_directory(tmp_path: Path) -> None:
+    make_state_directory(tmp_path / "m")
+    settings, _ = load_directory(tmp_path / "m")
+    async with Memory.open(tmp_path / "m", user="ada") as memory:
+        for text in (
+            "I have been painting the kitchen.", "We went to the market with the children.",
+            "It is what I told you about the boat.",
+        ):  # fmt: skip
+            await memory.remember(text)
+        hits = await memory.recall("Who painted?", kinds=["episode"])
+
+    assert settings.search.language == "auto"
+    assert hits[0].text == "I have been painting the kitchen."
 
 
 async def facts_after(directory: Path, *turns: Turn, **further: Any) -> dict[str, set[object]]:
