@@ -349,7 +349,8 @@ async def test_every_call_takes_a_user(open_memory: Open) -> None:
         [fact] = (await memory.facts(user="bob")).facts
         assert (await memory.explain(fact.id, user="bob")).kind == "fact"
         assert "home" in (await memory.context("home", user="bob")).text
-        await memory.put_many([{"text": "more"}], user="bob")
+        [more] = await memory.put_many([{"text": "more"}], user="bob")
+        assert (await memory.wait_for(more.id, user="bob")).settled
         await memory.correct(fact=fact.id, object="Rome", reason="no", user="bob")
         plan = await memory.forget(user="bob")
         assert (await memory.forget(plan=plan.plan, user="bob")).done
@@ -414,7 +415,7 @@ async def test_dictionary_with_an_unknown_key_is_refused(open_memory: Open) -> N
 @pytest.mark.slow
 async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
-        await memory.remember("I moved to Lisbon", when=NOON)
+        await memory.remember("Lisbon is sunny", when=NOON)
         await memory.remember("", when=NOON + timedelta(seconds=1))
         await memory.remember("gone", id="e", when=NOON + timedelta(seconds=2))
         await memory.recall("Lisbon")
@@ -423,8 +424,25 @@ async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: 
         hits = await memory.recall("Lisbon")
         context = await memory.context("Lisbon")
 
-    assert [hit.text for hit in hits] == ["I moved to Lisbon"]
-    assert [item.text for item in context.items] == ["I moved to Lisbon"]
+    assert [hit.text for hit in hits] == ["Lisbon is sunny"]
+    assert [item.text for item in context.items] == ["Lisbon is sunny"]
+
+
+async def test_what_was_found_in_a_text_is_told_from_what_was_stated(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I moved to Bergen.", id="e1")
+        await memory.remember("tea", triples=[("ann", "likes", "tea")], id="e2")
+        for id in ("e1", "e2"):
+            await memory.wait_for(id)
+        facts = {fact.id: fact for fact in (await memory.facts()).facts}
+        hits = {hit.id: hit for hit in await memory.recall("ann") if hit.kind == "fact"}
+
+    by = {"by": "conversation/moved", "span": [0, 18]}
+    assert {id: fact.payload.get("extracted") for id, fact in facts.items()} == {
+        "e1#1": by, "e2": None,
+    }  # fmt: skip
+    assert facts["e1#1"].confidence < facts["e2"].confidence == 1
+    assert {id: hit.trust for id, hit in hits.items()} == {"e1#1": "extracted", "e2": "derived"}
 
 
 async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> None:
@@ -443,7 +461,7 @@ async def test_outcome_without_an_enabled_rule_that_reads_it_is_settled(open_mem
         outcome = await memory.wait_for(remembered.id)
 
     assert outcome.settled
-    assert [rule.outcome for rule in outcome.rules] == ["filtered"]
+    assert [rule.outcome for rule in outcome.rules] == ["noop", "filtered"]
 
 
 @pytest.mark.slow
@@ -750,7 +768,7 @@ async def test_explanation_of_a_fact_names_no_interface_as_its_speaker(tmp_path:
 
 @pytest.mark.slow
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
-    rule = tmp_path / "memory/rules.d/preferences.yaml"
+    rule = tmp_path / "memory/rules.d/conversation.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 9}"))
     await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory:
@@ -759,7 +777,7 @@ async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) 
         outcome = await memory.wait_for("e1", seconds=0)
 
     assert not outcome.settled
-    assert [one.outcome for one in outcome.rules] == ["pending"]
+    assert [one.outcome for one in outcome.rules] == ["pending", "pending"]
 
 
 NEEDS = "filtered: the rule's filter needs a predicate, or an intent"
@@ -871,7 +889,7 @@ async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path:
 @pytest.mark.parametrize(
     ("file", "text", "named"),
     [
-        pytest.param("slumberd.yaml", "search: {language: english}\n", "search", id="a setting"),
+        pytest.param("slumberd.yaml", "memory: {naive_timestamps: utc}\n", "memory", id="a setting"),
         pytest.param(
             "rules.d/more.yaml",
             "rules: [{id: r, cadence: {every: 1}, when_filter: '', then_emits: [notes]}]\n",
@@ -938,7 +956,7 @@ async def test_unknown_scheme_is_refused() -> None:
 async def test_mistake_in_a_rule_is_told_before_anything_starts(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "m", user="ann"):
         pass
-    (tmp_path / "m/rules.d/preferences.yaml").write_text("rules: [{id: 1}]")
+    (tmp_path / "m/rules.d/conversation.yaml").write_text("rules: [{id: 1}]")
 
     with pytest.raises(ConfigurationError):
         async with Memory.open(tmp_path / "m", user="ann"):
@@ -1003,8 +1021,9 @@ def test_synchronous_program_prints_only_what_it_prints_itself(
     tmp_path: Path, vectors: bool
 ) -> None:
     make_state_directory(tmp_path / "m")
-    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
-        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
+    configuration = tmp_path / "m/slumberd.yaml"
+    search = f"{{language: auto, vectors: {str(vectors).lower()}}}"
+    configuration.write_text(configuration.read_text().replace("{language: auto}", search))
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,

@@ -17,7 +17,7 @@ from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
-from slumberd.model.predicates import ManyBut
+from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
@@ -326,6 +326,27 @@ def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> N
     }
 
 
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_channel_has_the_predicates_of_its_extraction_though_the_rule_rests(
+    tmp_path: Path, enabled: str
+) -> None:
+    text = f"""
+        rules:
+          - id: said
+            cadence: {{every: 1}}
+            when_filter: is_person
+            then_emits: [facts]
+            enabled: {enabled}
+            stages: [extract: {{with: conversation}}]
+        channels: {{facts: {{values: many, single_valued: [team]}}}}
+        """
+
+    several = _load(tmp_path, a=text).multi_valued["facts"]
+
+    held = {name: holds_several(name, several) for name in ("lives_in", "team", "likes", "any")}
+    assert held == {"lives_in": False, "team": False, "likes": True, "any": True}
+
+
 def test_single_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
     first = "rules: []\nchannels: {facts: {values: many, single_valued: [lives_in]}}"
     second = "rules: []\nchannels: {facts: {values: many, single_valued: [age]}}"
@@ -581,7 +602,7 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
         pytest.param(
             "[facts]",
             "[]",
-            "5:17: rules[0].then_emits: at least one entry is needed, not []",
+            "5:17: rules[0].then_emits: a channel is needed, such as 'facts', unless a stage",
             id="no channel",
         ),
         pytest.param(
@@ -640,6 +661,31 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
     mistakes = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
 
     assert any(line.startswith(f"a.yaml:{mistake}") for line in mistakes), mistakes
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param("[]", id="no stage"),
+        pytest.param("[{extract: {with: heuristic}}]", id="a stage that extracts"),
+    ],
+)
+def test_rule_without_a_channel_needs_a_stage_that_marks_episodes(
+    tmp_path: Path, stages: str
+) -> None:
+    text = f"""
+        rules:
+          - id: tea
+            cadence: {{every: 1}}
+            when_filter: ""
+            then_emits: []
+            stages: {stages}
+        """
+    marking = text.replace("[]\n            stages: ", "[]\n            stages: [{dedup: {}}] #")
+
+    problem = "a channel is needed, such as 'facts', unless a stage marks episodes"
+    assert _mistakes(tmp_path, a=text) == [f"a.yaml:5:17: rules[0].then_emits: {problem}"]
+    assert _load(tmp_path, a=marking).rules[0].then_emits == []
 
 
 def test_mistake_in_one_key_of_a_rule_hides_no_mistake_in_another(tmp_path: Path) -> None:

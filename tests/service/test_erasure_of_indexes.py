@@ -21,7 +21,7 @@ STEM = "zeppelin"
 """In every form in which an index may hold the word."""
 
 QUESTION = f"Who knows {CANARY}?"
-CONFIGURATION = "search:\n  language: english\n  vectors: true\n"
+SEARCH = "{language: english, vectors: true}"
 
 
 @pytest_asyncio.fixture
@@ -29,8 +29,8 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Memory]:
     """Run a daemon in this process."""
     directory = tmp_path / "memory"
     make_state_directory(directory)
-    with (directory / "slumberd.yaml").open("a") as file:
-        file.write(CONFIGURATION)
+    file = directory / "slumberd.yaml"
+    file.write_text(file.read_text().replace("{language: auto}", SEARCH))
     async with Memory.open(directory, user="host") as memory:
         yield memory
 

@@ -297,6 +297,7 @@ def _load_sheets(
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
         *_find_repeated_ids(places),
         *_find_mixed_cadences(places),
+        *_find_idle_rules(places),
         *_check_filters(places, checks.filter),
         *_check_crons(places, checks.cron, checks.timezone),
         *_check_extras(places),
@@ -417,6 +418,17 @@ def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         mixed = isinstance(keys, dict) and len(keys.keys() & {*CADENCE_KEYS}) > 1
         if mixed and mistake.path not in place.wrong:
             yield mistake
+
+
+def _find_idle_rules(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    """Report rules of episodes without a channel and without a stage that marks episodes."""
+    for place in places:
+        rule = _mapping(place.document.at(place.trail))
+        stages = rule.get("stages")
+        marks = isinstance(stages, list) and any("extract" not in _mapping(one) for one in stages)
+        if rule.get("then_emits") == [] and rule.get("kind") != "graph" and not marks:
+            problem = "a channel is needed, such as 'facts', unless a stage marks episodes"
+            yield place.mistake("then_emits", problem=problem)
 
 
 def _find_shared_extractions(places: Sequence[_RulePlace]) -> Iterator[Mistake]:
@@ -633,7 +645,8 @@ def _combine_channels(
             else:
                 union[name] = several | (before if isinstance(before, frozenset) else frozenset())
     for rule in rules:
-        if rule.enabled and rule.extract is not None:
+        # A rule that rests keeps its predicates: what it has learned must not change by that.
+        if rule.extract is not None:
             for name in rule.then_emits:
                 union[name] = _with_extracted(union.get(name, frozenset()), rule.extract)
     return union

@@ -14,6 +14,7 @@ from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.extraction.conversation import VERSION, Conversation
+from slumberd.extraction.pattern_names import pattern_names
 from slumberd.extraction.turn_notes import NAME
 from slumberd.extraction.vocabulary import Person, Vocabulary
 from slumberd.model.extraction import Extraction
@@ -81,6 +82,7 @@ def _content(words: Vocabulary) -> dict[str, object]:
         },
         "aliases": dict(words.aliases),
         "words": {name: sorted(listed) for name, listed in words.words.items()},
+        "removed": sorted(words.removed),
     }
 
 
@@ -88,6 +90,7 @@ def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
     """Return mistakes where a file names a list or a predicate that there is not."""
     shipped = _shipped_form()
     predicates = {**shipped.predicates, **form.predicates}
+    removable = {*predicates, *pattern_names()}
     found = [
         document.mistake(
             ("words", name),
@@ -99,10 +102,11 @@ def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
     ]
     found += [
         document.mistake(
-            ("remove", number), f"there is no predicate {name!r}; {suggestion(name, predicates)}"
+            ("remove", number),
+            f"there is no predicate or pattern {name!r}; {suggestion(name, removable)}",
         )
         for number, name in enumerate(form.remove)
-        if name not in predicates
+        if name not in removable
     ]
     found += [
         document.mistake(
@@ -144,6 +148,7 @@ def _vocabulary(form: VocabularyFile) -> Vocabulary:
             name: frozenset(word.casefold() for word in listed)
             for name, listed in form.words.items()
         },
+        removed=pattern_names().intersection(form.remove),
     )
 
 

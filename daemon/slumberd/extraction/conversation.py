@@ -52,7 +52,7 @@ class Conversation:
                 found = [*self._correct(turn, turn.own_last, name, words)]
         if not turn.is_person:
             found = [one for one in found if one.intent == "add"]
-        return arrange(found)
+        return arrange(one for one in found if one.by not in self.vocabulary.removed)
 
     def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
         answer = answered(before.content, turn.content)
