@@ -37,7 +37,13 @@ from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import Extraction, ModelSettings, ModelSummariser, Turn
+from slumberd.model.extraction import (
+    Extraction,
+    ModelSettings,
+    ModelSummariser,
+    Several,
+    Turn,
+)
 from slumberd.model.speaker import PERSON
 from slumberd.retrieval.expressions import Expression, compile_expression
 
@@ -113,6 +119,27 @@ def model_extraction(settings: ModelSettings) -> Extraction:
     content = orjson.dumps([PROMPT_VERSION, asked], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extraction("openai", digest, settings, reads_previous=True)
+
+
+def combined_extraction(parts: Sequence[Extraction], *, unites: bool) -> Extraction:
+    """Return the extraction of a list; a list of one is that one.
+
+    Args:
+        parts: The extractions, in order, at least one.
+        unites: Whether the triples of all count, not only those of the first that finds any.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    way = "all" if unites else "first"
+    content = orjson.dumps([way, [[part.name, part.digest] for part in parts]])
+    return Extraction(
+        f"{way}: {', '.join(part.name for part in parts)}",
+        hashlib.sha256(content).hexdigest()[:16],
+        Several(tuple(parts), unites),
+        any(part.reads_previous for part in parts),
+        frozenset().union(*(part.single_valued for part in parts)),
+        frozenset().union(*(part.multi_valued for part in parts)),
+    )
 
 
 def _load(document: Document) -> tuple[PatternFile, PatternSet]:

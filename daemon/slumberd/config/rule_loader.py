@@ -17,12 +17,14 @@ from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable, read_text, unreadable_error
 from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
+    combined_extraction,
     extraction_of,
     heuristic_extraction,
     load_extraction,
     model_extraction,
 )
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
+from slumberd.config.stage_schema import ExtractForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
 from slumberd.config.yaml_reader import (
     Document,
@@ -43,7 +45,7 @@ from slumberd.errors import (
 from slumberd.filters.disjoint import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.predicates import ManyBut, Several, document_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 
@@ -62,9 +64,6 @@ CheckModel = Callable[[], None]
 
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
-
-_PATTERNS = ("stages", 0, "extract", "patterns")
-"""Where a rule names its pattern file."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -252,15 +251,14 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
     texts = {file.name: read_text(file, inside=directory.resolve()).text for file in files}
     places = [place for file in files for place in _rule_places(_read_sheet(file, None, None))]
     mistakes = []
-    for place in places:
-        if patterns := place.text(*_PATTERNS):
-            file = _beside(place.document.file, patterns)
-            name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
-            if name.startswith(os.pardir):
-                problem = f"{patterns!r} is outside of the directory of rules; put the file into it"
-                mistakes.append(place.mistake(*_PATTERNS, problem=problem))
-            else:
-                texts[name] = read_text(file).text
+    for place, trail, patterns in _named_patterns(places):
+        file = _beside(place.document.file, patterns)
+        name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
+        if name.startswith(os.pardir):
+            problem = f"{patterns!r} is outside of the directory of rules; put the file into it"
+            mistakes.append(place.mistake(*trail, problem=problem))
+        else:
+            texts[name] = read_text(file).text
     if mistakes:
         raise ConfigurationError(mistakes)
     return texts
@@ -298,7 +296,12 @@ def _load_sheets(
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
-    return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
+    files = [_validate(sheet) for sheet in sheets]
+    forms = zip(places, (form for file in files for form in file.rules), strict=True)
+    if unnamed := [one for place, form in forms for one in extractions.find_unnamed(place, form)]:
+        raise ConfigurationError(_sort_mistakes(unnamed))
+    sources = [sheet.document.file for sheet in sheets]
+    return _build_set([*zip(sources, files, strict=True)], extractions)
 
 
 def _trusted(places: Sequence[_RulePlace], sheets: Iterable[_Sheet]) -> Sequence[_RulePlace]:
@@ -357,6 +360,24 @@ class _RulePlace(NamedTuple):
         """Return a mistake at a key of the rule."""
         return self.document.mistake((*self.trail, *keys), problem)
 
+    def forms_of(self, stage: str) -> list[Trail]:
+        """Return where the forms of a stage are; a list of extractions has several."""
+        stages = self.document.at((*self.trail, "stages"))
+        count = len(stages) if isinstance(stages, list) else 0
+        trails = [("stages", number, stage) for number in range(count)]
+        return [form for trail in trails for form in self._forms_at(trail)]
+
+    def _forms_at(self, trail: Trail) -> list[Trail]:
+        match self.document.at((*self.trail, *trail)):
+            case list() as forms:
+                return [(*trail, number) for number in range(len(forms))]
+            case dict() as form if lists := [key for key in ("first", "all") if key in form]:
+                return [one for key in lists for one in self._forms_at((*trail, key))]
+            case dict():
+                return [trail]
+            case _:
+                return []
+
     def filter_mistake(self, error: FilterError) -> Mistake:
         """Return a mistake at a character of the filter."""
         return self._mistake_at("when_filter", error.problem, error.position)
@@ -381,6 +402,14 @@ def _rule_places(sheet: _Sheet) -> list[_RulePlace]:
     count = len(rules) if isinstance(rules, list) else 0
     wrong = {mistake.path for mistake in sheet.mistakes}
     return [_RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
+
+
+def _named_patterns(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Trail, str]]:
+    """Yield where rules name pattern files, and their names."""
+    for place in places:
+        for trail in place.forms_of("extract"):
+            if file := place.text(*trail, "patterns"):
+                yield place, (*trail, "patterns"), file
 
 
 def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
@@ -489,13 +518,11 @@ def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator
 
 def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[Mistake]:
     for place in places:
-        stages = place.document.at((*place.trail, "stages"))
-        enabled = place.document.at((*place.trail, "enabled")) is not False
-        for number in range(len(stages) if enabled and isinstance(stages, list) else 0):
-            for stage in ("extract", "summarise"):
-                trail = ("stages", number, stage, "with")
-                if place.text(*trail) == "openai":
-                    yield from _mistakes_of_model(place, trail, check)
+        if place.document.at((*place.trail, "enabled")) is False:
+            continue
+        for trail in (*place.forms_of("extract"), *place.forms_of("summarise")):
+            if place.text(*trail, "with") == "openai":
+                yield from _mistakes_of_model(place, (*trail, "with"), check)
 
 
 def _mistakes_of_model(place: _RulePlace, trail: Trail, check: CheckModel) -> Iterator[Mistake]:
@@ -530,29 +557,51 @@ class _Extractions:
 
     def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         """Load the pattern files that rules name; yield their mistakes, and those of the names."""
-        for place in places:
-            file = place.text(*_PATTERNS)
-            if not file or (path := _beside(place.document.file, file)) in self._loaded:
+        for place, _, file in _named_patterns(places):
+            if (path := _beside(place.document.file, file)) in self._loaded:
                 continue
             try:
                 self._loaded[path] = self._load(path)
             except ConfigurationError as error:
                 yield from error.mistakes
 
+    def find_unnamed(self, place: _RulePlace, form: AnyRuleForm) -> Iterator[Mistake]:
+        """Yield where a rule asks a language model, and nothing names predicates for it."""
+        found = self.of(form, place.document.file)
+        parts = () if found is None else found.parts
+        for trail, part in zip(place.forms_of("extract"), parts, strict=True):
+            if isinstance(part.extractor, ModelSettings) and not part.extractor.predicates:
+                problem = "'predicates' is needed: no entry before this one names predicates"
+                yield place.mistake(*trail, "with", problem=problem)
+
     def of(self, form: AnyRuleForm, source: str) -> Extraction | None:
         """Return the extraction of a rule; None when it has none."""
         stages = form.stages if isinstance(form, RuleForm) else []
         for stage in stages:
-            if stage.extract is None:
-                continue
-            if stage.extract.patterns is not None:
-                return self._loaded[_beside(source, stage.extract.patterns)]
-            if stage.extract.method == "openai":
-                return model_extraction(stage.extract.model_settings())
-            if stage.extract.method != "heuristic":
-                return self.functions.extraction(stage.extract.method)
-            return heuristic_extraction(stage.extract.speakers)
+            parts: list[Extraction] = []
+            for one in stage.extractions:
+                parts.append(self._of(one, source, parts))
+            if parts:
+                return combined_extraction(parts, unites=stage.unites)
         return None
+
+    def _of(self, form: ExtractForm, source: str, before: Sequence[Extraction]) -> Extraction:
+        """Return the extraction of a form, after those that stand before it in its list."""
+        if form.patterns is not None:
+            return self._loaded[_beside(source, form.patterns)]
+        if form.method == "openai":
+            settings = form.model_settings()
+            return model_extraction(
+                settings if settings.predicates else replace(settings, predicates=_named_by(before))
+            )
+        if form.method != "heuristic":
+            return self.functions.extraction(form.method)
+        return heuristic_extraction(form.speakers)
+
+
+def _named_by(extractions: Iterable[Extraction]) -> tuple[str, ...]:
+    """Return the predicates that extractions name, in order of the alphabet."""
+    return tuple(sorted({name for one in extractions for name in one.named_predicates}))
 
 
 def _beside(source: str, file: str) -> Path:

@@ -290,15 +290,28 @@ class Questions(NamedTuple):
     upto: int
 
 
+class Several(NamedTuple):
+    """The extractions of a list.
+
+    Attributes:
+        parts: The extractions, in order; one of them at most asks a language model.
+        unites: Whether the triples of all count. If not, those of the first that finds any.
+    """
+
+    parts: tuple[Extraction, ...]
+    unites: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Extraction:
     """How a rule finds triples in the text of episodes that state none themselves.
 
     Attributes:
         name: The method, as rule files name it: ``patterns``, ``heuristic``, ``openai``, or a
-            function such as ``python:package.module:function``.
+            function such as ``python:package.module:function``; of a list, the names of all.
         digest: Changes with everything that the triples depend on, besides the text.
-        extractor: Finds the triples; or what a language model is asked for them.
+        extractor: Finds the triples; or what a language model is asked for them; or several
+            extractions.
         reads_previous: Whether the extractor needs the turns before.
         single_valued: The predicates that hold one object, as the extractor states them.
         multi_valued: The predicates that may hold several objects at once.
@@ -306,21 +319,42 @@ class Extraction:
 
     name: str
     digest: str
-    extractor: Extractor | ModelSettings = field(compare=False, repr=False)
+    extractor: Extractor | ModelSettings | Several = field(compare=False, repr=False)
     reads_previous: bool = False
     single_valued: frozenset[str] = frozenset()
     multi_valued: frozenset[str] = frozenset()
 
     @property
+    def parts(self) -> tuple[Extraction, ...]:
+        """The extractions of a list, in order; else the extraction itself."""
+        return self.extractor.parts if isinstance(self.extractor, Several) else (self,)
+
+    @property
     def speakers(self) -> Mapping[str, str]:
         """What the rule calls its speakers; a function of a user names them itself."""
-        found: Mapping[str, str] = getattr(self.extractor, "speakers", {})
-        return found
+        return {
+            speaker: name
+            for part in reversed(self.parts)
+            for speaker, name in getattr(part.extractor, "speakers", {}).items()
+        }
+
+    @property
+    def named_predicates(self) -> frozenset[str]:
+        """The predicates that it names with their number of values."""
+        return self.single_valued | self.multi_valued
+
+    @property
+    def asked(self) -> tuple[str, ModelSettings] | None:
+        """The digest and the question of the language model; None when it asks none."""
+        for part in self.parts:
+            if isinstance(part.extractor, ModelSettings):
+                return part.digest, part.extractor
+        return None
 
     @property
     def asks_model(self) -> bool:
-        """Whether a language model finds the triples, before a firing."""
-        return isinstance(self.extractor, ModelSettings)
+        """Whether a language model finds triples, before a firing."""
+        return self.asked is not None
 
 
 def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:

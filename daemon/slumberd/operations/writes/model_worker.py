@@ -20,7 +20,6 @@ from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.extraction import (
     Extraction,
-    ModelSettings,
     ModelSummariser,
     SummaryQuestion,
 )
@@ -223,13 +222,14 @@ class ModelWorker:
             if found.upto == after or self._recorder.stops != stops:
                 return total
             after = found.upto
-            if found.questions and isinstance(extraction.extractor, ModelSettings):
+            if found.questions and extraction.asked is not None:
+                _, settings = extraction.asked
                 window = Recording()
                 try:
-                    await self._recorder.record(extraction.extractor, found.questions, window)
+                    await self._recorder.record(settings, found.questions, window)
                 finally:
                     total.add_all(window)
-                    self._note(rule, extraction.extractor.model, window)
+                    self._note(rule, settings.model, window)
 
     def _note(self, rule: ConsolidationRule, model: str, done: Recording) -> None:
         """Log what was recorded, and let the rule fire; do nothing without an answer."""
