@@ -30,6 +30,7 @@ from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.extraction.heuristic import Heuristic
 from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
+from slumberd.extraction.model_prompt import VERSION_OF_0_2_0
 from slumberd.extraction.normalisers import alias_key
 from slumberd.extraction.pattern_tests import Expected, PatternTest
 from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says
@@ -116,9 +117,11 @@ def model_extraction(settings: ModelSettings) -> Extraction:
     """
     # The number of turns in a request changes no question.
     asked = asdict(replace(settings, turns_per_call=0))
-    content = orjson.dumps([PROMPT_VERSION, asked], option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return Extraction("openai", digest, settings, reads_previous=True)
+    digest, older = (
+        hashlib.sha256(orjson.dumps([number, asked], option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+        for number in (PROMPT_VERSION, VERSION_OF_0_2_0)
+    )
+    return Extraction("openai", digest, settings, reads_previous=True, digest_of_0_2_0=older)
 
 
 def combined_extraction(parts: Sequence[Extraction], *, unites: bool) -> Extraction:

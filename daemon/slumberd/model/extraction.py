@@ -137,7 +137,8 @@ class ModelSettings:
         predicates: The only predicates that count, in the order of the prompt.
         instructions: More sentences for the prompt; may be empty.
         speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
-        may_retract: Whether a triple with the intent ``delete`` counts.
+        may_retract: Whether a triple with the intent ``delete`` counts. Then the requests show
+            current facts, and the model may name those that are no longer true.
         min_length: A turn of fewer characters states nothing, and is not sent.
         turns_per_call: At most so many turns of one session are in one request.
         parameters: Further keys of the request, such as ``temperature``.
@@ -184,6 +185,42 @@ class RecordedAnswer(NamedTuple):
     answer: str = ""
     attempts: int = 1
     at: int = 0
+
+
+class KnownFact(NamedTuple):
+    """A current fact that a request shows to a language model.
+
+    Attributes:
+        name: The name by which a claim takes the fact back.
+        subject: What it is about.
+        predicate: The property or relation.
+        object: The value, any JSON.
+        at: When it was said, microseconds since 1970 UTC.
+        sources: The ids of the episodes that it comes from.
+    """
+
+    name: str
+    subject: str
+    predicate: str
+    object: Any
+    at: int
+    sources: tuple[str, ...]
+
+
+class SentRequest(NamedTuple):
+    """A request that a language model answered.
+
+    Attributes:
+        text: All that was sent, as JSON.
+        scope_key: The scope of its turns.
+        shown: The ids of other episodes than the asked ones whose words it holds.
+        known: The ids of the episodes that its facts come from.
+    """
+
+    text: str
+    scope_key: str
+    shown: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
 
 
 class ModelUsage(NamedTuple):
@@ -315,6 +352,7 @@ class Extraction:
         reads_previous: Whether the extractor needs the turns before.
         single_valued: The predicates that hold one object, as the extractor states them.
         multi_valued: The predicates that may hold several objects at once.
+        digest_of_0_2_0: The digest that slumberd 0.2.0 gave to what a language model is asked.
     """
 
     name: str
@@ -323,6 +361,7 @@ class Extraction:
     reads_previous: bool = False
     single_valued: frozenset[str] = frozenset()
     multi_valued: frozenset[str] = frozenset()
+    digest_of_0_2_0: str = field(default="", compare=False)
 
     @property
     def parts(self) -> tuple[Extraction, ...]:

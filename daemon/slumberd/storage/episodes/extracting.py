@@ -136,7 +136,7 @@ def _extract(
         case Several() as several:
             return _extract_first(conversation, read, several.parts)
         case ModelSettings() as settings:
-            return _find_recorded(conversation, read, extraction.digest, settings)
+            return _find_recorded(conversation, read, extraction, settings)
         case extractor:
             turns = [conversation.turn(one.version) for one in read]
             found = extractor.extract(turns, [one.before for one in read])
@@ -197,18 +197,22 @@ def find_questions(
 
 
 def _find_recorded(
-    conversation: Conversation, read: Sequence[_Read], digest: str, settings: ModelSettings
+    conversation: Conversation,
+    read: Sequence[_Read],
+    extraction: Extraction,
+    settings: ModelSettings,
 ) -> list[_Outcome]:
     """Return the triples of the recorded answers of a language model."""
     asked = [one for one in read if len(one.version.content) >= settings.min_length]
     keys = {
-        one.version.id: answer_key(digest, conversation.turn(one.version), one.before)
+        one.version.id: answer_key(extraction.digest, conversation.turn(one.version), one.before)
         for one in asked
     }
     found = recorded_answers.find(conversation.session, keys.values())
     answers = {id: found[key] for id, key in keys.items() if key in found}
     missing = [one.version for one in asked if one.version.id not in answers]
-    answers |= _find_answers_by_node(conversation, missing, digest, settings)
+    older = extraction.digest_of_0_2_0
+    answers |= _find_answers_by_node(conversation, missing, older, settings)
     return [
         _answered(answers.get(one.version.id)) if one.version.id in keys else () for one in read
     ]
