@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +69,6 @@ def test_any_text_can_be_read(text: str, at: int) -> None:
     found = find_dates(text, at)
 
     assert all(0 <= one.start < one.end <= len(text) and one.dates for one in found)
-    assert all(one.end <= two.start for one, two in zip(found, found[1:], strict=False))
+    assert all(one.end <= two.start for one, two in pairwise(found))
     assert write_dates_out(write_dates_out(text, at), at) == write_dates_out(text, at)
     assert all(part in text for part in parts_between(text, found))

@@ -287,6 +287,7 @@ def test_fact_that_a_turn_ends_is_taken_back_by_its_name() -> None:
     assert taken.replaces == ("e7#1",)
     assert (taken.intent, taken.object, taken.subject, taken.span) == ("delete", None, "", (0, 7))
     assert "Lisbon" not in repr(taken)
+    assert "lives_in" not in repr(taken)
 
 
 @pytest.mark.parametrize(

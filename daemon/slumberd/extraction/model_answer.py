@@ -162,7 +162,7 @@ def _taken_back(
         return None
     return Extracted(
         subject="",
-        predicate=fact.predicate,
+        predicate="",
         object=None,
         intent="delete",
         span=(start, start + len(ended.quote)),
