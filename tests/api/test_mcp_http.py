@@ -91,7 +91,7 @@ async def test_administrator_fires_reads_the_status_and_undoes(tmp_path: Path) -
     assert status["failing"] == []
     assert held == {"held": []}
     assert undone["undone"] == [done["firing_id"]]
-    assert [report["rule_id"] for report in fired["reports"]] == ["preferences"]
+    assert [report["rule_id"] for report in fired["reports"]] == ["repeats", "said", "stated"]
     assert all("no batch 'x@1' is held" in one for one in refused)
     assert "names no user; write ?user=NAME" in nobody
 

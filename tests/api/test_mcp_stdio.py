@@ -110,7 +110,7 @@ async def test_administrative_tools_need_the_option(state: Path) -> None:
 
     assert offered[: len(TOOLS)] == TOOLS
     assert offered[len(TOOLS) :] == ["status", "held", "fire", "approve", "reject", "undo"]
-    assert [report["rule_id"] for report in fired["reports"]] == ["preferences"]
+    assert [report["rule_id"] for report in fired["reports"]] == ["repeats", "said", "stated"]
 
 
 def run(state: Path, sent: bytes, *, results: int = 0) -> subprocess.CompletedProcess[bytes]:
@@ -172,12 +172,12 @@ def test_malformed_scope_is_told_before_anything_starts(state: Path) -> None:
 
 @pytest.mark.nightly
 def test_mistake_in_a_rule_is_told_before_anything_starts(state: Path) -> None:
-    (state / "rules.d/preferences.yaml").write_text("rules: [{id: 1}]")
+    (state / "rules.d/conversation.yaml").write_text("rules: [{id: 1}]")
 
     ended = run(state, b"")
 
     assert (ended.returncode, ended.stdout) == (78, b"")
-    assert b"preferences.yaml" in ended.stderr
+    assert b"conversation.yaml" in ended.stderr
 
 
 def test_command_that_has_ended_leaves_the_handlers_of_signals(state: Path) -> None:

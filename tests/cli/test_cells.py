@@ -198,10 +198,10 @@ def test_demo_shows_an_example_of_each_delta_and_the_fact_it_replaces(demo: str)
     rows = table(demo, "delta", "count", "example")
 
     assert {row["delta"]: (row["count"], row["example"]) for row in rows} == {
-        "add": ("25", "m01"),
-        "update": ("6", "m10 replaces m01"),
+        "add": ("28", "m01"),
+        "update": ("7", "m10 replaces m01"),
         "delete": ("3", "p04 replaces p03"),
-        "noop": ("7", "p13 (stale)"),
+        "noop": ("9", "p13 (stale)"),
         "quarantine": ("1", "p09 (intent_unknown)"),
     }
 
@@ -215,7 +215,7 @@ def test_demo_has_a_heading_above_each_of_its_parts(demo: str) -> None:
 
 def test_demo_counts_the_episodes_of_each_day_and_says_how_to_keep_them(demo: str) -> None:
     assert "Monday: 31 new episodes, 0 edited" in demo
-    assert "Tuesday: 14 new episodes, 1 edited" in demo
+    assert "Tuesday: 16 new episodes, 1 edited" in demo
     assert "slumberd demo --keep DIR" in demo
 
 

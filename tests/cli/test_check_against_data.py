@@ -298,7 +298,7 @@ rules:
     when_filter: ""
     then_emits: [facts]
     stages:
-      - extract: {with: heuristic, speakers: {remember: "{user}", guest: "{user}"}}
+      - extract: {with: conversation, speakers: {remember: "{user}", guest: "{user}"}}
 """
 
 

@@ -553,7 +553,8 @@ def test_demo_ends_with_the_expected_facts(tmp_path: Path) -> None:
         "m11": "Bergen", "j01": "nuts", "j02": "shellfish", "j04": "sourdough", "j09": "aisle",
         "j11": "pescatarian", "j13": "Graz", "j14": "opera", "p01": "Pune", "p02": "midwife",
         "p05": "window", "p06": "vegan", "p07": "dal", "p08": "okra", "p11": "Hanoi",
-        "p15": "bitter gourd", "o01#1": "a nurse", "o03#1": "an island",
+        "p15": "bitter gourd", "o01#2": "sister", "o01#3": "nurse", "o03#1": "peanuts",
+        "o04#1": "Mombasa", "o05#1": "penicillin",
     }  # fmt: skip
     assert "intent_unknown" in done.stdout
     assert "verified: " in done.stdout

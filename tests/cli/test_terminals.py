@@ -231,10 +231,23 @@ def test_fire_on_a_terminal_with_verbose_shows_a_line_for_each_delta(
 
 
 @pytest.mark.slow
-def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Installation) -> None:
+def test_fire_without_a_terminal_prints_the_table_and_no_log_lines(
+    logging_site: Installation,
+) -> None:
     done = logging_site.call("fire", "--all")
 
+    assert done.stdout.startswith("rule  ")
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_fire_without_a_terminal_with_verbose_prints_a_line_for_each_delta(
+    logging_site: Installation,
+) -> None:
+    done = logging_site.call("fire", "--all", "--verbose")
+
     assert "delta.applied" in done.stderr
+    assert "firing.completed" in done.stderr
 
 
 def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
@@ -249,7 +262,7 @@ def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     config = ("--config", str(home / "slumberd.yaml"))
     assert called("check", *config).returncode == 0
-    assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
+    assert "2 tests: 2 passed, 0 failed" in called("test", *config).stdout
 
 
 @pytest.mark.slow

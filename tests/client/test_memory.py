@@ -750,7 +750,7 @@ async def test_explanation_of_a_fact_names_no_interface_as_its_speaker(tmp_path:
 
 @pytest.mark.slow
 async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) -> None:
-    rule = tmp_path / "memory/rules.d/preferences.yaml"
+    rule = tmp_path / "memory/rules.d/conversation.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 9}"))
     await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory:
@@ -889,7 +889,7 @@ async def test_unknown_scheme_is_refused() -> None:
 async def test_mistake_in_a_rule_is_told_before_anything_starts(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "m", user="ann"):
         pass
-    (tmp_path / "m/rules.d/preferences.yaml").write_text("rules: [{id: 1}]")
+    (tmp_path / "m/rules.d/conversation.yaml").write_text("rules: [{id: 1}]")
 
     with pytest.raises(ConfigurationError):
         async with Memory.open(tmp_path / "m", user="ann"):

@@ -14,9 +14,16 @@ from slumberd.errors import ConfigurationError
 from slumberd.model.extraction import Extraction, Several
 from tests.config.test_model_rules import load, refuse
 
-HEURISTIC = "{with: heuristic}"
+CONVERSATION = "{with: conversation}"
 MODEL = "{with: openai, model: tiny, predicates: [likes]}"
 UNNAMED = "{with: openai, model: tiny}"
+
+
+PATTERNS = (
+    "patterns:\n"
+    "  - {id: home, when: ['I live in (?P<place>[A-Z]+)'],"
+    " says: {subject: '{speaker}', predicate: lives_in, object: '{place}'}}\n"
+)
 
 
 def extraction(folder: Path, stage: str) -> Extraction:
@@ -26,6 +33,8 @@ def extraction(folder: Path, stage: str) -> Extraction:
 
 
 def problems(folder: Path, stage: str) -> list[tuple[str, str]]:
+    (folder / "more").mkdir()
+    (folder / "more" / "p.yaml").write_text(PATTERNS)
     with pytest.raises(ConfigurationError) as caught:
         load(folder, f"extract: {stage}")
     return [(mistake.path, mistake.problem) for mistake in caught.value.mistakes]
@@ -33,16 +42,16 @@ def problems(folder: Path, stage: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stage", ["[{0}, {1}]", "{{first: [{0}, {1}]}}", "{{all: [{0}, {1}]}}"])
 def test_list_has_its_entries_in_order(tmp_path: Path, stage: str) -> None:
-    found = extraction(tmp_path, stage.format(HEURISTIC, MODEL))
+    found = extraction(tmp_path, stage.format(CONVERSATION, MODEL))
 
-    assert [part.name for part in found.parts] == ["heuristic", "openai"]
+    assert [part.name for part in found.parts] == ["conversation", "openai"]
     assert isinstance(found.extractor, Several)
     assert found.extractor.unites == ("all" in stage)
     assert found.asks_model
     assert found.reads_previous
 
 
-@pytest.mark.parametrize("stage", [HEURISTIC, MODEL])
+@pytest.mark.parametrize("stage", [CONVERSATION, MODEL])
 def test_list_of_one_is_that_one(tmp_path: Path, stage: str) -> None:
     alone = extraction(tmp_path, stage)
 
@@ -52,25 +61,25 @@ def test_list_of_one_is_that_one(tmp_path: Path, stage: str) -> None:
 
 def test_order_and_way_of_a_list_change_its_digest(tmp_path: Path) -> None:
     stages = (
-        f"[{HEURISTIC}, {MODEL}]",
-        f"[{MODEL}, {HEURISTIC}]",
-        f"{{all: [{HEURISTIC}, {MODEL}]}}",
-        f"[{HEURISTIC}, {{with: openai, model: large, predicates: [likes]}}]",
+        f"[{CONVERSATION}, {MODEL}]",
+        f"[{MODEL}, {CONVERSATION}]",
+        f"{{all: [{CONVERSATION}, {MODEL}]}}",
+        f"[{CONVERSATION}, {{with: openai, model: large, predicates: [likes]}}]",
     )
 
     digests = [extraction(tmp_path, stage).digest for stage in stages]
 
     assert len(set(digests)) == len(stages)
-    same = extraction(tmp_path, f"{{first: [{HEURISTIC}, {MODEL}]}}").digest
+    same = extraction(tmp_path, f"{{first: [{CONVERSATION}, {MODEL}]}}").digest
     assert same == digests[0]
 
 
 def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
-    [rule] = load(tmp_path, f"extract: [{HEURISTIC}, {MODEL}]").rules
+    [rule] = load(tmp_path, f"extract: [{CONVERSATION}, {MODEL}]").rules
 
     assert rule.extract is not None
     assert rule.model_dump()["extract"] == {
-        "with": "first: heuristic, openai",
+        "with": "first: conversation, openai",
         "digest": rule.extract.digest,
     }
 
@@ -81,7 +90,7 @@ def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
         ("[]", "rules[0].stages[0].extract", "at least one entry is needed"),
         ("{first: []}", "rules[0].stages[0].extract.first", "at least one entry is needed"),
         (
-            f"{{first: [{HEURISTIC}], all: [{HEURISTIC}]}}",
+            f"{{first: [{CONVERSATION}], all: [{CONVERSATION}]}}",
             "rules[0].stages[0].extract",
             "exactly one of these keys is needed: first, all",
         ),
@@ -91,7 +100,7 @@ def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
             "a list of extractions asks one language model at most",
         ),
         (
-            f"[{HEURISTIC}, {UNNAMED}]",
+            f"[{{with: patterns, patterns: more/p.yaml}}, {UNNAMED}]",
             "rules[0].stages[0].extract[1].with",
             "'predicates' is needed: no entry before this one names predicates",
         ),
@@ -101,15 +110,15 @@ def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
             "'predicates' is needed with {with: openai}",
         ),
         (
-            "[{with: heuristic, speaker: {}}]",
+            "[{with: conversation, speaker: {}}]",
             "rules[0].stages[0].extract[0].speaker",
             "unknown key 'speaker'; did you mean 'speakers'?",
         ),
         (
-            "{all: [{with: heuristik}]}",
+            "{all: [{with: conversatoin}]}",
             "rules[0].stages[0].extract.all[0].with",
-            "'patterns', 'heuristic', 'openai' or 'python:package.module:function' is needed,"
-            " not 'heuristik'",
+            "'patterns', 'conversation', 'heuristic', 'openai' or"
+            " 'python:package.module:function' is needed, not 'conversatoin'",
         ),
         (
             "[{with: 'python:no_such_module:f'}]",
@@ -117,7 +126,7 @@ def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
             "there is no module 'no_such_module'",
         ),
         (
-            "[{with: heuristic}, {with: patterns, patterns: none.yaml}]",
+            "[{with: conversation}, {with: patterns, patterns: none.yaml}]",
             "",
             "does not exist",
         ),
@@ -134,46 +143,60 @@ def test_mistake_in_a_list_is_reported_at_its_place(
 
 def test_each_entry_that_cannot_ask_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        load(tmp_path, f"extract: {{all: [{HEURISTIC}, {MODEL}]}}", check_model=refuse)
+        load(tmp_path, f"extract: {{all: [{CONVERSATION}, {MODEL}]}}", check_model=refuse)
 
     [mistake] = caught.value.mistakes
     assert mistake.path == "rules[0].stages[0].extract.all[1].with"
 
 
-def test_model_after_an_entry_with_predicates_needs_none(tmp_path: Path) -> None:
-    named = Extraction("rules", "1", Several(()), False, frozenset({"job"}), frozenset({"likes"}))
+def test_model_after_the_conversation_has_its_predicates(tmp_path: Path) -> None:
+    found = extraction(tmp_path, f"[{CONVERSATION}, {UNNAMED}]")
 
-    assert named.named_predicates == {"job", "likes"}
+    conversation, _ = found.parts
+    assert found.asked is not None
+    _, settings = found.asked
+    assert {"lives_in", "allergic_to", "favourite_*"} <= {*settings.predicates}
+    assert {*settings.predicates} == conversation.named_predicates == found.named_predicates
+    assert [*settings.predicates] == sorted(settings.predicates)
+
+
+def test_entry_after_the_model_names_no_predicates_for_it(tmp_path: Path) -> None:
+    [(path, problem)] = problems(tmp_path, f"[{UNNAMED}, {CONVERSATION}]")
+
+    assert path == "rules[0].stages[0].extract[0].with"
+    assert problem == "'predicates' is needed: no entry before this one names predicates"
+
+
+def test_old_name_in_a_list_is_reported(tmp_path: Path) -> None:
+    rules = load(tmp_path, f"extract: [{MODEL}, {{with: heuristic}}]")
+
+    assert [one.path for one in rules.outdated] == ["rules[0].stages[0].extract[1].with"]
 
 
 def test_pattern_files_of_a_list_are_published(tmp_path: Path) -> None:
     (tmp_path / "homes").mkdir()
-    (tmp_path / "homes" / "p.yaml").write_text(
-        "patterns:\n"
-        "  - {id: home, when: ['I live in (?P<place>[A-Z]+)'],"
-        " says: {subject: '{speaker}', predicate: lives_in, object: '{place}'}}\n"
-    )
+    (tmp_path / "homes" / "p.yaml").write_text(PATTERNS)
     rules: RuleSet = load(
-        tmp_path, f"extract: [{HEURISTIC}, {{with: patterns, patterns: homes/p.yaml}}]"
+        tmp_path, f"extract: [{CONVERSATION}, {{with: patterns, patterns: homes/p.yaml}}]"
     )
 
     texts = read_rule_texts(tmp_path)
 
     assert sorted(texts) == ["chat.yaml", "homes/p.yaml"]
     assert rules.rules[0].extract is not None
-    assert rules.rules[0].extract.name == "first: heuristic, patterns"
+    assert rules.rules[0].extract.name == "first: conversation, patterns"
 
 
 @pytest.mark.parametrize(
     ("stage", "valid"),
     [
-        ([{"with": "heuristic"}], True),
-        ({"all": [{"with": "heuristic"}, {"with": "openai", "model": "m"}]}, True),
+        ([{"with": "conversation"}], True),
+        ({"all": [{"with": "conversation"}, {"with": "openai", "model": "m"}]}, True),
         ({"first": []}, False),
-        ({"first": [{"with": "heuristic"}], "all": [{"with": "heuristic"}]}, False),
+        ({"first": [{"with": "conversation"}], "all": [{"with": "conversation"}]}, False),
         ({"with": "openai", "model": "m"}, False),
         ({"with": "openai", "model": "m", "predicates": ["p"]}, True),
-        ([{"with": "heuristic", "model": "m"}], False),
+        ([{"with": "conversation", "model": "m"}], False),
     ],
 )
 def test_json_schema_says_the_same(stage: object, valid: bool) -> None:

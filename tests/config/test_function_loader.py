@@ -245,13 +245,13 @@ def test_mistake_says_what_is_wrong_with_the_function(
     [
         pytest.param(
             "extract: {with: python}",
-            "'patterns', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
+            "'patterns', 'conversation', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
             " 'python'",
             id="no function",
         ),
         pytest.param(
             'extract: {with: "python:cafe.find"}',
-            "'patterns', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
+            "'patterns', 'conversation', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
             " 'python:cafe.find'",
             id="no colon",
         ),
@@ -262,7 +262,7 @@ def test_mistake_says_what_is_wrong_with_the_function(
         ),
         pytest.param(
             f'extract: {{with: "{FUNCTION}", speakers: {{a: b}}}}',
-            "'speakers' goes with {with: heuristic or openai} only",
+            "'speakers' goes with {with: conversation or heuristic or openai} only",
             id="speakers",
         ),
         pytest.param(

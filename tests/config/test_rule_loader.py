@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
-from slumberd.model.predicates import ManyBut
+from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
@@ -94,7 +94,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
             stages:
-              - extract: {with: heuristic, speakers: {chat: alice}}
+              - extract: {with: conversation, speakers: {chat: alice}}
               - decay:
                   {action: reweight, half_life: 2d, threshold: 0.2, protect_importance: 0.9}
               - importance: {below: 0.3}
@@ -124,8 +124,8 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "about": "",
         },
         "extract": {
-            "with": "heuristic",
-            "digest": heuristic_extraction({"chat": "alice"}).digest,
+            "with": "conversation",
+            "digest": conversation_extraction({"chat": "alice"}).digest,
         },
         "summariser": None,
         "stages": (
@@ -324,6 +324,27 @@ def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> N
         "facts": frozenset({"likes", "knows"}),
         "notes": frozenset({"has"}),
     }
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_channel_has_the_predicates_of_its_extraction_though_the_rule_rests(
+    tmp_path: Path, enabled: str
+) -> None:
+    text = f"""
+        rules:
+          - id: said
+            cadence: {{every: 1}}
+            when_filter: is_person
+            then_emits: [facts]
+            enabled: {enabled}
+            stages: [extract: {{with: conversation}}]
+        channels: {{facts: {{values: many, single_valued: [team]}}}}
+        """
+
+    several = _load(tmp_path, a=text).multi_valued["facts"]
+
+    held = {name: holds_several(name, several) for name in ("lives_in", "team", "likes", "any")}
+    assert held == {"lives_in": False, "team": False, "likes": True, "any": True}
 
 
 def test_single_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
@@ -581,7 +602,7 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
         pytest.param(
             "[facts]",
             "[]",
-            "5:17: rules[0].then_emits: at least one entry is needed, not []",
+            "5:17: rules[0].then_emits: a channel is needed, such as 'facts', unless a stage",
             id="no channel",
         ),
         pytest.param(
@@ -640,6 +661,31 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
     mistakes = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
 
     assert any(line.startswith(f"a.yaml:{mistake}") for line in mistakes), mistakes
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param("[]", id="no stage"),
+        pytest.param("[{extract: {with: heuristic}}]", id="a stage that extracts"),
+    ],
+)
+def test_rule_without_a_channel_needs_a_stage_that_marks_episodes(
+    tmp_path: Path, stages: str
+) -> None:
+    text = f"""
+        rules:
+          - id: tea
+            cadence: {{every: 1}}
+            when_filter: ""
+            then_emits: []
+            stages: {stages}
+        """
+    marking = text.replace("[]\n            stages: ", "[]\n            stages: [{dedup: {}}] #")
+
+    problem = "a channel is needed, such as 'facts', unless a stage marks episodes"
+    assert _mistakes(tmp_path, a=text) == [f"a.yaml:5:17: rules[0].then_emits: {problem}"]
+    assert _load(tmp_path, a=marking).rules[0].then_emits == []
 
 
 def test_mistake_in_one_key_of_a_rule_hides_no_mistake_in_another(tmp_path: Path) -> None:
@@ -1036,15 +1082,15 @@ def test_pattern_file_is_found_beside_the_rule_file(tmp_path: Path) -> None:
         ),
         pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed with", id="no name"),
         pytest.param(
-            "{with: heuristic, patterns: x}", "a.yaml",
-            "'patterns' goes with {with: patterns} only", id="heuristic",
+            "{with: conversation, patterns: x}", "a.yaml",
+            "'patterns' goes with {with: patterns} only", id="conversation",
         ),
         pytest.param(
             "{with: patterns, patterns: x, speakers: {a: b}}", "a.yaml",
-            "'speakers' goes with {with: heuristic or openai} only", id="speakers",
+            "'speakers' goes with {with: conversation or heuristic or openai} only", id="speakers",
         ),
         pytest.param(
-            "{with: heuristic, model: x}", "a.yaml",
+            "{with: conversation, model: x}", "a.yaml",
             "'model' goes with {with: openai} only", id="model",
         ),
         pytest.param(
@@ -1100,7 +1146,7 @@ def _rule_with_stages(stages: str) -> str:
         ("[{}]", "exactly one of these keys is needed"),
         ("[{dedup: }]", "settings are needed here; write {} for the defaults"),
         ("[{decay: {}}, {decay: {}}]", "stage 'decay' is given twice"),
-        ("[{decay: {}}, {extract: {with: heuristic}}]", "'extract' is the first stage"),
+        ("[{decay: {}}, {extract: {with: conversation}}]", "'extract' is the first stage"),
         ("[{dedup: {similarity: 0}}]", "rules[0].stages[0].dedup.similarity"),
         ("[{decay: {half_life: 0}}]", "is not a duration"),
         ("[{sort: {}}]", "unknown key"),
@@ -1139,7 +1185,7 @@ def test_comparison_without_its_extra_is_a_mistake(
 def extracting(id: str, condition: str, channels: str = "[facts]", more: str = "") -> str:
     return (
         f'{{id: {id}, cadence: {{every: 1}}, when_filter: "{condition}", then_emits: {channels},'
-        f" stages: [{{extract: {{with: heuristic, speakers: {{chat: ada}}}}}}]{more}}}"
+        f" stages: [{{extract: {{with: conversation, speakers: {{chat: ada}}}}}}]{more}}}"
     )
 
 

@@ -21,7 +21,7 @@ def test_demo_shows_the_facts_of_its_story(tmp_path: Path) -> None:
 
     assert today.status_code == 200
     assert today.url.path == "/console/today"
-    assert "<b>25</b> learned" in today.text
+    assert "<b>28</b> learned" in today.text
 
 
 @pytest.mark.nightly

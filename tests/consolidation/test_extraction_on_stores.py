@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction, load_extraction
+from slumberd.config.pattern_loader import load_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
@@ -25,7 +26,7 @@ from tests.support.stargraph_rows import INSERT, row_of
 pytestmark = pytest.mark.integration
 
 BOOKING = Path(__file__).parents[2] / "rules" / "patterns" / "booking.yaml"
-HEURISTIC = heuristic_extraction({"chat": "ada"})
+SENTENCES = conversation_extraction({"chat": "ada"})
 
 
 class AnswersOf:
@@ -44,7 +45,7 @@ class AnswersOf:
 AFTER = Extraction("patterns", "test", AnswersOf(), reads_previous=True)
 
 
-def extracting(extraction: Extraction = HEURISTIC, **overrides: Any) -> ConsolidationRule:
+def extracting(extraction: Extraction = SENTENCES, **overrides: Any) -> ConsolidationRule:
     return rule("all", extract=extraction, **overrides)
 
 
@@ -224,12 +225,13 @@ async def test_patterns_of_the_shipped_file_take_an_answer_from_its_question(
 
 
 def test_hash_of_a_rule_changes_with_its_extraction_only_when_it_has_one() -> None:
-    plain, german = rule("all"), extracting(heuristic_extraction({"chat": "eva"}))
+    plain, german = rule("all"), extracting(conversation_extraction({"chat": "eva"}))
 
     hashes = {each.content_hash for each in (plain, extracting(), german)}
 
     assert len(hashes) == 3
     assert (
-        extracting().content_hash == extracting(heuristic_extraction({"chat": "ada"})).content_hash
+        extracting().content_hash
+        == extracting(conversation_extraction({"chat": "ada"})).content_hash
     )
     assert plain.content_hash == plain.model_copy(update={"extract": None}).content_hash

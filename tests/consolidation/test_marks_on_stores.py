@@ -66,6 +66,31 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
+async def test_rule_without_a_channel_only_marks_episodes(
+    provider: Provider, tmp_path: Path
+) -> None:
+    only = staged(Dedup(), then_emits=[])
+    async with open_stores(provider) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "Bob likes tea", 2))
+
+        first = await fire(home, only, 3)
+        again = await fire(home, only, 4)
+        await home.put(said("e1", "Ann likes coffee"))
+        edited = await fire(home, only, 5)
+        await home.put(said("e3", TEA, 9))
+        other = await fire(home, only, 9)
+        anew = await home.consolidator.backfill(only, at(9 * DAY), by="ann")
+
+        assert anew.channels["marks"].deleted == 0
+        counts = [report.channels["marks"] for report in (first, again, edited, other)]
+        assert [(one.added, one.deleted) for one in counts] == [(1, 0), (0, 0), (0, 1), (1, 0)]
+        assert {*first.channels} == {"marks", "summaries", "weights"}
+        assert await marks(home) == {"e2": ("duplicate_of", "e3")}
+        assert await home.objects() == {}
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
 @pytest.mark.slow
 async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(provider: Provider) -> None:
     bought, purchased = "He bought a new car in Oslo", "He purchased a new car in Oslo"

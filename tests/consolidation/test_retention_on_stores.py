@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.retention import Retention
 from slumberd.model.episode import Episode
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 DAY = 86_400.0
 NIGHTLY = rule(
-    "nightly", extract=heuristic_extraction({}), stages=(Dedup(), Decay(half_life=DAY))
+    "nightly", extract=conversation_extraction({}), stages=(Dedup(), Decay(half_life=DAY))
 )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.config.pattern_loader import heuristic_extraction, model_extraction
+from slumberd.config.pattern_loader import model_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.extraction.heuristic import Heuristic
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.extraction import (
     Extracted,
@@ -130,7 +130,7 @@ async def test_words_belong_to_who_spoke_them(provider: Provider) -> None:
             spoken("e4", "My father is a smith.", source_node="human"),
         )
 
-        await home.fire(rule("all", extract=heuristic_extraction({})))
+        await home.fire(rule("all", extract=conversation_extraction({})))
 
         assert await subjects(home) == {
             "e1#1": "ada's sister", "e2#1": "assistant's brother", "e4#1": "ada's father",
@@ -144,12 +144,12 @@ async def test_nodes_of_a_host_are_the_person_if_listed(provider: Provider) -> N
             spoken("e2", "My brother is a cook.", source_node="user"),
         )
 
-        await home.fire(rule("all", extract=heuristic_extraction({})))
+        await home.fire(rule("all", extract=conversation_extraction({})))
 
         assert await subjects(home) == {"e1#1": "ada's sister", "e2#1": "user's brother"}
 
 
-class Before(Heuristic):
+class Before:
     """States what was said before, by whom."""
 
     def extract(self, turns: Any, before: Any) -> list[list[Extracted]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as FIRST
 from slumberd.retrieval.searcher import Searcher
@@ -85,7 +85,7 @@ async def test_extraction_takes_nothing_from_it(provider: Provider) -> None:
         await home.put(
             said("e1", "My sister is a nurse.", **REWOUND), said("e2", "My brother is a cook.")
         )
-        await home.fire(rule("all", extract=heuristic_extraction({})))
+        await home.fire(rule("all", extract=conversation_extraction({})))
 
         assert [*await home.objects()] == ["e2#1"]
 

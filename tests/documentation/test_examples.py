@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd.service.new_state_directory import FILES
+from slumberd.service.new_state_directory import Purpose, files_for
 from tests.support.documentation import (
     DOCS,
     PAGES,
@@ -120,15 +120,15 @@ def test_quickstart_works_when_pasted_into_a_shell(tmp_path: Path, program: str)
     )
 
     assert done.stdout.decode().endswith(output.text)
-    assert "1 test: 1 passed, 0 failed" in done.stdout.decode()
+    assert "2 tests: 2 passed, 0 failed" in done.stdout.decode()
 
 
 def test_init_writes_the_rule_that_the_readme_shows() -> None:
     [block] = [block for block in blocks_of(README) if block.language == "yaml"]
 
-    written = yaml.safe_load(FILES["rules.d/preferences.yaml"])
-    assert yaml.safe_load(block.text) == {"rules": written["rules"]}
-    assert written["channels"]["facts"]["values"] == "many"
+    written = files_for(Purpose.CONVERSATION)["rules.d/conversation.yaml"]
+    assert block.text in written
+    assert yaml.safe_load(written)["channels"]["facts"]["values"] == "many"
 
 
 PAGE = """\

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
 from slumberd.model.firing import Limits
 from slumberd.model.functions import RuleFunction
@@ -106,7 +106,7 @@ OTHERS: dict[str, list[Any]] = {
     "salience": [Gate(min=0.1), Gate(min=0.15), Gate(min=0.1, tau=60.0)],
     "kind": ["graph"],
     "stages": [(Dedup(),), (Dedup(keep="oldest"),), (Decay(), Dedup()), (Dedup(), Decay())],
-    "extract": [heuristic_extraction({}), heuristic_extraction({"chat": "ada"})],
+    "extract": [conversation_extraction({}), conversation_extraction({"chat": "ada"})],
     "summariser": [
         RuleFunction("python:a:b", "1", str),
         RuleFunction("python:a:b", "2", str),

@@ -49,7 +49,7 @@ async def test_report_counts_changes_of_the_scope(transport: Transport) -> None:
     other_agent = await transport.call("report", {**OF_ADA, "agent": "phone"})
 
     assert (found["changes"]["learned"], found["changes"]["changed"]) == (1, 1)
-    assert found["rules"] == {"preferences": found["changes"]}
+    assert found["rules"] == {"stated": found["changes"]}
     assert not any(other_agent["changes"].values())
     assert other_agent["rules"] == {}
 
@@ -66,7 +66,7 @@ async def test_report_of_all_users_names_those_with_the_most_changes(
     assert ([*cut["users"]], cut["other_users"], len(cut["largest"])) == (["ada"], 1, 1)
     assert cut["changes"] == found["changes"]
     assert found["batches"] == sum(one["learned"] + one["changed"] for one in found["largest"])
-    assert found["largest"][0]["firing_id"].startswith("preferences@")
+    assert found["largest"][0]["firing_id"].startswith("stated@")
 
 
 async def test_report_has_each_day_of_its_time(transport: Transport) -> None:

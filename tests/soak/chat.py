@@ -33,7 +33,7 @@ HALF_LIFE_DAYS = 10
 """Episodes decay after 43 days. Those of the soak are 3 or 103 days old: no clock step matters."""
 
 FINAL_STAGES: list[dict[str, Any]] = [
-    {"extract": {"with": "heuristic", "speakers": {"guest": "{user}"}}},
+    {"extract": {"with": "conversation", "speakers": {"guest": "{user}"}}},
     {"dedup": {"method": "jaccard", "similarity": 0.85, "keep": "newest"}},
     {"decay": {"half_life": f"{HALF_LIFE_DAYS}d", "threshold": 0.05, "protect_importance": 0.8}},
     {"importance": {"below": 0.1}},

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from slumberd.cli.context import logs
+from slumberd.cli.context import is_journal, logs
 from slumberd.cli.output import Bar, bar, number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
@@ -128,7 +128,7 @@ def _perform_here(
 ) -> Answer:
     clock = SystemClock()
     tune_interpreter()
-    quiet = not verbose and settings.log_path is None and sys.stderr.isatty()
+    quiet = not verbose and settings.log_path is None and not is_journal(sys.stderr)
     with logs(settings, clock, quiet=quiet) as lines:
         log: Logs = lines
         if shown is not None:

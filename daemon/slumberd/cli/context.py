@@ -24,6 +24,7 @@ from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, LineWriter, open_file
 from slumberd.observability.logs import (
     DeltaLines,
+    Level,
     Render,
     choose_renderer,
     leads_to_journal,
@@ -94,7 +95,7 @@ def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[D
     Args:
         settings: The configuration.
         clock: The time.
-        quiet: Whether to leave out the lines of the deltas; for a terminal that shows a bar.
+        quiet: Whether to write warnings and errors only, and no lines of the deltas.
 
     Raises:
         ConfigurationError: The file cannot be opened.
@@ -103,7 +104,8 @@ def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[D
     named = {} if shard is None else {"shard": shard}
     with _sink(settings) as sink, structlog.contextvars.bound_contextvars(**named):
         logging = settings.logging
-        lines = send(sink, _render(settings), logging.level, clock.now, logging.scope)
+        level: Level = "warning" if quiet and logging.level != "error" else logging.level
+        lines = send(sink, _render(settings), level, clock.now, logging.scope)
         lines = lines if shard is None else lines.of_shard(shard)
         yield lines.silent() if quiet else lines
 
@@ -179,10 +181,11 @@ def _render(settings: Settings) -> Render:
 
 
 def _for_journal(render: Render) -> Render:
-    return prefix_priority(render) if _is_journal(sys.stderr) else render
+    return prefix_priority(render) if is_journal(sys.stderr) else render
 
 
-def _is_journal(stream: TextIO) -> bool:
+def is_journal(stream: TextIO) -> bool:
+    """Return whether a stream leads to the journal of systemd."""
     try:
         return leads_to_journal(stream.fileno(), journal_stream())
     except (OSError, ValueError):  # a stream without a file, as in tests

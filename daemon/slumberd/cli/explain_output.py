@@ -12,7 +12,11 @@ from slumberd.consolidation.explanation import (
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.observability.line_format import printable
-from slumberd.operations.reads.explanations import ExplainedFact, describe_removal
+from slumberd.operations.reads.explanations import (
+    ExplainedFact,
+    describe_extraction,
+    describe_removal,
+)
 
 SOURCE_COLUMNS = ("episode", "session", "at", "speaker", "source node", "in memory")
 ASSERTION_COLUMNS = (
@@ -58,6 +62,8 @@ class FactExplanation:
             print(f"scope       user {cell(fact.user)}, agent {cell(fact.agent)}")
             print(f"says        {self._triple_of(fact)}")
             print(f"confidence  {cell(fact.confidence)}")
+            if found := describe_extraction(fact.payload, content=self._content):
+                print(f"extracted   by {found}")
             print(f"said at     {cell(fact.said_at)}")
             print(f"pinned at   {cell(fact.pinned_at)}")
             if explanation.declared:

@@ -51,7 +51,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", help="On a terminal, show the log line of each delta, and no bar."),
+    typer.Option("--verbose", help="Show the log line of each delta, and no bar."),
 ]
 
 DryRun = Annotated[

@@ -28,7 +28,6 @@ from slumberd.config.validation import (
 )
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
-from slumberd.extraction.heuristic import Heuristic
 from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
 from slumberd.extraction.model_prompt import VERSION_OF_0_2_0
 from slumberd.extraction.normalisers import alias_key
@@ -86,17 +85,6 @@ def extraction_of(document: Document) -> Extraction:
     content = orjson.dumps([VERSION, form.model_dump()], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extraction("patterns", digest, patterns, reads_previous=True)
-
-
-def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
-    """Return the extraction from plain English sentences.
-
-    Args:
-        speakers: Other names of speakers, by the speaker.
-    """
-    content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return Extraction("heuristic", digest, Heuristic(speakers))
 
 
 def model_summariser(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,13 +20,12 @@ from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
     combined_extraction,
     extraction_of,
-    heuristic_extraction,
-    load_extraction,
     model_extraction,
 )
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
 from slumberd.config.stage_schema import ExtractForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
+from slumberd.config.vocabulary_loader import conversation_extraction, vocabulary_of
 from slumberd.config.yaml_reader import (
     Document,
     Trail,
@@ -42,6 +42,7 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
+from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.filters.disjoint import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
@@ -64,6 +65,9 @@ CheckModel = Callable[[], None]
 
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
+
+HEURISTIC = "heuristic"
+"""The name of the extractor ``conversation`` in slumberd 0.2.0."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -91,6 +95,7 @@ class RuleSet:
         sources: The file of each rule, by rule id.
         generation: The number of the set in a daemon, from 1; each reload adds 1.
         version: The version of a set that was published in a database; None for one of files.
+        outdated: What the next release will not read any more, with its place.
     """
 
     rules: tuple[ConsolidationRule, ...]
@@ -98,6 +103,7 @@ class RuleSet:
     sources: Mapping[str, str]
     generation: int = 1
     version: int | None = None
+    outdated: tuple[Mistake, ...] = ()
 
     def of_episodes(self) -> RuleSet:
         """Return the set without rules of kind ``graph``."""
@@ -190,7 +196,7 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
     sheets = [sheet for path in paths for sheet in _read_sheets(path, by_root)]
     # A file that is loaded alone may configure channels that rules of other files emit into.
     whole = any(path.is_dir() for path in paths)
-    extractions = _Extractions(by_root, partial(load_extraction, by_root=by_root))
+    extractions = _Extractions(by_root, partial(read_document, by_root=by_root))
     checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
     return _load_sheets(sheets, extractions, checks, whole=whole)
 
@@ -229,7 +235,7 @@ def load_rule_texts(  # noqa: PLR0913 # one for each check
     names = [Path(place, name) for name in sorted(texts) if _is_rule_name(name)]
     documents = [read(file) for file in names]
     sheets = [_Sheet(document, mistakes_of(document, RuleFile)) for document in documents]
-    extractions = _Extractions(None, lambda file: extraction_of(read(file)))
+    extractions = _Extractions(None, read)
     checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
     return _load_sheets(sheets, extractions, checks, whole=True)
 
@@ -241,8 +247,8 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
         directory: The directory; its rules must have no mistakes.
 
     Returns:
-        The texts of its rule files, and of the pattern files that these name, by the name of the
-        file within the directory.
+        The texts of its rule files, and of the files of patterns and words that these name, by the
+        name of the file within the directory.
 
     Raises:
         ConfigurationError: A file cannot be read, or a rule names patterns outside of it.
@@ -251,11 +257,11 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
     texts = {file.name: read_text(file, inside=directory.resolve()).text for file in files}
     places = [place for file in files for place in _rule_places(_read_sheet(file, None, None))]
     mistakes = []
-    for place, trail, patterns in _named_patterns(places):
-        file = _beside(place.document.file, patterns)
+    for place, trail, named in _named_files(places):
+        file = _beside(place.document.file, named)
         name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
         if name.startswith(os.pardir):
-            problem = f"{patterns!r} is outside of the directory of rules; put the file into it"
+            problem = f"{named!r} is outside of the directory of rules; put the file into it"
             mistakes.append(place.mistake(*trail, problem=problem))
         else:
             texts[name] = read_text(file).text
@@ -282,6 +288,7 @@ def _load_sheets(
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
         *_find_repeated_ids(places),
         *_find_mixed_cadences(places),
+        *_find_idle_rules(places),
         *_check_filters(places, checks.filter),
         *_check_crons(places, checks.cron, checks.timezone),
         *_check_extras(places),
@@ -301,7 +308,8 @@ def _load_sheets(
     if unnamed := [one for place, form in forms for one in extractions.find_unnamed(place, form)]:
         raise ConfigurationError(_sort_mistakes(unnamed))
     sources = [sheet.document.file for sheet in sheets]
-    return _build_set([*zip(sources, files, strict=True)], extractions)
+    rules = _build_set([*zip(sources, files, strict=True)], extractions)
+    return replace(rules, outdated=tuple(_find_outdated(places)))
 
 
 def _trusted(places: Sequence[_RulePlace], sheets: Iterable[_Sheet]) -> Sequence[_RulePlace]:
@@ -404,12 +412,12 @@ def _rule_places(sheet: _Sheet) -> list[_RulePlace]:
     return [_RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
 
 
-def _named_patterns(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Trail, str]]:
-    """Yield where rules name pattern files, and their names."""
+def _named_files(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Trail, str]]:
+    """Yield where rules name files of patterns or words, and the names."""
     for place in places:
-        for trail in place.forms_of("extract"):
-            if file := place.text(*trail, "patterns"):
-                yield place, (*trail, "patterns"), file
+        for trail, key in product(place.forms_of("extract"), ("patterns", "vocabulary")):
+            if file := place.text(*trail, key):
+                yield place, (*trail, key), file
 
 
 def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
@@ -432,6 +440,17 @@ def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         mixed = isinstance(keys, dict) and len(keys.keys() & {*CADENCE_KEYS}) > 1
         if mixed and mistake.path not in place.wrong:
             yield mistake
+
+
+def _find_idle_rules(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    """Report rules of episodes without a channel and without a stage that marks episodes."""
+    for place in places:
+        rule = _mapping(place.document.at(place.trail))
+        stages = rule.get("stages")
+        marks = isinstance(stages, list) and any("extract" not in _mapping(one) for one in stages)
+        if rule.get("then_emits") == [] and rule.get("kind") != "graph" and not marks:
+            problem = "a channel is needed, such as 'facts', unless a stage marks episodes"
+            yield place.mistake("then_emits", problem=problem)
 
 
 def _find_shared_extractions(places: Sequence[_RulePlace]) -> Iterator[Mistake]:
@@ -543,27 +562,35 @@ def _validate(sheet: _Sheet) -> RuleFile:
 
 
 class _Extractions:
-    """The extractions and functions of rules; each pattern file is read once.
+    """The extractions and functions of rules; each file of patterns or words is read once.
 
     Args:
         by_root: Whether root loads them; None asks the process.
-        load: Loads a pattern file, or raises ConfigurationError.
+        read: Reads a file, or raises ConfigurationError.
     """
 
-    def __init__(self, by_root: bool | None, load: Callable[[Path], Extraction]) -> None:
+    def __init__(self, by_root: bool | None, read: Callable[[Path], Document]) -> None:
         self.functions = Functions(by_root)
-        self._load = load
-        self._loaded: dict[Path, Extraction] = {}
+        self._read = read
+        self._patterns: dict[Path, Extraction] = {}
+        self._vocabularies: dict[Path, Vocabulary] = {}
 
     def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
-        """Load the pattern files that rules name; yield their mistakes, and those of the names."""
-        for place, _, file in _named_patterns(places):
-            if (path := _beside(place.document.file, file)) in self._loaded:
-                continue
+        """Load the files that rules name; yield their mistakes, and those of the names."""
+        loads = {"patterns": self._load_patterns, "vocabulary": self._load_words}
+        for place, trail, file in _named_files(places):
             try:
-                self._loaded[path] = self._load(path)
+                loads[str(trail[-1])](_beside(place.document.file, file))
             except ConfigurationError as error:
                 yield from error.mistakes
+
+    def _load_patterns(self, path: Path) -> None:
+        if path not in self._patterns:
+            self._patterns[path] = extraction_of(self._read(path))
+
+    def _load_words(self, path: Path) -> None:
+        if path not in self._vocabularies:
+            self._vocabularies[path] = vocabulary_of(self._read(path))
 
     def find_unnamed(self, place: _RulePlace, form: AnyRuleForm) -> Iterator[Mistake]:
         """Yield where a rule asks a language model, and nothing names predicates for it."""
@@ -587,16 +614,32 @@ class _Extractions:
 
     def _of(self, form: ExtractForm, source: str, before: Sequence[Extraction]) -> Extraction:
         """Return the extraction of a form, after those that stand before it in its list."""
-        if form.patterns is not None:
-            return self._loaded[_beside(source, form.patterns)]
-        if form.method == "openai":
-            settings = form.model_settings()
-            return model_extraction(
-                settings if settings.predicates else replace(settings, predicates=_named_by(before))
-            )
-        if form.method != "heuristic":
-            return self.functions.extraction(form.method)
-        return heuristic_extraction(form.speakers)
+        match form.method:
+            case "patterns":
+                return self._patterns[_beside(source, form.patterns or "")]
+            case "openai":
+                settings = form.model_settings()
+                if not settings.predicates:
+                    settings = replace(settings, predicates=_named_by(before))
+                return model_extraction(settings)
+            case "conversation" | "heuristic":
+                words = form.vocabulary and self._vocabularies[_beside(source, form.vocabulary)]
+                return conversation_extraction(form.speakers, words or None)
+            case function:
+                return self.functions.extraction(function)
+
+
+def _find_outdated(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    """Yield where a rule names the extractor ``heuristic`` of slumberd 0.2.0."""
+    for place in places:
+        for trail in place.forms_of("extract"):
+            if place.text(*trail, "with") == HEURISTIC:
+                problem = (
+                    "'heuristic' is the old name of another extractor: 'conversation' reads the"
+                    " sentences now; write 'with: conversation', for the next release refuses this"
+                    " name"
+                )
+                yield place.mistake(*trail, "with", problem=problem)
 
 
 def _named_by(extractions: Iterable[Extraction]) -> tuple[str, ...]:
@@ -641,7 +684,8 @@ def _combine_channels(
             else:
                 union[name] = several | (before if isinstance(before, frozenset) else frozenset())
     for rule in rules:
-        if rule.enabled and rule.extract is not None:
+        # A rule that rests keeps its predicates: what it has learned must not change by that.
+        if rule.extract is not None:
             for name in rule.then_emits:
                 union[name] = _with_extracted(union.get(name, frozenset()), rule.extract)
     return union

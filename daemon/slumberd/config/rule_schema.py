@@ -204,6 +204,15 @@ class SalienceForm(Form):
 _CRON_KEYS = frozenset({"on_missed", "catchup_window"})
 
 
+def _add_rule_schema(schema: JsonDict) -> None:
+    """Express the check `_find_idle_rules` of `rule_loader` in JSON Schema."""
+    marking: Any = {"contains": {"not": {"required": ["extract"]}}}
+    schema["anyOf"] = [
+        {"properties": {"then_emits": {"minItems": 1}}},
+        {"properties": {"stages": marking}, "required": ["stages"]},
+    ]
+
+
 class RuleForm(Form):
     """One rule: which episodes become facts, in which channels, and when.
 
@@ -214,8 +223,9 @@ class RuleForm(Form):
         when_filter: The episodes that the rule selects: a SQL condition on the columns id scope_key
             user session agent content source_node speaker is_person timestamp metadata intent
             subject predicate object confidence. ``""`` selects all episodes.
-        then_emits: The channels that receive the facts, at least one. In ``facts`` a fact has the
-            id of its episode; in another channel its id is ``@channel/id``.
+        then_emits: The channels that receive the facts. In ``facts`` a fact has the id of its
+            episode; in another channel its id is ``@channel/id``. ``[]`` is for a rule whose
+            stages only mark episodes.
         enabled: Whether the daemon fires the rule. Default: true.
         start: ``beginning`` (default) evaluates the episodes that existed before the rule too;
             ``now`` evaluates only later ones.
@@ -238,12 +248,14 @@ class RuleForm(Form):
         description: The purpose of the rule, in words. It has no effect.
     """
 
+    model_config = ConfigDict(json_schema_extra=_add_rule_schema)
+
     id: Name
     cadence: CadenceForm
     when_filter: str
     then_emits: Annotated[
         list[Name],
-        Field(min_length=1, json_schema_extra={"uniqueItems": True}),
+        Field(json_schema_extra={"uniqueItems": True}),
         AfterValidator(_check_channels),
     ]
     enabled: bool = True

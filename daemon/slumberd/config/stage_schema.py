@@ -27,6 +27,7 @@ Predicate = Annotated[str, Field(min_length=1, max_length=100)]
 
 _OF_METHOD = {
     "patterns": frozenset({"patterns"}),
+    "conversation": frozenset({"speakers", "vocabulary"}),
     "heuristic": frozenset({"speakers"}),
     "openai": frozenset(
         {
@@ -43,7 +44,7 @@ _OF_METHOD = {
 }
 """The keys of each method of `ExtractForm`, besides ``with``."""
 
-_NEEDED = {"patterns": ("patterns",), "heuristic": (), "openai": ("model",)}
+_NEEDED = {"patterns": ("patterns",), "conversation": (), "heuristic": (), "openai": ("model",)}
 """The keys that each method needs."""
 
 MOST_EXTRACTIONS = 10
@@ -106,15 +107,18 @@ class ExtractForm(Form):
 
     Attributes:
         with: ``patterns`` for the patterns of a file, which need the extra ``regex``;
-            ``heuristic`` for plain English sentences such as ``Bob is a chef``; ``openai`` for a
+            ``conversation`` for what people say of themselves in plain English, such as ``I moved
+            to Oslo``; ``heuristic`` is its old name, until the next release; ``openai`` for a
             language model, which needs the extra ``llm`` and ``language_model`` in the
             configuration; ``python:package.module:function`` for a Python function of yours.
         patterns: The pattern file. A relative path begins at the directory of the rule file. Only
             for ``patterns``.
         speakers: Other names of speakers, by the speaker. ``{user}`` and ``{agent}`` mean the user
             and the agent of the episode. By default the person is ``{user}``, and everybody else
-            has the own name. Only for ``heuristic`` and ``openai``: a pattern file has its own, and
-            a function sees the speakers as they are.
+            has the own name. Only for ``conversation`` and ``openai``: a pattern file has its own,
+            and a function sees the speakers as they are.
+        vocabulary: A file with further words, predicates and aliases; a relative path begins at the
+            directory of the rule file. Only for ``conversation``.
         model: The name of the language model, as its server knows it.
         predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
             ``favourite_*`` names all that begin so. In a list of extractions they may be left out:
@@ -135,6 +139,7 @@ class ExtractForm(Form):
     ] = Field(alias="with")
     patterns: str | None = Field(default=None, min_length=1)
     speakers: dict[str, str] = Field(default_factory=dict)
+    vocabulary: str | None = Field(default=None, min_length=1)
     model: str | None = Field(default=None, min_length=1)
     predicates: Annotated[list[Predicate], Field(min_length=1, max_length=200)] | None = None
     instructions: str = ""

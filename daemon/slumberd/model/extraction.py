@@ -33,6 +33,8 @@ class Turn(NamedTuple):
         agent: The agent of the episode.
         is_person: Whether the speaker is the person: extractors call the person by the user's name.
         source_node: The node or interface that wrote the episode.
+        own_last: What the speaker said last before in the session. Only for an `Extraction` with
+            `reads_own`; in no key of a recorded answer.
     """
 
     id: str
@@ -44,6 +46,7 @@ class Turn(NamedTuple):
     agent: str = ""
     is_person: bool = False
     source_node: str = ""
+    own_last: Turn | None = None
 
 
 def turn_of(version: EpisodeVersion, person: Collection[str] = PERSON) -> Turn:
@@ -69,7 +72,7 @@ class Extracted(NamedTuple):
         object: The value, any JSON. None in a delete takes back all objects of the predicate.
         intent: ``add`` or ``delete``.
         span: Where the text stands in the turn's content: start and end, in characters.
-        by: The id of the pattern that found it, or ``heuristic``. When a function of a rule leaves
+        by: The id of the pattern that found it, such as ``conversation/moved``. When a function of a rule leaves
             it empty, it becomes the name of the function.
         confidence: 0 to 1.
         object_words: Of a delete without an object: it takes back the objects that hold all these
@@ -344,7 +347,7 @@ class Extraction:
     """How a rule finds triples in the text of episodes that state none themselves.
 
     Attributes:
-        name: The method, as rule files name it: ``patterns``, ``heuristic``, ``openai``, or a
+        name: The method, as rule files name it: ``patterns``, ``conversation``, ``openai``, or a
             function such as ``python:package.module:function``; of a list, the names of all.
         digest: Changes with everything that the triples depend on, besides the text.
         extractor: Finds the triples; or what a language model is asked for them; or several
@@ -352,6 +355,7 @@ class Extraction:
         reads_previous: Whether the extractor needs the turns before.
         single_valued: The predicates that hold one object, as the extractor states them.
         multi_valued: The predicates that may hold several objects at once.
+        reads_own: Whether the extractor needs the speaker's own last turn.
         digest_of_0_2_0: The digest that slumberd 0.2.0 gave to what a language model is asked.
     """
 
@@ -361,6 +365,7 @@ class Extraction:
     reads_previous: bool = False
     single_valued: frozenset[str] = frozenset()
     multi_valued: frozenset[str] = frozenset()
+    reads_own: bool = False
     digest_of_0_2_0: str = field(default="", compare=False)
 
     @property
@@ -426,8 +431,12 @@ _KEYS_NAME_SPEAKERS = "speaker"
 """Tells the keys of questions that name the speaker from those of slumberd 0.2.0."""
 
 
+_ASKED_FIELDS = Turn._fields.index("own_last")
+"""The fields of a turn that a question depends on come before this one."""
+
+
 def _asked(turn: Turn) -> list[str]:
-    return [*map(ascii, turn)]
+    return [*map(ascii, turn[:_ASKED_FIELDS])]
 
 
 def _spoken(turn: Turn) -> tuple[str, bool, str]:

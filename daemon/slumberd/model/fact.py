@@ -69,6 +69,13 @@ class Fact(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     @property
+    def extracted_by(self) -> str | None:
+        """What found it in a text, such as the id of a pattern; None when a program stated it."""
+        found = self.payload.get("extracted")
+        by = found.get("by") if isinstance(found, dict) else None
+        return by if isinstance(by, str) else None
+
+    @property
     def said_at(self) -> datetime:
         """The instant of its claim, ``payload.timestamp``; without one, `pinned_at`."""
         given = self.payload.get("timestamp")
@@ -94,6 +101,7 @@ class FactPattern(BaseModel):
         id: The fact's id.
         channel: The channel in the fact's id. None matches every channel but ``marks`` and
             ``weights``, whose facts are about episodes; with an `id`, it matches every channel.
+        extracted_by: What found it in a text, such as the id of a pattern.
         min_confidence: The least confidence, 0 to 1.
         max_confidence: The greatest confidence, 0 to 1.
         said_since: Claimed at this instant or later.
@@ -116,6 +124,7 @@ class FactPattern(BaseModel):
     agent: Text | None = None
     id: Text | None = None
     channel: str | None = None
+    extracted_by: str | None = None
     min_confidence: float | None = Field(default=None, ge=0, le=1)
     max_confidence: float | None = Field(default=None, ge=0, le=1)
     said_since: AwareDatetime | None = None
@@ -284,6 +293,8 @@ def _bound_tests(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
         tests.append(lambda fact: channel_of(fact.id) == channel)
     elif hides_marks(pattern):
         tests.append(lambda fact: not fact.id.startswith(MARK_IDS))
+    if (by := pattern.extracted_by) is not None:
+        tests.append(lambda fact: fact.extracted_by == by)
     if (least := pattern.min_confidence) is not None:
         tests.append(lambda fact: sortable_confidence(fact) >= least)
     if (most := pattern.max_confidence) is not None:

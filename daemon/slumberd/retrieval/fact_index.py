@@ -124,7 +124,9 @@ def trust_of_fact(fact: Fact) -> Trust:
     """Return who stands for a fact."""
     if any(entry.get("rule_id") == _MANUAL for entry in _own_entries(fact)):
         return "corrected"
-    return "derived" if sources_of_fact(fact) else "declared"
+    if not sources_of_fact(fact):
+        return "declared"
+    return "derived" if fact.extracted_by is None else "extracted"
 
 
 def sources_of_fact(fact: Fact) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 Kind = Literal["episode", "fact"]
-Trust = Literal["said", "derived", "declared", "corrected"]
-"""Who stands for a text: a speaker, a rule, another program, or a person who corrected it."""
+Trust = Literal["said", "derived", "extracted", "declared", "corrected"]
+"""Who stands for a text: a speaker, a rule that promoted what a program stated, a rule that found
+it in a text, another program, or a person who corrected it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

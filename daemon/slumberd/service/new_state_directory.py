@@ -1,8 +1,10 @@
-"""Make a state directory with a configuration, a rule and its test."""
+"""Make a state directory with a configuration, rules and their test."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 
 from slumberd.errors import OutputExistsError
@@ -15,57 +17,167 @@ CONFIG = """\
 state_dir: .
 rules_dir: rules.d
 """
-RULE = """\
-# A rule says which episodes become facts, and how often. `slumberd check` reads all rules.
+CONVERSATION = """\
+# These rules turn conversations into facts. `slumberd check` reads all rules, `slumberd test` runs
+# the test beside them, and `slumberd why FACT` explains a fact.
 rules:
-  - id: preferences
-    cadence: {every: 1}  # as soon as 1 episode is new; or {cron: "0 3 * * *"}
-    when_filter: "(predicate IS NOT NULL AND confidence >= 0.5) OR intent IS NOT NULL"
+  # What a program states: a triple in the metadata of an episode, or what becomes of a fact.
+  - id: stated
+    cadence: {every: 1}  # as soon as 1 episode is new
+    when_filter: >-
+      (predicate IS NOT NULL AND confidence >= 0.5) OR intent IS NOT NULL
+      OR json_extract(metadata, '$.triples') IS NOT NULL
     then_emits: [facts]
+
+  # What the person says in plain English, such as "I moved to Bergen", unless a program states it.
+  # What an assistant, a tool or a document says is no fact of the person.
+  - id: said
+    cadence: {every: 1}
+    when_filter: >-
+      is_person AND coalesce(intent, subject, predicate, object,
+      json_extract(metadata, '$.triples'), json_extract(metadata, '$.replaces')) IS NULL
+    then_emits: [facts]
+    stages:
+      - extract: {with: conversation}
+
+  # Which texts were said again, whatever their case and white space. Search and context leave out
+  # all but the newest. The facts stay.
+  - id: repeats
+    cadence: {cron: "0 3 * * *"}  # each night, because it compares all episodes
+    when_filter: ""
+    then_emits: []
+    stages:
+      - dedup: {method: exact}
+
 channels:
   facts:
-    # A predicate holds many values: a second allergy stands beside the first. These hold one value,
-    # so a newer value replaces the older one.
+    # A predicate holds many values: a second allergy stands beside the first. Those that hold one,
+    # such as lives_in, are in the vocabulary of `conversation`: docs/reference/vocabulary.md. Of
+    # these a newer value replaces the older one. Name further ones here.
     values: many
-    single_valued: [
-      name, age, birthday, birth_year, born_in, from, grew_up_in, religion, height, handedness,
-      pronouns, lives_in, works_at, job, works_in, boss, studies, studies_at, marital_status,
-      partner, mother, father, children, diet,
-    ]
+    single_valued: []
 """
-TEST = """\
+CONVERSATION_TEST = """\
 # What the rules beside it are expected to do. `slumberd test` runs it.
 tests:
-  - name: the newest home counts, both allergies do, and a guess does not
+  - name: the newest home counts, both allergies do, and the assistant's words do not
+    episodes:
+      - {id: e1, source_node: user, content: I live in Oslo.}
+      - {id: e2, source_node: user, content: I am allergic to peanuts.}
+      - {id: e3, source_node: user, content: I moved to Bergen.}
+      - {id: e4, source_node: user, content: "Also, I'm allergic to penicillin."}
+      - {id: e5, source_node: assistant, content: I live in the cloud.}
+    expect:
+      facts:
+        - {id: "e3#1", subject: user, predicate: lives_in, object: Bergen}
+        - {id: "e2#1", subject: user, predicate: allergic_to, object: peanuts}
+        - {id: "e4#1", subject: user, predicate: allergic_to, object: penicillin}
+
+  - name: a program states triples, and a guess is no fact
     episodes:
       - {id: e1, subject: ada, predicate: lives_in, object: Oslo}
       - {id: e2, subject: ada, predicate: lives_in, object: Bergen}
       - {id: e3, subject: ada, predicate: lives_in, object: Rome, confidence: 0.4}
-      - {id: e4, subject: ada, predicate: allergic_to, object: peanuts}
-      - {id: e5, subject: ada, predicate: allergic_to, object: penicillin}
     expect:
-      filtered: [e3]
       facts:
         - {id: e2, subject: ada, predicate: lives_in, object: Bergen}
-        - {id: e4, subject: ada, predicate: allergic_to, object: peanuts}
-        - {id: e5, subject: ada, predicate: allergic_to, object: penicillin}
 """
-FILES = {
-    "slumberd.yaml": CONFIG,
-    "rules.d/preferences.yaml": RULE,
-    "rules.d/preferences.test.yaml": TEST,
+TASKS = """\
+# These rules keep what agents log about their tasks. `slumberd check` reads all rules, `slumberd
+# test` runs the test beside them, and `slumberd why FACT` explains a fact.
+rules:
+  # What a program states: a triple in the metadata of an episode, or what becomes of a fact.
+  # Nothing is taken from the text of an episode.
+  - id: stated
+    cadence: {every: 1}  # as soon as 1 episode is new
+    when_filter: >-
+      (predicate IS NOT NULL AND confidence >= 0.5) OR intent IS NOT NULL
+      OR json_extract(metadata, '$.triples') IS NOT NULL
+    then_emits: [facts]
+
+  # Which episodes are old: a month, unless `importance` in the metadata is 0.8 or more. Search and
+  # context leave them out. Their facts stay.
+  - id: old
+    cadence: {cron: "0 3 * * *"}  # each night
+    when_filter: ""
+    then_emits: []
+    stages:
+      - decay: {half_life: 7d, threshold: 0.05}
+
+channels:
+  facts:
+    # A predicate holds many values: a task may use two tools. These hold one, so a newer value
+    # replaces the older one.
+    values: many
+    single_valued: [
+      status, owner, assigned_to, priority, due, deadline, started_at, finished_at, progress,
+      outcome, result, error, exit_code, duration, cost, branch, version,
+    ]
+"""
+TASKS_TEST = """\
+# What the rules beside it are expected to do. `slumberd test` runs it.
+tests:
+  - name: the newest status counts, both tools do, and text alone states nothing
+    episodes:
+      - {id: e1, subject: task 7, predicate: status, object: open}
+      - {id: e2, subject: task 7, predicate: uses, object: the linter}
+      - {id: e3, subject: task 7, predicate: uses, object: the compiler}
+      - {id: e4, subject: task 7, predicate: status, object: done}
+      - {id: e5, source_node: user, content: I live in Oslo.}
+    expect:
+      facts:
+        - {id: e2, subject: task 7, predicate: uses, object: the linter}
+        - {id: e3, subject: task 7, predicate: uses, object: the compiler}
+        - {id: e4, subject: task 7, predicate: status, object: done}
+
+  - name: an old episode is archived, and its fact stays
+    at: "2026-03-01T03:00:00Z"
+    episodes:
+      - {id: e1, timestamp: "2026-01-01T09:00:00Z", subject: a, predicate: status, object: done}
+      - {id: e2, timestamp: "2026-02-28T09:00:00Z", subject: b, predicate: status, object: open}
+    expect:
+      facts:
+        - {id: e1, subject: a, predicate: status, object: done}
+        - {id: e2, subject: b, predicate: status, object: open}
+        - {channel: marks, subject: e1, predicate: archived, object: decayed}
+"""
+
+
+class Purpose(StrEnum):
+    """What the rules of a new state directory are for."""
+
+    CONVERSATION = "conversation"
+    TASKS = "tasks"
+
+
+_RULES = {
+    Purpose.CONVERSATION: (CONVERSATION, CONVERSATION_TEST),
+    Purpose.TASKS: (TASKS, TASKS_TEST),
 }
-"""The text of each file, by its path in the directory."""
 
 
-def make_state_directory(directory: Path) -> None:
+def files_for(purpose: Purpose) -> Mapping[str, str]:
+    """Return the text of each file of a new state directory, by its path in the directory."""
+    rules, test = _RULES[purpose]
+    return {
+        "slumberd.yaml": CONFIG,
+        f"rules.d/{purpose}.yaml": rules,
+        f"rules.d/{purpose}.test.yaml": test,
+    }
+
+
+def make_state_directory(directory: Path, purpose: Purpose = Purpose.CONVERSATION) -> None:
     """Make a state directory that only its owner can read.
+
+    Args:
+        directory: A new or an empty directory.
+        purpose: What its rules are for.
 
     Raises:
         OutputExistsError: The directory exists and is not empty.
     """
     _make_directories(directory)
-    for name, text in FILES.items():
+    for name, text in files_for(purpose).items():
         _write(directory / name, text)
 
 

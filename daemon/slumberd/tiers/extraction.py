@@ -7,10 +7,12 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from slumberd.extraction.heuristic import Heuristic
+from slumberd.config.vocabulary_loader import shipped_vocabulary
+from slumberd.extraction.conversation import Conversation
 from slumberd.hygiene.summary import summarise
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Turn
+from slumberd.model.speaker import PERSON
 from slumberd.tiers.entries import MemoryEntry, Triple, entry_for_stages
 from slumberd.tiers.errors import ConsolidationError, FactExtractionError
 
@@ -27,8 +29,8 @@ class EntityExtractor:
     """Extracts triples from entries.
 
     Args:
-        extract_fn: Returns the triples of a text; None takes plain English sentences such as
-            ``Bob is a chef``.
+        extract_fn: Returns the triples of a text; None takes what the speaker says in plain
+            English, such as ``I live in Oslo``. The owner of the entry is the subject.
     """
 
     def __init__(self, extract_fn: ExtractFn | None = None) -> None:
@@ -57,8 +59,11 @@ def _check_triple(entry_id: str, triple: tuple[object, ...]) -> Triple:
 
 
 def _extract_sentences(entry: MemoryEntry) -> list[Triple]:
-    turn = Turn(entry.id, "", entry.role, entry.content, microseconds(entry.timestamp))
-    [found] = Heuristic().extract([turn], [None])
+    turn = Turn(
+        entry.id, "", entry.role, entry.content, microseconds(entry.timestamp),
+        user=entry.owner_id, is_person=entry.role in PERSON,
+    )  # fmt: skip
+    [found] = Conversation(shipped_vocabulary()).extract([turn], [None])
     return [
         (triple.subject, triple.predicate, str(triple.object))
         for triple in found

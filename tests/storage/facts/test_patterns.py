@@ -55,6 +55,9 @@ def rows(draw: st.DrawFn) -> tuple[Any, ...]:
             payload[slot] = value
     if draw(st.booleans()):
         payload["object"] = draw(OBJECTS)
+    found_by = draw(st.none() | TEXTS | st.just(5))
+    if found_by is not None:
+        payload["extracted"] = draw(st.just({"by": found_by}) | st.just(found_by))
     told_at = draw(st.none() | st.integers(0, 3) | st.sampled_from(["soon", 5, None, "9999-12-31"]))
     if isinstance(told_at, int):
         payload["timestamp"] = (START + timedelta(hours=told_at)).isoformat()
@@ -89,6 +92,7 @@ PATTERNS = st.builds(
     agent=st.none() | OWNER_FORMS,
     id=st.none() | IDS | FORMS,
     channel=st.sampled_from([None, None, "facts", "a", "\U0010ffff"]),
+    extracted_by=st.none() | TEXTS,
     min_confidence=st.none() | NUMBERS,
     max_confidence=st.none() | NUMBERS,
     said_since=MOMENTS,
@@ -110,6 +114,11 @@ def table(*facts: tuple[Any, ...]) -> Iterator[sqlite3.Connection]:
             connection.execute(statements("ledger_schema")[index])
         connection.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", facts)
         yield connection
+
+
+def found_by(document: dict[str, Any]) -> object:
+    extracted = document.get("extracted")
+    return extracted.get("by") if isinstance(extracted, dict) else None
 
 
 class Oracle:
@@ -135,6 +144,7 @@ class Oracle:
             [
                 *(fits(getattr(pattern, slot), value) for slot, value in slots.items()),
                 pattern.channel in (None, channel),
+                pattern.extracted_by is None or pattern.extracted_by == found_by(document),
                 pattern.min_confidence is None or confidence >= pattern.min_confidence,
                 pattern.max_confidence is None or confidence <= pattern.max_confidence,
                 pattern.said_since is None or said_at(row) >= pattern.said_since,

@@ -257,7 +257,8 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
 
 def _warnings_about(rules: RuleSet) -> list[str]:
     """Return warnings about rules that are valid, but probably not what their author meant."""
-    return [
+    outdated = [str(mistake) for mistake in rules.outdated]
+    return outdated + [
         f"{rules.sources.get(rule.id, '')}: rule {rule.id}: speakers: {name!r} names an interface,"
         " not a speaker; write 'user', or leave the entry out: the person is {user} without it"
         for rule in rules.rules

@@ -167,6 +167,10 @@ def facts(
         str | None,
         typer.Option(metavar="NAME", help="Only of this channel. [else: all but marks, weights]"),
     ] = None,
+    extracted_by: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Only what this pattern or function found in a text."),
+    ] = None,
     min_confidence: Least = None,
     max_confidence: Most = None,
     since: Annotated[
@@ -209,9 +213,9 @@ def facts(
         },
         object_json,
         {"prefix": prefix, "glob": glob, "regex": regex},
-        channel=channel, min_confidence=min_confidence, max_confidence=max_confidence,
-        said_since=since, said_until=until, order=order, descending=descending, limit=limit,
-        after=after,
+        channel=channel, extracted_by=extracted_by, min_confidence=min_confidence,
+        max_confidence=max_confidence, said_since=since, said_until=until, order=order,
+        descending=descending, limit=limit, after=after,
     )  # fmt: skip
     shards = settings_of_shards(settings_of(config, state_dir), user, agent)
     found, cursor = _read_page(shards, pattern, valid_at, believed_at)

@@ -28,6 +28,7 @@ from slumberd.cli.output import join_names, number, plural, print_json, print_ta
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Counts
+from slumberd.model.stages import MARKS, STAGE_CHANNELS
 from slumberd.operations.handlers import Answer
 
 
@@ -266,9 +267,14 @@ def _print_reports(answer: Answer, *, dry_run: bool, nothing: str) -> None:
 
 
 def _count_rows(reports: Reports) -> Iterator[tuple[object, ...]]:
+    """Yield the counts of each channel; those of a stage that changed nothing only if alone."""
     for report in reports:
-        for channel, counts in report["channels"].items():
-            yield report["rule_id"], channel, *map(number, counts.values())
+        channels = report["channels"]
+        changed = [
+            name for name in channels if name not in STAGE_CHANNELS or channels[name]["read"]
+        ]
+        for channel in changed or channels.keys() & {MARKS}:
+            yield report["rule_id"], channel, *map(number, channels[channel].values())
 
 
 def _print_run(run: str, reports: Reports) -> None:

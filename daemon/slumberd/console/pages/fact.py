@@ -10,6 +10,7 @@ from slumberd.console.history_line import HistoryLine, Span, draw_history
 from slumberd.console.typed_values import show_value, write_value
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.operations.caller import Right
+from slumberd.operations.reads.explanations import describe_extraction
 
 _MOST_PERIODS = 100
 _MOST_NEAR = 10
@@ -34,6 +35,7 @@ async def show(visit: Visit) -> Shown:
         "fact": current[0] if current else None,
         "payload": payload,
         "explanation": explanation,
+        "extracted": describe_extraction(payload, content=True),
         "sources": explanation["sources"][:_MOST_SOURCES],
         "sources_left_out": max(0, len(explanation["sources"]) - _MOST_SOURCES),
         "near": await _read_near(visit, explanation["near"][:_MOST_NEAR], history["user"]),

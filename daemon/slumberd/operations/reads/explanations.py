@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -52,6 +53,22 @@ _NOTHING_ANSWERED = (
     "the language model finds no triple in it that counts; put it with a triple, or change the "
     "prompt"
 )
+
+
+def describe_extraction(payload: Mapping[str, Any], *, content: bool) -> str:
+    """Return what found a fact in a text, and where; empty when a program stated it.
+
+    Args:
+        payload: The body of the fact.
+        content: Whether to show the words.
+    """
+    match payload.get("extracted"):
+        case {"by": str(by), "span": [int(start), int(end)]}:
+            where = f"{printable(by)}, in characters {start} to {end} of the text"
+        case _:
+            return ""
+    text = payload.get("content")
+    return f"{where}: {printable(text[start:end])}" if content and isinstance(text, str) else where
 
 
 def describe_removal(row: DetailedRecord, fact_id: str) -> str:

@@ -80,6 +80,11 @@ class Conversation(NamedTuple):
         other = _find_previous(self, version, spoken)
         return None if other is None else self.turn(other)
 
+    def with_own_last(self, version: EpisodeVersion) -> Turn:
+        """Return what an extractor reads of a version, with the last turn of its speaker."""
+        last = _find_previous(self, version, _speaker_of, own=True)
+        return self.turn(version)._replace(own_last=None if last is None else self.turn(last))
+
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
@@ -138,7 +143,8 @@ def _extract(
         case ModelSettings() as settings:
             return _find_recorded(conversation, read, extraction, settings)
         case extractor:
-            turns = [conversation.turn(one.version) for one in read]
+            turn_of = conversation.with_own_last if extraction.reads_own else conversation.turn
+            turns = [turn_of(one.version) for one in read]
             found = extractor.extract(turns, [one.before for one in read])
             return [*map(_outcome_of, found)]
 
@@ -284,8 +290,9 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
 
 
 def _find_previous(
-    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken
+    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken, *, own: bool = False
 ) -> EpisodeVersion | None:
+    """Return the last earlier version of another speaker, or of the same one, in the session."""
     if spoken(version) is None:
         return None
     scope = ScopeFilter(version.user, version.session, version.agent)
@@ -293,7 +300,7 @@ def _find_previous(
     for limit in (FEW_TURNS, MOST_TURNS):
         lists = rows_before(conversation.session, scope, instant(version.at), limit=limit)
         found = [
-            _last_of_another(map(partial(conversation.decode, 0), rows), version, scope, spoken)
+            _last_of(map(partial(conversation.decode, 0), rows), version, scope, spoken, own=own)
             for rows in lists
         ]
         if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
@@ -301,17 +308,22 @@ def _find_previous(
     return max((one for one in found if one is not None), key=_place_of, default=None)
 
 
-def _last_of_another(
-    earlier: Iterable[EpisodeVersion], version: EpisodeVersion, scope: ScopeFilter, spoken: _Spoken
+def _last_of(
+    earlier: Iterable[EpisodeVersion],
+    version: EpisodeVersion,
+    scope: ScopeFilter,
+    spoken: _Spoken,
+    *,
+    own: bool,
 ) -> EpisodeVersion | None:
-    """Return the last of some readable episodes of another known speaker before a version."""
+    """Return the last readable episode of another known speaker, or of the same one, before."""
     return max(
         (
             other
             for other in earlier
             if not other.fault and not other.withdrawn and scope.holds(other)
             if _place_of(other) < _place_of(version)
-            if spoken(other) not in (None, spoken(version))
+            if spoken(other) is not None and (spoken(other) == spoken(version)) is own
         ),
         key=_place_of,
         default=None,

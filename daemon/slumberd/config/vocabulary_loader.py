@@ -1,0 +1,152 @@
+"""Load the vocabulary of the extractor ``conversation``: the shipped one, and a user's file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import orjson
+
+from slumberd.config.validation import mistakes_of, suggestion
+from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
+from slumberd.config.yaml_reader import Document, read_document
+from slumberd.errors import ConfigurationError, Mistake
+from slumberd.extraction.conversation import NAME, VERSION, Conversation
+from slumberd.extraction.vocabulary import Person, Vocabulary
+from slumberd.model.extraction import Extraction
+
+SHIPPED = Path(__file__).parent.parent / "extraction" / "vocabulary.yaml"
+"""The vocabulary of the package."""
+
+
+@cache
+def shipped_vocabulary() -> Vocabulary:
+    """Return the vocabulary of the package."""
+    return _vocabulary(_shipped_form())
+
+
+@cache
+def _shipped_form() -> VocabularyFile:
+    return VocabularyFile.model_validate(read_document(SHIPPED, by_root=False).value)
+
+
+def vocabulary_of(document: Document) -> Vocabulary:
+    """Return the shipped vocabulary with what a user's file adds and removes.
+
+    Args:
+        document: The file.
+
+    Raises:
+        ConfigurationError: The file has mistakes; the error lists all of them.
+    """
+    mistakes = [*mistakes_of(document, VocabularyFile)]
+    if not mistakes:
+        mistakes = _find_unknown(document, VocabularyFile.model_validate(document.value))
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return _vocabulary(_merged(_shipped_form(), VocabularyFile.model_validate(document.value)))
+
+
+def conversation_extraction(
+    speakers: Mapping[str, str], vocabulary: Vocabulary | None = None
+) -> Extraction:
+    """Return the extraction from what people say.
+
+    Args:
+        speakers: Other names of speakers, by the speaker.
+        vocabulary: The words; None takes the shipped ones.
+    """
+    words = vocabulary or shipped_vocabulary()
+    content = orjson.dumps([VERSION, dict(speakers), _content(words)], option=orjson.OPT_SORT_KEYS)
+    return Extraction(
+        NAME,
+        hashlib.sha256(content).hexdigest()[:16],
+        Conversation(words, speakers),
+        reads_previous=True,
+        reads_own=True,
+        single_valued=words.single_valued,
+        multi_valued=words.multi_valued,
+    )
+
+
+def _content(words: Vocabulary) -> dict[str, object]:
+    return {
+        "single": sorted(words.single_valued),
+        "many": sorted(words.multi_valued),
+        "opposites": {name: sorted(others) for name, others in words.opposites.items()},
+        "people": {
+            name: [person.gender, person.named, dict(person.implies)]
+            for name, person in words.people.items()
+        },
+        "aliases": dict(words.aliases),
+        "words": {name: sorted(listed) for name, listed in words.words.items()},
+    }
+
+
+def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
+    """Return mistakes where a file names a list or a predicate that there is not."""
+    shipped = _shipped_form()
+    predicates = {**shipped.predicates, **form.predicates}
+    found = [
+        document.mistake(
+            ("words", name),
+            f"there is no list {name!r}; {suggestion(name, shipped.words)}",
+            at="key",
+        )
+        for name in form.words
+        if name not in shipped.words
+    ]
+    found += [
+        document.mistake(
+            ("remove", number), f"there is no predicate {name!r}; {suggestion(name, predicates)}"
+        )
+        for number, name in enumerate(form.remove)
+        if name not in predicates
+    ]
+    found += [
+        document.mistake(
+            ("opposites", number, place),
+            f"there is no predicate {name!r}; {suggestion(name, predicates)}",
+        )
+        for number, pair in enumerate(form.opposites)
+        for place, name in enumerate(pair)
+        if name not in predicates
+    ]
+    return found
+
+
+def _merged(shipped: VocabularyFile, form: VocabularyFile) -> VocabularyFile:
+    words = {name: [*listed, *form.words.get(name, [])] for name, listed in shipped.words.items()}
+    return VocabularyFile(
+        predicates={**shipped.predicates, **form.predicates},
+        remove=form.remove,
+        opposites=[*shipped.opposites, *form.opposites],
+        people={**shipped.people, **form.people},
+        aliases={**shipped.aliases, **form.aliases},
+        words=words,
+    )
+
+
+def _vocabulary(form: VocabularyFile) -> Vocabulary:
+    kept = {name: held for name, held in form.predicates.items() if name not in form.remove}
+    opposites: dict[str, set[str]] = {}
+    for one, other in form.opposites:
+        opposites.setdefault(one, set()).add(other)
+        opposites.setdefault(other, set()).add(one)
+    return Vocabulary(
+        single_valued=frozenset(name for name, held in kept.items() if held == "one"),
+        multi_valued=frozenset(name for name, held in kept.items() if held == "many"),
+        opposites={name: frozenset(others) for name, others in opposites.items()},
+        people={name.casefold(): _person(person) for name, person in form.people.items()},
+        aliases={alias.casefold(): name.casefold() for alias, name in form.aliases.items()},
+        words={
+            name: frozenset(word.casefold() for word in listed)
+            for name, listed in form.words.items()
+        },
+    )
+
+
+def _person(form: PersonForm) -> Person:
+    return Person(form.gender or "", form.named or "", dict(form.implies))

@@ -1,0 +1,267 @@
+"""Divide a turn of plain English into clauses, without those that assert nothing.
+
+A question, a guess, a condition, the words of another and quoted text assert nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from slumberd.extraction.sentences import Sentence, divide_into_sentences, readable_form
+
+MAX_SENTENCE = 400
+"""Of a longer sentence only so many characters are read. This bounds the time for a sentence."""
+
+CUT = "\ufffc"
+"""Stands for each character of quoted text, code and mail."""
+
+
+class Clause(NamedTuple):
+    """One clause of a turn.
+
+    Attributes:
+        span: Where its sentence stands in the turn, in characters.
+        text: Its words, without contractions and introductions.
+        sentence: The number of its sentence in the turn, from 0.
+        greets: Whether an introduction such as ``Hi,`` stood before it.
+    """
+
+    span: tuple[int, int]
+    text: str
+    sentence: int
+    greets: bool = False
+
+
+def _words(words: str) -> str:
+    return rf"\b(?:{'|'.join(words.split())})\b"
+
+
+# What is not the speaker's own: code, quoted lines, quoted words, transcripts, and pasted texts.
+_FOREIGN = re.compile(
+    r"```(?s:.*?)(?:```|\Z)|`[^`\n]{1,300}`|^[ \t]*[>|].*$"
+    r"|^[ \t]*-*[ \t]*(?:from|to|subject|sent|cc|forwarded message|original message)\b"
+    r"[^\n:]{0,20}:?(?s:.*)\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PASTED = re.compile(
+    r"\b(?:e-?mail|mail|message|letter|article|poem|lyrics|paragraph|essay|draft|transcript"
+    r"|excerpt|review|bio|cover letter|sentences?|text|tweet|caption|passage|following"
+    r"|translate|rewrite|proofread|correct|summari[sz]e|paraphrase|rephrase|polish|role-?play"
+    r"|example|says|said|reads|wrote|writes|sings|goes|quote)\b[^.!?\n:]{0,60}:(?=\s)",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(
+    r"\"[^\"\n]{1,300}\"|[\u201c\u201e][^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb"
+    r"|(?<!\w)'(?:[^'\n]|(?<=\w)'(?=\w)){8,300}'(?!\w)"
+)
+_TITLE = re.compile(
+    r"\W*[A-Z0-9][\w'&.:-]*(?: (?:[A-Z0-9][\w'&.:-]*|of|the|and|in|on|a|to|for|de))*\W*"
+)
+_FIRST_PERSON = re.compile(r"\b(?:I|my|we|our|i)\b")
+_TRANSCRIPT = re.compile(r"^[ \t]*[A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20})?:[ \t]", re.MULTILINE)
+_SHORT_QUOTE = 14
+
+
+def clean(text: str) -> str:
+    """Return a turn of the same length with `CUT` for all that is not its speaker's own words."""
+    text = _FOREIGN.sub(_blank, text)
+    pasted = _PASTED.search(text)
+    if pasted and not _is_announcement(text[: pasted.end()]):
+        text = text[: pasted.end()] + CUT * (len(text) - pasted.end())
+    return _QUOTED.sub(_blank_quote, readable_form(text))
+
+
+def _is_announcement(words: str) -> bool:
+    return _ANNOUNCED.search(words) is not None
+
+
+_ANNOUNCED = re.compile(r"\b(?:correct(?:ion)?|update|note)\s*:$", re.IGNORECASE)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "".join("\n" if mark == "\n" else CUT for mark in match[0])
+
+
+def _blank_quote(match: re.Match[str]) -> str:
+    inside = match[0][1:-1]
+    is_short = len(inside) < _SHORT_QUOTE and not _FIRST_PERSON.search(inside)
+    is_name = is_short or (_TITLE.fullmatch(inside) and not _FIRST_PERSON.search(inside))
+    return f" {inside} " if is_name else _blank(match)
+
+
+_REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), words)
+    for pattern, words in (
+        (r"\bi\b", "I"),
+        (r"\bim\b", "I am"),
+        (r"\bive\b", "I have"),
+        (r"\b(?:can't|cant|cannot)\b", "can not"),
+        (r"\b(?:won't|wont)\b", "will not"),
+        (r"\b(?:ain't|aint)\b", "am not"),
+        (r"\b(do|does|did|is|are|was|were|have|has|had)n'?t\b", r"\1 not"),
+        (r"\bI'm\b", "I am"),
+        (r"\b(we|they|you|who)'re\b", r"\1 are"),
+        (r"\b(I|we|they|you|who)'ve\b", r"\1 have"),
+        (r"\b(I|we|he|she|they|you|it|who)'ll\b", r"\1 will"),
+        (r"\b(I|we|he|she|they|you|it|who)'d\b", r"\1 would"),
+        (r"\b(he|she|it|that|who|there|here|name|birthday)'s\b", r"\1 is"),
+        (r"\b(he|she)s\b", r"\1 is"),
+        (r"\b(favou?rite \w+|\w+(?='s not\b))'s\b", r"\1 is"),
+        (r"\bgonna\b", "going to"),
+        (r"\bwanna\b", "want to"),
+        (r"\b(?:favorite|fav|fave)\b", "favourite"),
+    )
+)
+
+_QUESTION = re.compile(
+    r"\?|^(?:do|does|did|are|is|was|were|can|could|would|will|shall|should|have|has|what|where"
+    r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b)",
+    re.IGNORECASE,
+)
+_HARMLESS_IF = re.compile(
+    r"\bif (?:you ask me|I am (?:being )?honest|that (?:matters|helps)|anyone asks|you must know"
+    r"|you were wondering|you remember|you are wondering|it helps|it matters)\b",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(
+    _words(
+        "if unless whether imagine imagining pretend pretending suppose supposing hypothetically"
+        " role-?play roleplay joking kidding jk"
+    )
+    + r"|\b(?:let us say|as though|in (?:my|a|the|this) (?:dream|game|book|novel|movie|film|story"
+    r"|show|series|play|song)|my character|april fools|what would|for example|e\.g\.|act as"
+    r"|you are a)\b",
+    re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    _words(
+        "wish wishes wished would might could should shall maybe perhaps probably possibly almost"
+        " nearly apparently allegedly supposedly presumably hopefully guess think thought thinking"
+        " considering wonder wondering hoping doubt seems? seemed kinda sometimes dream dreamed"
+        " dreamt dreaming theoretically ideally someday tempted potentially likely unlikely"
+    )
+    + r"|\b(?:hope(?! to)|sort of|kind of|not sure|as if|one day|about to|supposed to|trying to"
+    r"|need to|have to|has to|feels? like|felt like|looks? like|used to think)\b|\b(?-i:may)\b",
+    re.IGNORECASE,
+)
+_WANTS = re.compile(r"\bwould (?:really |absolutely |so )?(?:love|like) to\b", re.IGNORECASE)
+_SPEECH = re.compile(
+    _words(
+        "says said saying tells told asked asks claims claimed thinks believes believed heard"
+        " texted replied insists insisted swears joked announced mentioned"
+    )
+    + r"|\b(?:according to|(?:sings|reads|writes|wrote|goes)(?= that|$|,))",
+    re.IGNORECASE,
+)
+_OWN_SPEECH = re.compile(
+    r"^(?:as )?I(?: have)?(?: already| just)? (?:told you|said|mentioned)"
+    r"(?: before| earlier| already)?(?: that)?[, ]+",
+    re.IGNORECASE,
+)
+
+FINITE = (
+    "am|is|are|have|has|lives?|works?|loves?|likes?|hates?|enjoys?|plays?|stud(?:y|ies)|moved|got"
+    "|started|joined|quit|left|became|owns?|drives?|speaks?|eats?|drinks?|takes?|prefers?|wants?"
+    "|do not|does not|did not|can not|bought|adopted|sold|married|retired|graduated|grew|was|were"
+    "|used to|teach(?:es)?|went|switched|changed|stopped|gave|broke|volunteers?|never|collects?"
+    "|just|now|currently|also|recently|lost|split|resigned|turned|relocated|no longer|still|run"
+)
+"""The verbs with which a clause may begin that has its subject from the clause before."""
+
+_SUBJECT = "I|we|he|she|they|it|you|my|our|his|her|there|this|that"
+_BREAK = re.compile(
+    rf";\s*|\s[-\u2013\u2014]+\s|\u2014|\s*[()\[\]]\s*|\s*\.{{2,}}\s*|\u2026|:\s+|[{CUT}]+"
+    r"|[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]+"
+    r"|[\s,]*\b(?:but|because|cause|cuz|though|although|however|whereas|while|plus|except)\b[\s,]*"
+    rf"|,?\s+(?:and|so|then)\s+(?:then\s+|now\s+)?(?=(?:{_SUBJECT})\b)"
+    rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|mostly|especially)\b)"
+    rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
+    rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
+    re.IGNORECASE,
+)
+_OPENER = re.compile(
+    r"(?:(?:well|so|ok|okay|oh|ah|aww?|hey|hi|hello|hiya|yes|yeah|yep|yup|no|nope|nah|ha(?:ha)+|lol"
+    r"|omg|btw|by the way|fyi|actually|turns out|it turns out|honestly|also|anyway|anyways|and|but"
+    r"|plus|then|now|update|edit|ps|p\.s\.|(?:good|bad|great|big|sad|some|quick|small) (?:news|update)|news"
+    r"|guess what|fun fact|sorry|thanks|thank you|sure|right|cool|nice|great|same|me too|me|well"
+    r"|unfortunately|sadly|luckily|fortunately|finally|recently|currently|lately|these days"
+    r"|nowadays|as of (?:today|now|last week|this week|yesterday)|for the record|to be honest|tbh"
+    r"|just so you know|please remember|remember|note|heads up|as you know|you know|well then"
+    r"|after all|besides|personally|for me|in fact|believe it or not|about me|a bit about me"
+    r"|good morning|good evening|morning|wow|ugh|yay|correction|to clarify|just to clarify"
+    r"|I should (?:mention|add|say)|just|still|apparently not|true|exactly|indeed|meanwhile"
+    r"|at the moment|right now|at present|my friend|dude|man|guys|everyone|(?:the )?thing is"
+    r"|long story short|speaking of which|and yes|not gonna lie|ngl|I mean|you see|see|glad to"
+    r"|last (?:week|month|year|night|summer|winter|spring|autumn|fall|weekend|[a-z]+day)"
+    r"|this (?:week|month|year|morning|summer|winter|spring|autumn|fall|weekend)|yesterday|today"
+    r"|tonight|earlier(?: today)?|(?:a|two|three|four|five|six|\d+|a few|a couple of) "
+    r"(?:days?|weeks?|months?|years?) ago|(?:in|since|until|back in) "
+    r"(?:(?:early|late|mid) )?(?:january|february|march|april|may|june|july|august|september"
+    r"|october|november|december|(?:19|20)\d\d)(?: (?:19|20)\d\d)?|at (?:work|home|school))"
+    r"(?: (?!I\b|[A-Z])that)?(?:[ ,:!.\u2013-]+|$))+",
+    re.IGNORECASE,
+)
+_VOCATIVE = re.compile(r"(?:[A-Z]\w+[,!] +)(?=(?:I|my|My|we|We|our|Our)\b)")
+_GREETING = re.compile(r"\b(?:hi|hello|hey|hiya|morning|evening)\b", re.IGNORECASE)
+_NAMED_OPENER = re.compile(
+    r"(?:hi|hello|hey|thanks|thank you|yes|no|ok|okay|sorry) [A-Z]\w+[ ,!.]+", re.IGNORECASE
+)
+_PAST_TIME = re.compile(r"^(?:when|while|back when|before|after|until)\b", re.IGNORECASE)
+
+
+def divide_into_clauses(text: str) -> list[Clause]:
+    """Return the clauses of a turn that assert something, in order. Takes linear time.
+
+    Args:
+        text: The turn.
+    """
+    cleaned = clean(text)
+    found: list[Clause] = []
+    for number, sentence in enumerate(divide_into_sentences(cleaned)):
+        found += _clauses(sentence, number)
+    return found
+
+
+def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
+    whole = sentence.text[:MAX_SENTENCE]
+    if _TRANSCRIPT.match(whole) and not _OPENER.match(whole):
+        return
+    text = _OWN_SPEECH.sub("", _expand(whole))
+    if _QUESTION.search(_OPENER.sub("", text)) or _SUPPOSED.search(_HARMLESS_IF.sub("", text)):
+        return
+    span = (sentence.start, sentence.start + len(sentence.text))
+    parts = _BREAK.split(text)
+    if len(sentence.text) > MAX_SENTENCE:
+        parts.pop()
+    greets = greeted_before = False
+    for part in parts:
+        if not part or not part.strip():
+            continue
+        words, greeted = _without_openers(part)
+        greets, greeted_before = greeted, greets
+        if _SPEECH.search(words):
+            return
+        if words and not _HEDGED.search(_WANTS.sub("", words)) and not _PAST_TIME.match(words):
+            yield Clause(span, words, number, greets or greeted_before)
+
+
+def _expand(text: str) -> str:
+    """Return a text without contractions."""
+    for pattern, words in _REPAIRS:
+        text = pattern.sub(words, text)
+    return " ".join(text.split())
+
+
+def _without_openers(part: str) -> tuple[str, bool]:
+    """Return a clause without its introduction, and whether that was a greeting."""
+    words = part.strip(" ,.!\"'*~_#\u2022-")
+    start = _NAMED_OPENER.match(words)
+    rest = words[start.end() :] if start else words
+    opened = _OPENER.match(rest)
+    rest = rest[opened.end() :] if opened else rest
+    called = _VOCATIVE.match(rest)
+    rest = rest[called.end() :] if called else rest
+    greets = _GREETING.search(words[: len(words) - len(rest)]) is not None
+    return rest.strip(" ,.!\"'*~_#\u2022-"), greets

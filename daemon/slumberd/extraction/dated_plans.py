@@ -1,0 +1,162 @@
+"""Read plans with their dates, cancelled plans, and habits, in plain English."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+
+from slumberd.extraction.normalisers import read_date
+from slumberd.extraction.objects_in_english import cut, is_object, plain
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        "january february march april may june july august september october november december".split(),
+        1,
+    )
+}
+_DATE = re.compile(
+    r"\s+(?:(?P<month>(?:in|this|next|for|during) (?:(?:early|late|mid)[- ])?(?:"
+    + "|".join(_MONTHS)
+    + r"))(?! \d)"
+    r"|(?P<date>(?:on |in |for |from |until |starting )?(?:the )?(?:(?:next|this|this coming) (?:\w+day|week|month|year)"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:a|two|three|four|five|six|seven|eight|nine|ten|\d{1,2}) (?:days?|weeks?|months?|years?)(?: from now)?"
+    r"|\d{4}-\d\d-\d\d|(?:" + "|".join(_MONTHS) + r") (?:the )?\d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?"
+    r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? (?:" + "|".join(_MONTHS) + r")(?:,? \d{4})?"
+    r"|(?:" + "|".join(_MONTHS) + r") \d{4}|tomorrow|today|tonight|the day after tomorrow)))\b",
+    re.IGNORECASE,
+)
+_PLAN = re.compile(
+    r"(?:am|is|are) (?:going to(?! [A-Z])|planning to|planning on|set to|scheduled to|due to) (?P<verb>.+)"
+    r"|(?:am|is|are) (?P<doing>(?:going|flying|travell?ing|moving|heading|visiting|starting|running|leaving|attending"
+    r"|getting married|getting|having|taking|hosting|meeting|driving|hiking|competing|performing|graduating|retiring|sailing|cycling"
+    r"|buying|selling|speaking|giving|doing|throwing) ?.*)"
+    r"|(?:have|has|booked|have booked|scheduled|have scheduled|bought|got|have got) (?P<thing>(?:a|an|my|our|the|tickets|flights)\b.*\b(?:appointment|exam|flight|flights|interview|surgery|operation|trip|wedding"
+    r"|concert|marathon|race|holiday|vacation|tickets|conference|ceremony|party|check-?up|visit|meeting|presentation|deadline|recital|tour|cruise|safari|half[- ]marathon)\b.*)"
+)
+_TRIP = re.compile(
+    r"(?:(?:am|is|are) planning|booked|have booked|(?:am|is|are) organi[sz]ing|plan|have planned) (?P<o>(?:a|an|my|our) (?:\w+ ){0,2}?(?:trip|holiday|vacation|wedding|honeymoon|road trip|move|safari|cruise|weekend|getaway)\b(?: (?:to|in|around|through|across) .+)?)"
+)
+_TRIVIAL = re.compile(
+    r"^(?:be|have to|do|get|see|try|make|take a|sleep|rest|relax|watch|eat|cook|check|talk|call|tell|let|give|keep|look|start|go to (?:bed|sleep|work)|going to (?:bed|sleep|work|class)|say|stay|work|study|go out|hang|send|text|miss|need|ask|leave|having a|doing)\b"
+    r"|\b(?:it|this|that|you|them|something|stuff|some)\b",
+    re.IGNORECASE,
+)
+
+
+class Plan(NamedTuple):
+    """What somebody intends.
+
+    Attributes:
+        words: The plan, with its date.
+        is_kept: Whether it is more than a day ahead.
+    """
+
+    words: str
+    is_kept: bool
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def plan_in(text: str, at: int) -> Plan | None:
+    """Return the plan that words after a subject state; None when they state none.
+
+    Args:
+        text: The words, from the verb.
+        at: When they were said, in microseconds since 1970 UTC.
+    """
+    if trip := _TRIP.match(text):
+        return _with_date(trip["o"], at, needs_date=False)
+    match = _PLAN.match(text)
+    if match is None:
+        return None
+    words = match["verb"] or match["doing"] or match["thing"]
+    return None if _TRIVIAL.search(words) else _with_date(words, at, needs_date=True)
+
+
+def _with_date(text: str, at: int, *, needs_date: bool) -> Plan | None:
+    found = _DATE.search(f" {text}")
+    words = plain(cut(f" {text}"[: found.start()] if found else text))
+    if not is_object(_VERB.sub("", words) or words):
+        return None
+    when = _read(found, at) if found else ""
+    if not when:
+        return Plan(words, not needs_date)
+    today = (_EPOCH + timedelta(microseconds=at)).date()
+    link = "on" if len(when) == _FULL_DATE else "in"
+    return Plan(
+        f"{words} {link} {when}", when > (today + timedelta(days=1)).isoformat()[: len(when)]
+    )
+
+
+_VERB = re.compile(r"^\w+ing (?:to |in |a |the |my |for )*")
+_FULL_DATE = 10
+
+
+def _read(found: re.Match[str], at: int) -> str:
+    if found["month"]:
+        today = (_EPOCH + timedelta(microseconds=at)).date()
+        month = _MONTHS[found["month"].split()[-1].split("-")[-1].casefold()]
+        year = today.year + (month < today.month)
+        return date(year, month, 1).isoformat()[:7]
+    words = re.sub(
+        r"^(?:for|from|until|starting) (?:the )?|^(?:in|on) (?=next|this)|^the (?=\d)",
+        "",
+        found["date"],
+        flags=re.I,
+    )
+    words = re.sub(r"^this coming ", "this ", words, flags=re.I)
+    return read_date(words, at) or read_date(re.sub(r"^(?:in|on) ", "", words), at) or ""
+
+
+_CANCELLED = re.compile(
+    r"(?:(?:the|my|our) (?P<o>.+?) (?:is|are|was|were|got|has been|have been|had to be) (?:just |now |sadly |unfortunately )*(?:cancell?ed|called off|off$|postponed indefinitely|not happening|no longer happening|scrapped)"
+    r"|(?:the|my|our) (?P<p>.+?) (?:fell through|will not happen|got axed)"
+    r"|(?:I|we)(?: have)?(?: had to)?(?: just)? (?:cancel(?:l?ed)?|called off|call off|scrapped) (?:the|my|our) (?P<q>.+))",
+    re.IGNORECASE,
+)
+_NOT_PLANS = frozenset(
+    "the a an my our trip plan plans holiday vacation flight to in of for on visit tickets this that next whole entire".split()
+)
+
+
+def cancelled_plan(text: str) -> tuple[str, ...] | None:
+    """Return the words of a plan that a clause cancels; None when it cancels none."""
+    match = _CANCELLED.match(text)
+    if match is None:
+        return None
+    words = cut((match["o"] or match["p"] or match["q"]).strip())
+    every = [word.strip("'-") for word in re.findall(r"[\w'-]+", words)]
+    names = [word for word in every if word[:1].isupper()]
+    content = [word for word in every if word.casefold() not in _NOT_PLANS]
+    chosen = names or content or every
+    return tuple(chosen[:3]) or None
+
+
+_OFTEN = (
+    r"(?:every (?:single |other )?(?:day|morning|evening|night|week|weekend|month|year|summer|winter|\w+day|two weeks|few weeks)s?"
+    r"|(?:once|twice|three times|four times|five times|\d times|two times|\d+ (?:km|miles|minutes|hours)) (?:a|per|each) (?:day|week|month|year)"
+    r"|each (?:day|morning|evening|week)|on (?:mon|tues|wednes|thurs|fri|satur|sun)days|on weekends|daily|weekly"
+    r"|before (?:work|breakfast|bed)|after work)"
+)
+_HABIT = re.compile(
+    r"(?P<o>(?:go|goes|do|does|run|runs|swim|swims|cycle|cycles|bike|bikes|meditate|meditates|work out|works out|exercise|exercises"
+    r"|train|trains|practi[cs]es?|jog|jogs|cook|cooks|wake up|wakes up|get up|gets up|walk|walks|hike|hikes|play|plays|read|reads"
+    r"|attend|attends|visit|visits|volunteer|volunteers|journal|journals|stretch|bake|bakes|call|calls|meet|meets|write|writes|paint|paints|climb|climbs|row|rows|commute|commutes|drink|drinks|eat|eats|take|takes)\b.{0,60}?\b"
+    + _OFTEN
+    + r")(?:$|,| )",
+    re.IGNORECASE,
+)
+
+
+def habit_in(text: str) -> str:
+    """Return what somebody does regularly; empty when the words state no habit."""
+    match = _HABIT.match(text)
+    words = match["o"] if match else ""
+    return words if words and not _NO_HABIT.search(words) else ""
+
+
+_NO_HABIT = re.compile(r"\b(?:it|that|this|them|these|those|you|him|her|something|I|we|so|like)\b")

@@ -1,0 +1,243 @@
+"""Read objects that need a form of their own: studies, skills, siblings and so on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from slumberd.extraction.objects_in_english import (
+    READERS,
+    Object,
+    cut,
+    gerund,
+    is_object,
+    listed,
+    plain,
+)
+from slumberd.extraction.vocabulary import Vocabulary
+
+
+def _company(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return an organisation that is no group, no event and no day."""
+    found = READERS["named_employer"](text, vocabulary)
+    return [] if found and _NO_COMPANY.search(str(found[0])) else found
+
+
+_NO_COMPANY = re.compile(
+    r"\b(?:Club|Team|Gym|Choir|Band|Zoom|Discord|Facebook|Instagram|Twitter|TikTok|WhatsApp|Reddit|Tinder|Netflix|Spotify|League)\b"
+)
+
+
+def _study(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = plain(cut(text, strict=True))
+    few = words.split()
+    fits = words and len(few) <= 4 and not _NO_STUDY.search(words) and not CUT_NAME.match(words)
+    return [words] if fits and is_object(words) else []
+
+
+CUT_NAME = re.compile(r"^(?:hard|abroad|all|full|part|day|night|medical school)\b", re.IGNORECASE)
+_NO_STUDY = re.compile(
+    r"\b(?:exams?|tests?|finals?|midterms?|quiz|week|chapter|notes|together|lot|more|less|for|abroad|online|library"
+    r"|semester|tonight|study|classes|class|homework|school|college|university|freshman|sophomore|junior|senior"
+    r"|good|bad|great|grad|graduate|undergrad|undergraduate|exchange|international|transfer|hard|first|second|third|final|high|phd|masters|a|straight)\b",
+    re.IGNORECASE,
+)
+
+
+def _school(text: str, vocabulary: Vocabulary) -> list[Object]:
+    found = READERS["named_employer"](text, vocabulary)
+    return found or [
+        words
+        for words in [plain(cut(text, strict=True))]
+        if words.casefold()
+        in ("college", "university", "high school", "law school", "medical school", "art school")
+    ]
+
+
+def _skill(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a language, an instrument or another skill that somebody learns."""
+    for name in ("language", "plays"):
+        if found := READERS[name](text, vocabulary):
+            return found
+    words = plain(cut(text, strict=True))
+    is_known = words.casefold().split()[:1] and words.casefold().split()[0] in _SKILLS
+    return [words] if is_known and is_object(words) else []
+
+
+_SKILLS = frozenset(
+    "to python java javascript rust coding programming cooking knitting sewing crochet crocheting pottery sailing"
+    " surfing skiing snowboarding drawing painting photography calligraphy woodworking carpentry baking swimming"
+    " driving climbing dancing salsa tango ballet karate judo yoga singing juggling sql react golang go chess"
+    " gardening welding typescript blender origami bouldering".split()
+)
+
+
+def _lesson(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = plain(cut(text))
+    few = words.split()
+    fits = 0 < len(few) <= 2 and is_object(words) and not _NO_LESSON.search(words)
+    return [words] if fits else []
+
+
+_NO_LESSON = re.compile(
+    r"\b(?:online|morning|evening|night|my|more|extra|some|few|many|summer|fall|spring|gym|fitness|hard|important|life|valuable|last|other|no|any|good|great|first)\b",
+    re.I,
+)
+
+
+def _handed(text: str, vocabulary: Vocabulary) -> list[Object]:
+    return [f"{text.casefold()}-handed"]
+
+
+def _child(text: str, vocabulary: Vocabulary) -> list[Object]:
+    return [{"boy": "son", "girl": "daughter"}.get(text.casefold(), text.casefold())]
+
+
+def _siblings(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return each part of ``a brother and two sisters``, as it is written without an article."""
+    parts = re.split(r"\s+and\s+", text.casefold())
+    return [re.sub(r"^(?:a|an|one) ", "", part) for part in parts]
+
+
+def _allergens(text: str, vocabulary: Vocabulary) -> list[Object]:
+    entries = re.split(r"\s*,\s*(?:and |or )?|\s+(?:and|or|&)\s+", cut(text, strict=True))
+    found: list[Object] = []
+    for entry in entries:
+        words = plain(entry)
+        if not is_object(words) or len(words.split()) > 3 or words.casefold() in _NO_ALLERGENS:
+            break
+        found.append(words)
+    return found
+
+
+_NO_ALLERGENS = frozenset(
+    {
+        "work",
+        "mondays",
+        "people",
+        "bullshit",
+        "drama",
+        "stupidity",
+        "mornings",
+        "food",
+        "seasonal",
+        "allergies",
+        "bad",
+        "severe",
+        "exercise",
+    }
+)
+
+
+def _injury(text: str, vocabulary: Vocabulary) -> list[Object]:
+    return [f"injured {re.sub('^(?:left|right) ', '', text.casefold())}"]
+
+
+def _consumed(text: str, vocabulary: Vocabulary) -> list[Object]:
+    return READERS["food"](text, vocabulary) or READERS["drink"](text, vocabulary)
+
+
+def _pastime(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = plain(cut(text, strict=True))
+    one = words.split(",")[0].split(" and ")[0]
+    few = one.split()
+    fits = (
+        len(few) in (1, 2)
+        and is_object(one)
+        and (few[0].endswith(("ing", "y", "a", "ery")) or one.casefold() in _PASTIMES)
+    )
+    return [one] if fits and one.islower() and not _NO_PASTIME.match(one) else []
+
+
+_PASTIMES = frozenset(
+    "chess golf tennis pilates ceramics crochet karate judo crossfit guitar piano origami ballet".split()
+)
+_NO_PASTIME = re.compile(
+    r"^(?:any|every|many|trouble|by|my|way|fighting|arguing|everything|anything|already|early|really|a|thing|nothing|something|money|party)\b"
+)
+
+
+def _heard(text: str, vocabulary: Vocabulary) -> list[Object]:
+    entries = [plain(entry) for entry in listed(cut(text))]
+    found = [entry for entry in entries if is_object(entry) and len(entry.split()) <= 4]
+    is_heard = found and (
+        found[0][:1].isupper()
+        or re.search(
+            r"\b(?:music|jazz|rock|pop|metal|podcasts?|rap|hip[- ]hop|classical|techno|country|folk|k-pop|audiobooks|blues|indie|punk|reggae)\b",
+            found[0],
+        )
+    )
+    return [*found] if is_heard and not re.match(r"(?:the|your|my) ", text) else []
+
+
+def _tool(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = plain(cut(text, strict=True).split(",")[0])
+    return (
+        [words]
+        if is_object(words) and len(words.split()) <= 3 and not _NO_TOOL.match(words)
+        else []
+    )
+
+
+_NO_TOOL = re.compile(
+    r"^(?:work|team|job|one|life|being|full|part|plan|city|place|school|major|English|Spanish)\b",
+    re.IGNORECASE,
+)
+
+
+def _trip(text: str, vocabulary: Vocabulary) -> list[Object]:
+    found = READERS["named_place"](text, vocabulary)
+    return [] if found and _NO_TRIP.search(str(found[0])) else found
+
+
+_NO_TRIP = re.compile(
+    r"\b(?:University|College|School|Target|Walmart|Costco|Ikea|IKEA|Starbucks|Mass|Church|Walgreens|Zoom|Disney\+|Yoga|Pilates|CVS|Class|Best Buy|Mom|Mum|Dad)\b|'s$"
+)
+
+
+def _wish(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = cut(text)
+    few = words.split()
+    fits = 1 < len(few) <= 6 and len(words) > 6 and not _NO_WISH.search(words)
+    return [words] if fits else []
+
+
+_NO_WISH = re.compile(
+    r"\b(?:it|this|that|you|them|him|her|your|something|anything|there|some|one|what|how|these|those|more|someone|everyone|stuff|thing|things|together|up|out|back|home|bed|tonight|better|him|us|me)\b",
+    re.IGNORECASE,
+)
+
+
+def _subject(text: str, vocabulary: Vocabulary) -> list[Object]:
+    words = plain(cut(text, strict=True).split(",")[0].split(" and ")[0])
+    fits = 0 < len(words.split()) <= 2 and is_object(words) and not _NO_SUBJECT.search(words)
+    return [f"{words} teacher"] if fits else []
+
+
+_NO_SUBJECT = re.compile(
+    r"\b(?:kids?|children|students?|myself|lessons?|classes|class|people|grade|graders|dog|son|daughter|lesson|part|full|other|her|him|adults|me|us|you|how|toddlers|school|kindergarten|online)\b",
+    re.IGNORECASE,
+)
+
+
+OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
+    "allergens": _allergens,
+    "child": _child,
+    "company": _company,
+    "consumed": _consumed,
+    "drunk": _consumed,
+    "handed": _handed,
+    "heard": _heard,
+    "injury": _injury,
+    "lesson": _lesson,
+    "pastime": _pastime,
+    "school": _school,
+    "siblings": _siblings,
+    "skill": _skill,
+    "study": _study,
+    "subject": _subject,
+    "tool": _tool,
+    "trip": _trip,
+    "wish": _wish,
+}
+"""Further readers of objects by their name in `statements_in_english`."""

@@ -1,0 +1,119 @@
+"""Read short answers to questions, and what a speaker takes back at once, in plain English."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from slumberd.extraction.clauses import clean
+
+MAX_ANSWER = 60
+"""A longer turn is no short answer."""
+
+_READ_LAST = 400
+"""Of the turn before only so many characters are read, at its end."""
+
+
+class Answer(NamedTuple):
+    """A short answer, and what it states.
+
+    Attributes:
+        predicate: What it states of the speaker.
+        reader: The name of the reader of the object.
+        words: The object.
+    """
+
+    predicate: str
+    reader: str
+    words: str
+
+
+_QUESTIONS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(rf"\b(?:{question})[^.!?\n]{{0,40}}\?\W*$", re.IGNORECASE), predicate, reader)
+    for question, predicate, reader in (
+        (
+            "where (?:do|are) you (?:live|living|based)|(?:which|what) city do you live in",
+            "lives_in",
+            "named_place",
+        ),
+        ("where (?:are|r) you (?:originally )?from|where do you come from", "from", "named_place"),
+        ("where did you grow up", "grew_up_in", "named_place"),
+        ("where were you born", "born_in", "named_place"),
+        ("where do you work|who do you work for", "works_at", "named_employer"),
+        (
+            "what (?:do you do for (?:work|a living)|is your job|kind of work do you do)|what's your (?:job|profession)",
+            "job",
+            "job",
+        ),
+        ("what(?:'s| is) your name|what should I call you", "name", "names"),
+        ("how old are you", "age", "age"),
+        (
+            "what (?:do|are|did) you (?:study|studying|major in|majoring in)|what(?:'s| is) your major",
+            "studies",
+            "study",
+        ),
+    )
+)
+_FAVOURITE = re.compile(
+    r"\b(?:what(?:'s| is)|who(?:'s| is)) your (?:all[- ]time )?favou?rite (?P<kind>[a-z]+(?: [a-z]+)?)\?\W*$",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(
+    r"(?:(?:I am|I'm|it's|in|at|from|a|an|just|mine is|currently) )*(?P<o>(?-i:[^\W\d_a-z])[\w'-]*(?: (?-i:[^\W\d_a-z])[\w'-]*)?|\d{1,3})[.!]*",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(
+    r"(?:hi|hello|hey|yes|no|yeah|yep|nope|ok|okay|thanks|thank|sure|sorry|lol|haha\w*|hm+|oh|wow|good|great|nice|well|maybe|same|me|you|i|nothing|nowhere|none|not|idk|what|why|guess|secret|home|here|everywhere)\b",
+    re.IGNORECASE,
+)
+
+
+def answered(question: str, text: str) -> Answer | None:
+    """Return what a short answer to a question states; None when it is none.
+
+    Args:
+        question: The turn before, of another speaker.
+        text: The turn.
+    """
+    words = text.strip()
+    if len(words) > MAX_ANSWER or "\n" in words:
+        return None
+    match = _ANSWER.fullmatch(clean(words))
+    if match is None or _GREETING.match(match["o"]):
+        return None
+    if not (match["o"][0].isupper() or match["o"].isdigit()):
+        return None
+    asked = question[-_READ_LAST:].replace("\u2019", "'").rstrip()
+    for pattern, predicate, reader in _QUESTIONS:
+        if pattern.search(asked):
+            return Answer(predicate, reader, match["o"])
+    if favourite := _FAVOURITE.search(asked):
+        kind = favourite["kind"].casefold().replace(" ", "_")
+        return Answer(f"favourite_{kind}", "things", match["o"])
+    return None
+
+
+_TAKEN_BACK = re.compile(
+    r"\W*(?:(?:oh|wait|no|actually|oops|sorry|hmm|ah|whoops|ugh|hang on|hold on|my bad|my mistake)[\s,.!-]+)*"
+    r"(?:scratch that|strike that|ignore (?:that|my last message|what I said|the last message)|disregard (?:that|my last message)"
+    r"|forget (?:that|what I (?:just )?said|I said that)|I take (?:that|it) back|never ?mind(?: that| what I said)?|(?:I was |I am |I'm |im )?(?:just |only )?(?:kidding|joking)"
+    r"|jk|that (?:was|is) (?:wrong|not true|a typo|a mistake|incorrect|a joke)|that's (?:wrong|not true|not right|a typo|incorrect)|I misspoke|I was wrong|typo|wrong|I lied"
+    r"|(?:I )?meant(?: to (?:say|write|type))?|I mean(?= \w+[.!]?$)|correction|not true)\b",
+    re.IGNORECASE,
+)
+_MEANT = re.compile(
+    r"\b(?:meant(?: to (?:say|write|type))?|mean|correction:?|it's|it is|should be|should have been)[ :]+(?:in |at |a |an |the )?(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
+    re.IGNORECASE,
+)
+
+
+def is_taken_back(text: str) -> bool:
+    """Return whether a turn takes back what its speaker said just before."""
+    match = _TAKEN_BACK.match(clean(text[:_READ_LAST]))
+    return match is not None and "?" not in text[:_READ_LAST]
+
+
+def meant_instead(text: str) -> str:
+    """Return what was meant instead, as in ``sorry, I meant Leeds``; empty when it is not said."""
+    match = _MEANT.search(clean(text[:_READ_LAST]))
+    return match["o"].strip() if match else ""
