@@ -70,7 +70,7 @@ def test_everyone_can_use_a_page(
 def test_person_follows_a_bar_to_the_changes_and_to_a_fact(demo: Demo, browser: Browser) -> None:
     with signed_in(demo, browser, scripts=False) as visit:
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Today")
-        visit.page.locator(".picture a", has_text="25 learned").locator(".row-0").click()
+        visit.page.locator(".picture a", has_text="28 learned").locator(".row-0").click()
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Changes")
         visit.page.get_by_role("link", name="3 forgotten").click()
 
@@ -84,7 +84,7 @@ def test_person_with_a_keyboard_reaches_the_numbers_of_a_day(demo: Demo, browser
         page.keyboard.press("Enter")
         table = page.get_by_role("region", name="Changes by day")
         expect(table).to_be_visible()
-        table.get_by_role("link", name="25", exact=True).focus()
+        table.get_by_role("link", name="28", exact=True).focus()
         page.keyboard.press("Enter")
 
         expect(page.get_by_role("heading", level=1)).to_have_text("Changes")

@@ -88,7 +88,7 @@ async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
     async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(
-            said("e1", "Oslo is a city."),
+            said("e1", "Bob lives in Oslo."),
             said("e2", "noted", metadata={"subject": "ann", "predicate": "is", "object": "old"}),
             said("e3", "noted", 1, metadata={"subject": "ann", "predicate": "is", "object": "new"}),
             said("e4", "Hello there"),

@@ -124,29 +124,29 @@ async def subjects(home: OpenStores) -> dict[str, object]:
 async def test_words_belong_to_who_spoke_them(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(
-            spoken("e1", "My sister is a nurse.", metadata={"speaker": "user"}),
-            spoken("e2", "My brother is a cook.", metadata={"speaker": "assistant"}),
-            spoken("e3", "My mother is a judge."),
+            spoken("e1", "My mother is a nurse.", metadata={"speaker": "user"}),
+            spoken("e2", "My uncle is a cook.", metadata={"speaker": "assistant"}),
+            spoken("e3", "My aunt is a judge."),
             spoken("e4", "My father is a smith.", source_node="human"),
         )
 
         await home.fire(rule("all", extract=conversation_extraction({})))
 
         assert await subjects(home) == {
-            "e1#1": "ada's sister", "e2#1": "assistant's brother", "e4#1": "ada's father",
+            "e1#1": "ada's mother", "e2#1": "assistant's uncle", "e4#1": "ada's father",
         }  # fmt: skip
 
 
 async def test_nodes_of_a_host_are_the_person_if_listed(provider: Provider) -> None:
     async with open_stores(provider, person=["chat_node"]) as home:
         await home.put(
-            spoken("e1", "My sister is a nurse.", source_node="chat_node"),
-            spoken("e2", "My brother is a cook.", source_node="user"),
+            spoken("e1", "My mother is a nurse.", source_node="chat_node"),
+            spoken("e2", "My uncle is a cook.", source_node="user"),
         )
 
         await home.fire(rule("all", extract=conversation_extraction({})))
 
-        assert await subjects(home) == {"e1#1": "ada's sister", "e2#1": "user's brother"}
+        assert await subjects(home) == {"e1#1": "ada's mother", "e2#1": "user's uncle"}
 
 
 class Before:

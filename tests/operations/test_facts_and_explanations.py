@@ -119,7 +119,10 @@ async def test_episode_of_a_current_fact_is_explained_as_an_episode(transport: T
     answer = await transport.call("explain", {**OF_ADA, "id": "Lisbon", "kind": "episode"})
 
     assert answer["kind"] == "episode"
-    assert [rule["outcome"] for rule in answer["explanation"]["rules"]] == ["update"]
+    rules = answer["explanation"]["rules"]
+    assert {rule["rule_id"]: rule["outcome"] for rule in rules} == {
+        "said": "filtered", "stated": "update",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("scope", [{"user": "eve"}, {"user": "ada", "agent": "phone"}])

@@ -11,7 +11,7 @@ from slumberd.service.background import EffectTracker
 
 pytestmark = pytest.mark.unit
 
-NOTHING = Counts(read=5, filtered=3, noop=2)
+NOTHING = Counts(read=50, filtered=30, noop=20)
 
 
 def find_warnings(*firings: Counts) -> list[int]:
@@ -19,7 +19,7 @@ def find_warnings(*firings: Counts) -> list[int]:
     effects, numbers = EffectTracker(), []
     for number, counts in enumerate(firings, start=1):
         with capture_logs() as logs:
-            effects.record("tea", Report("tea", {"facts": counts, "notes": Counts(read=5)}))
+            effects.record("tea", Report("tea", {"facts": counts}))
         numbers += [number for _ in logs]
     return numbers
 
@@ -28,9 +28,17 @@ def test_rule_that_reads_without_an_effect_is_logged_once() -> None:
     assert find_warnings(*[NOTHING] * 8) == [3]
 
 
+def test_chat_in_which_few_turns_state_something_is_not_logged() -> None:
+    one = Counts(read=1, noop=1)
+
+    assert find_warnings(*[one] * 99, one._replace(added=1), *[one] * 99) == []
+    assert find_warnings(*[one] * 120) == [100]
+    assert find_warnings(Counts(read=300), Counts(read=1), Counts(read=1)) == [3]
+
+
 @pytest.mark.parametrize("effect", ["added", "updated", "deleted", "restored"])
 def test_effect_of_a_firing_restarts_the_count(effect: str) -> None:
-    done = Counts(read=5)._replace(**{effect: 1})
+    done = Counts(read=50)._replace(**{effect: 1})
 
     assert find_warnings(
         NOTHING, NOTHING, done, NOTHING, NOTHING, NOTHING, done, *[NOTHING] * 3
@@ -41,7 +49,7 @@ def test_effect_of_a_firing_restarts_the_count(effect: str) -> None:
     ("counts", "warnings"),
     [
         pytest.param(NOTHING, 0, id="held back"),
-        pytest.param(Counts(read=5, filtered=5), 1, id="filtered"),
+        pytest.param(Counts(read=50, filtered=50), 1, id="filtered"),
     ],
 )
 def test_gate_may_hold_back_every_episode_and_filter_may_not(counts: Counts, warnings: int) -> None:
@@ -77,6 +85,6 @@ def test_rules_are_counted_apart_and_logged_by_name() -> None:
             "log_level": "warning",
             "rule_id": "tea",
             "firings": 3,
-            "read": 5,
+            "read": 150,
         }
     ]

@@ -123,6 +123,32 @@ async def test_predicate_that_the_vocabulary_does_not_name_holds_many_values(
 
 
 @pytest.mark.slow
+async def test_removed_pattern_and_a_backfill_take_back_all_that_it_learned(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "m"
+    turns = [
+        ("user", "I live in Oslo."), ("user", "I like tea."), ("user", "I moved to Bergen."),
+        ("user", "My friend moved to Rome."), ("user", "I no longer like tea."),
+    ]  # fmt: skip
+    before = await facts_after(home, *turns)
+    (home / "rules.d/words").mkdir()
+    (home / "rules.d/words/own.yaml").write_text("remove: [conversation/moved, conversation/likes]")
+    rules = home / "rules.d/conversation.yaml"
+    rules.write_text(
+        rules.read_text().replace("conversation}", "conversation, vocabulary: words/own.yaml}")
+    )
+
+    done = await asyncio.to_thread(
+        called, "backfill", "said", "--config", str(home / "slumberd.yaml")
+    )
+
+    assert done.returncode == 0
+    assert before["ada lives_in"] == {"Bergen"}
+    assert (await facts_after(home))["ada lives_in"] == {"Oslo"}
+
+
+@pytest.mark.slow
 def test_doctor_says_that_a_host_names_its_nodes_as_speakers(tmp_path: Path) -> None:
     home = tmp_path / "m"
     make_state_directory(home)

@@ -16,7 +16,7 @@ from slumberd.service.composition import inspections_of, open_stores
 from slumberd.service.one_operation import run_operation
 from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.postgres.inspection import PostgresFactInspection
-from tests.support.builders import START, at, triple
+from tests.support.builders import START, at, episode, triple
 from tests.support.fakes import FakeLogs
 from tests.support.postgres_server import PostgresServer
 from tests.support.selection import ENGINES
@@ -153,6 +153,20 @@ def test_passes_over_a_store_find_what_they_look_for(stores: StoreInspections) -
     assert [version.id for version in future or ()] == ["e2", "e1"]
     assert stores.facts.unreached_retractions(None) == ["gone"]
     assert stores.facts.disagreeing_facts(None) == []
+
+
+@pytest.mark.slow
+async def test_sentence_that_takes_back_nothing_is_not_reported(settings: Settings) -> None:
+    retraction = {
+        "subject": "ann", "predicate": "habit", "intent": "delete", "object_words": ["smoking"],
+        "extracted": {"by": "conversation/quit_smoking", "span": [0, 14]},
+    }  # fmt: skip
+    quit = episode("quit", user="ann", timestamp=at(6), metadata={"triples": [retraction]})
+    async with open_stores(settings, SystemClock(), settings.facts_path) as stores:
+        await stores.memory.put_many([quit])
+    await run(settings, "fire", rules=None)
+
+    assert inspections_of(settings).facts.unreached_retractions(None) == ["gone"]
 
 
 @pytest.mark.slow

@@ -216,9 +216,9 @@ async def test_pass_consolidates_each_owner_and_keeps_what_is_stated(config: Mem
     async with open_memory(config, parts=parts) as found:
         for owner in ("ada", "bob"):
             for n in range(2):
-                stated = entry(f"e{n}", "Eve is a chef.", age=DAY_SECONDS + n, owner_id=owner)
+                stated = entry(f"e{n}", "Eve works at Acme.", age=DAY_SECONDS + n, owner_id=owner)
                 await found.episodic.record(stated)
-        await found.episodic.record(entry("new", "Eve is a chef.", owner_id="bob"))
+        await found.episodic.record(entry("new", "Eve works at Acme.", owner_id="bob"))
         hooks.clear()
 
         result = await found.scheduler.run_once()
@@ -231,7 +231,7 @@ async def test_pass_consolidates_each_owner_and_keeps_what_is_stated(config: Mem
         assert ids(await found.backend.get_recent(9, owner_id="ada")) == ["e0"]
         assert ids(await found.backend.get_recent(9, owner_id="bob")) == ["new", "e0"]
         [fact] = await found.semantic.query_facts("Eve", owner_id="bob")
-        assert fact["object_"] == "a chef"
+        assert fact["object_"] == "Acme"
         assert MemoryConsolidatedHook(strategy="deduplication") in hooks
 
 

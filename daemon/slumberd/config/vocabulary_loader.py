@@ -13,7 +13,7 @@ from slumberd.config.validation import mistakes_of, suggestion
 from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.conversation import NAME, VERSION, Conversation
+from slumberd.extraction.conversation import NAME, VERSION, Conversation, pattern_names
 from slumberd.extraction.vocabulary import Person, Vocabulary
 from slumberd.model.extraction import Extraction
 
@@ -82,6 +82,7 @@ def _content(words: Vocabulary) -> dict[str, object]:
         },
         "aliases": dict(words.aliases),
         "words": {name: sorted(listed) for name, listed in words.words.items()},
+        "removed": sorted(words.removed),
     }
 
 
@@ -89,6 +90,7 @@ def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
     """Return mistakes where a file names a list or a predicate that there is not."""
     shipped = _shipped_form()
     predicates = {**shipped.predicates, **form.predicates}
+    removable = {*predicates, *pattern_names()}
     found = [
         document.mistake(
             ("words", name),
@@ -100,10 +102,11 @@ def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
     ]
     found += [
         document.mistake(
-            ("remove", number), f"there is no predicate {name!r}; {suggestion(name, predicates)}"
+            ("remove", number),
+            f"there is no predicate or pattern {name!r}; {suggestion(name, removable)}",
         )
         for number, name in enumerate(form.remove)
-        if name not in predicates
+        if name not in removable
     ]
     found += [
         document.mistake(
@@ -145,6 +148,7 @@ def _vocabulary(form: VocabularyFile) -> Vocabulary:
             name: frozenset(word.casefold() for word in listed)
             for name, listed in form.words.items()
         },
+        removed=pattern_names().intersection(form.remove),
     )
 
 

@@ -32,7 +32,8 @@ class VocabularyFile(Form):
     Attributes:
         predicates: How many objects each predicate holds at once: ``one`` or ``many``. A name that
             ends with ``*`` names all predicates that begin so.
-        remove: Predicates that the extractor must not state.
+        remove: Predicates that the extractor must not state, and patterns of which it must take
+            nothing, as ``conversation/moved``: a fact names its pattern in ``extracted.by``.
         opposites: Pairs of predicates. A statement with one takes back the same object of the other.
         people: What words for people mean, such as ``wife``.
         aliases: Other words for people and animals, such as ``mum`` for ``mother``.

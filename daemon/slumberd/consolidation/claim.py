@@ -355,6 +355,8 @@ def _retraction(
     words = version.metadata.get("object_words") if clears_key else None
     if words:
         payload["object_words"] = [words] if isinstance(words, str) else words
+    if version.part and "extracted" in version.metadata:
+        payload["extracted"] = version.metadata["extracted"]
     if not version.part and "triples" in version.metadata:  # their number: see `statements_of`
         payload["triples"] = version.metadata["triples"]
     return Claim(

@@ -97,7 +97,7 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bi\b", "I"),
         (r"\bim\b", "I am"),
         (r"\bive\b", "I have"),
-        (r"\b(?:can't|cant|cannot)\b", "can not"),
+        (r"\b(?:can't|cant|can not)\b", "cannot"),
         (r"\b(?:won't|wont)\b", "will not"),
         (r"\b(?:ain't|aint)\b", "am not"),
         (r"\b(do|does|did|is|are|was|were|have|has|had)n'?t\b", r"\1 not"),
@@ -164,7 +164,7 @@ _OWN_SPEECH = re.compile(
 FINITE = (
     "am|is|are|have|has|lives?|works?|loves?|likes?|hates?|enjoys?|plays?|stud(?:y|ies)|moved|got"
     "|started|joined|quit|left|became|owns?|drives?|speaks?|eats?|drinks?|takes?|prefers?|wants?"
-    "|do not|does not|did not|can not|bought|adopted|sold|married|retired|graduated|grew|was|were"
+    "|do not|does not|did not|cannot|bought|adopted|sold|married|retired|graduated|grew|was|were"
     "|used to|teach(?:es)?|went|switched|changed|stopped|gave|broke|volunteers?|never|collects?"
     "|just|now|currently|also|recently|lost|split|resigned|turned|relocated|no longer|still|run"
 )
@@ -176,7 +176,7 @@ _BREAK = re.compile(
     r"|[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]+"
     r"|[\s,]*\b(?:but|because|cause|cuz|though|although|however|whereas|while|plus|except)\b[\s,]*"
     rf"|,?\s+(?:and|so|then)\s+(?:then\s+|now\s+)?(?=(?:{_SUBJECT})\b)"
-    rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|mostly|especially)\b)"
+    rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
     rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
     re.IGNORECASE,
@@ -192,7 +192,8 @@ _OPENER = re.compile(
     r"|after all|besides|personally|for me|in fact|believe it or not|about me|a bit about me"
     r"|good morning|good evening|morning|wow|ugh|yay|correction|to clarify|just to clarify"
     r"|I should (?:mention|add|say)|just|still|apparently not|true|exactly|indeed|meanwhile"
-    r"|at the moment|right now|at present|my friend|dude|man|guys|everyone|(?:the )?thing is"
+    r"|at the moment|right now|at present|(?:my friends?|dude|man|guys|everyone)(?=[,!])"
+    r"|(?:the )?thing is"
     r"|long story short|speaking of which|and yes|not gonna lie|ngl|I mean|you see|see|glad to"
     r"|last (?:week|month|year|night|summer|winter|spring|autumn|fall|weekend|[a-z]+day)"
     r"|this (?:week|month|year|morning|summer|winter|spring|autumn|fall|weekend)|yesterday|today"

@@ -40,7 +40,7 @@ _TRIP = re.compile(
     r"(?:(?:am|is|are) planning|booked|have booked|(?:am|is|are) organi[sz]ing|plan|have planned) (?P<o>(?:a|an|my|our) (?:\w+ ){0,2}?(?:trip|holiday|vacation|wedding|honeymoon|road trip|move|safari|cruise|weekend|getaway)\b(?: (?:to|in|around|through|across) .+)?)"
 )
 _TRIVIAL = re.compile(
-    r"^(?:be|have to|do|get|see|try|make|take a|sleep|rest|relax|watch|eat|cook|check|talk|call|tell|let|give|keep|look|start|go to (?:bed|sleep|work)|going to (?:bed|sleep|work|class)|say|stay|work|study|go out|hang|send|text|miss|need|ask|leave|having a|doing)\b"
+    r"^(?:be|have to|do|get|see|try|make|take a|sleep|rest|relax|watch|eat|cook|check|talk|call|tell|let|give|keep|look|start|go to (?:bed|sleep|work)|going to (?:bed|sleep|work|class)|say|stay|work|study|go out|getting (?:ready|better|used|back|up)|giving up|going out|taking (?:a break|it)|hang|send|text|miss|need|ask|leave|having a|doing)\b"
     r"|\b(?:it|this|that|you|them|something|stuff|some)\b",
     re.IGNORECASE,
 )
@@ -87,9 +87,9 @@ def _with_date(text: str, at: int, *, needs_date: bool) -> Plan | None:
         return Plan(words, not needs_date)
     today = (_EPOCH + timedelta(microseconds=at)).date()
     link = "on" if len(when) == _FULL_DATE else "in"
-    return Plan(
-        f"{words} {link} {when}", when > (today + timedelta(days=1)).isoformat()[: len(when)]
-    )
+    soon = (today + timedelta(days=1)).isoformat()[: len(when)]
+    is_kept = when > soon if len(when) == _FULL_DATE else when >= soon
+    return Plan(f"{words} {link} {when}", is_kept)
 
 
 _VERB = re.compile(r"^\w+ing (?:to |in |a |the |my |for )*")
@@ -145,7 +145,7 @@ _OFTEN = (
 _HABIT = re.compile(
     r"(?P<o>(?:go|goes|do|does|run|runs|swim|swims|cycle|cycles|bike|bikes|meditate|meditates|work out|works out|exercise|exercises"
     r"|train|trains|practi[cs]es?|jog|jogs|cook|cooks|wake up|wakes up|get up|gets up|walk|walks|hike|hikes|play|plays|read|reads"
-    r"|attend|attends|visit|visits|volunteer|volunteers|journal|journals|stretch|bake|bakes|call|calls|meet|meets|write|writes|paint|paints|climb|climbs|row|rows|commute|commutes|drink|drinks|eat|eats|take|takes)\b.{0,60}?\b"
+    r"|attend|attends|visit|visits|volunteer|volunteers|journal|journals|stretch|bake|bakes|call|calls|write|writes|paint|paints|climb|climbs|row|rows|commute|commutes|garden|gardens)\b.{0,60}?\b"
     + _OFTEN
     + r")(?:$|,| )",
     re.IGNORECASE,

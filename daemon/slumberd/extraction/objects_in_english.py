@@ -21,10 +21,10 @@ _END = re.compile(
     r"|where|than|if|so|though|although|cause|cuz|bc|as|especially|lately|recently|now|today"
     r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol|ha(?:ha)+|lmao"
     r"|tho|btw|rn|honestly|actually|really|very|right|instead|together|though|every|these days|at the moment"
-    r"|a lot|so much|very much|the most|the best|as well|at all|all the time|more and more|ever since|ever"
+    r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and more|ever since|ever"
     r"|out there|here|there|for now|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
     r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
-    r"|not|due|despite|even|hoping|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
+    r"|(?-i:its?)|thats|theyre|im|more|most|too+|like|such as|from time to time|depending|considering|given|for (?:its|his|her|their|those|being|how)|not|due|despite|even|hoping|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
     r"|since|for (?:a|an|the|about|over|almost|nearly|many|some|\d+|two|three|four|five|six|seven"
     r"|eight|nine|ten|years?|months?|now|me|us|fun|work|years)"
     r"|last (?:\w+)|this (?:week|month|year|summer|winter|spring|fall|autumn|weekend|time|morning|one)"
@@ -39,13 +39,13 @@ _PREPOSITION = re.compile(
     re.IGNORECASE,
 )
 _DETERMINER = re.compile(
-    r"^(?:(?:a|an|the|my|our|some|any|another|other|all|both|his|her|own|brand[- ]new|new|newest"
+    r"^(?:(?:a lot of|lots of|all kinds of|a bit of|a couple of|a|an|the|my|our|some|any|another|other|all|both|his|her|own|brand[- ]new|new|newest"
     r"|current|latest|updated|still|now|just|very|really|also|new|a lot of|lots of|all kinds of"
     r"|a bit of|a couple of|more|mostly|mainly|only)\s+)+",
     re.IGNORECASE,
 )
 _NO_OBJECT = re.compile(
-    r"^(?:it|this|that|these|those|them|him|her|me|you|us|there|here|what|how|when|where|why|who"
+    r"^(?:different|various|certain|areas|(?:watching|playing|using|doing|eating|wearing|trying|reading|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what|how|when|where|why|who"
     r"|to|so|too|one|ones|something|anything|everything|nothing|someone|everyone|anyone|nobody|your"
     r"|stuff|things?|lots?|way|idea|fact|sound|look|same|such|each|his|their|its|if|being|having|seeing"
     r"|getting|going|being|thinking|hearing|myself|yourself|himself|herself|mine|yours|much|many|none"
@@ -131,8 +131,21 @@ def _things(text: str, strict: bool) -> list[Object]:
 
 
 def read_things(text: str, vocabulary: Vocabulary) -> list[Object]:
-    """Return what somebody likes: noun phrases, prepositions included."""
+    """Return what somebody likes: noun phrases, prepositions included.
+
+    ``the colour`` is nothing: only its conversation knows which one.
+    """
+    found = _things(text, strict=False)
+    is_known = not _POINTS_BACK.match(text) or (found and str(found[0])[0].isupper())
+    return [one for one in found if str(one)[0].isalpha()] if is_known else []
+
+
+def read_favourites(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return what somebody likes best: noun phrases, also with ``the``."""
     return _things(text, strict=False)
+
+
+_POINTS_BACK = re.compile(r"(?:the|all the|my|our|his|her|their|both|some of)\s", re.IGNORECASE)
 
 
 def read_nouns(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -168,6 +181,8 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
         "",
         text,
     )
+    if village := _VILLAGE.match(text):
+        return [village[0].split(" ", 1)[1]]
     if name := _capitalised(text):
         return [] if _IS_TIME.match(name) else [name]
     words = re.sub(
@@ -179,13 +194,17 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [words] if fits and is_object(words) and words.islower() else []
 
 
+_VILLAGE = re.compile(
+    r"(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|suburbs?|countryside|farm|island|cabin)"
+    r"(?: (?:near|outside|in|of|by) [A-Z]\w+)?(?= |$|,)(?! (?:called|named))"
+)
 _IS_TIME = re.compile(r"^(?:19|20)\d\d\b")
 
 
 def read_named_place(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return a place whose name is in capitals."""
     name = _capitalised(re.sub(r"^(?:downtown|central|sunny) ", "", text))
-    return [name] if name else []
+    return [name.split(" and ")[0]] if name else []
 
 
 def read_employer(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -277,12 +296,18 @@ def _of_list(name: str, *, whole: bool = False) -> Callable[[str, Vocabulary], l
         found: list[Object] = []
         for entry in _SEPARATOR.split(cut(text, strict=True)):
             words = plain(entry)
+            whole_entry = _ARTICLE.sub("", entry)
+            if vocabulary.holds(name, whole_entry):
+                words = whole_entry
             if not (match := _in_list(name, words, vocabulary)):
                 break
             found.append(words if whole else match)
         return found
 
     return read
+
+
+_ARTICLE = re.compile(r"^(?:a|an|the|my|\d+ ?mg(?: of)?|some)\s+", re.IGNORECASE)
 
 
 def _in_list(name: str, words: str, vocabulary: Vocabulary) -> str:
@@ -342,7 +367,7 @@ def read_health(text: str, vocabulary: Vocabulary) -> list[Object]:
         if vocabulary.holds("health", whole):
             found.append(plain(whole) if whole.startswith(("a ", "an ")) else whole)
         elif _in_list("health", words, vocabulary):
-            found.append(words)
+            found.append(_in_list("health", words, vocabulary))
         else:
             break
     return found
@@ -395,7 +420,7 @@ def read_activity(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_ACTIVITY = frozenset(
-    "be have see get know say think hear go know meet believe come it do make try ask keep call talk chat".split()
+    "be have see get know say think hear go know meet believe come it do make play watch use try ask keep call talk chat".split()
 )
 
 
@@ -429,6 +454,12 @@ def is_title(words: str) -> bool:
     return words.casefold() not in _MONTHS and words not in _NOT_NAMES
 
 
+def read_pronouns(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return pronouns such as ``they/them``."""
+    match = re.match(r"(?:she|he|they|xe|ze)(?:/\w{2,6}){1,2}", text, re.IGNORECASE)
+    return [match[0]] if match else []
+
+
 def read_team(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return a team or an artist whose name is in capitals."""
     name = _capitalised(text)
@@ -443,6 +474,7 @@ READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "diet": _of_list("diets"),
     "drink": _of_list("drinks", whole=True),
     "employer": read_employer,
+    "favourites": read_favourites,
     "field": _of_list("fields", whole=True),
     "food": _of_list("foods", whole=True),
     "health": read_health,
@@ -458,6 +490,7 @@ READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "owned": _of_list("things", whole=True),
     "pet": read_pet,
     "phrase": read_phrase,
+    "pronouns": read_pronouns,
     "place": read_place,
     "plays": _of_list("plays"),
     "religion": _of_list("religions"),

@@ -80,7 +80,7 @@ def _lesson(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_LESSON = re.compile(
-    r"\b(?:online|morning|evening|night|my|more|extra|some|few|many|summer|fall|spring|gym|fitness|hard|important|life|valuable|last|other|no|any|good|great|first)\b",
+    r"\b(?:one|two|three|four|online|workout|my|morning|evening|night|my|more|extra|some|few|many|summer|fall|spring|gym|fitness|hard|important|life|valuable|last|other|no|any|good|great|first)\b",
     re.I,
 )
 
@@ -103,13 +103,14 @@ def _allergens(text: str, vocabulary: Vocabulary) -> list[Object]:
     entries = re.split(r"\s*,\s*(?:and |or )?|\s+(?:and|or|&)\s+", cut(text, strict=True))
     found: list[Object] = []
     for entry in entries:
-        words = plain(entry)
-        if not is_object(words) or len(words.split()) > 3 or words.casefold() in _NO_ALLERGENS:
+        words = plain(entry).removesuffix("'s")
+        if not is_object(words) or len(words.split()) > _MOST_WORDS or words.casefold() in _NO_ALLERGENS:
             break
         found.append(words)
     return found
 
 
+_MOST_WORDS = 3
 _NO_ALLERGENS = frozenset(
     {
         "work",
@@ -199,9 +200,12 @@ def _wish(text: str, vocabulary: Vocabulary) -> list[Object]:
     words = cut(text)
     few = words.split()
     fits = 1 < len(few) <= 6 and len(words) > 6 and not _NO_WISH.search(words)
+    if _GOES.match(words) and not any(word[0].isupper() for word in few):
+        return []
     return [words] if fits else []
 
 
+_GOES = re.compile(r"^(?:visit|go|travel|move|see|live)\b")
 _NO_WISH = re.compile(
     r"\b(?:it|this|that|you|them|him|her|your|something|anything|there|some|one|what|how|these|those|more|someone|everyone|stuff|thing|things|together|up|out|back|home|bed|tonight|better|him|us|me)\b",
     re.IGNORECASE,
@@ -215,7 +219,7 @@ def _subject(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_SUBJECT = re.compile(
-    r"\b(?:kids?|children|students?|myself|lessons?|classes|class|people|grade|graders|dog|son|daughter|lesson|part|full|other|her|him|adults|me|us|you|how|toddlers|school|kindergarten|online)\b",
+    r"\b(?:kids?|children|students?|myself|lessons?|classes|class|people|grade|graders|dog|son|daughter|lesson|part|full|others?|her|him|adults|me|us|you|how|toddlers|school|kindergarten|online)\b",
     re.IGNORECASE,
 )
 

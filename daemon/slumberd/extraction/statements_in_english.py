@@ -107,17 +107,16 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "lived_in",
-        r"(?:used to live|lived|was living|were living|used to be based) in (?P<o>.+)",
+        r"(?:lived|was living|were living) in (?P<o>.+)",
         "lived_in=place:o",
         "",
         "known",
     ),
-    ("used_to_live_in", r"used to live in (?P<o>.+)", "-lives_in~o", "", "known"),
     ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
     (
         "lives_with",
-        rf"(?:lives?|{_BEEN} living|moved in) with (?P<o>.+)",
-        "lives_with=nouns:o",
+        rf"(?:lives?|{_BEEN} living|moved in) with (?P<o>.+?)(?: in (?P<p>[A-Z].+))?$",
+        "lives_with=nouns:o; lives_in=named_place:p",
         "-",
         "known",
     ),
@@ -203,8 +202,10 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "switched_jobs",
-        r"(?:have |has )?(?:switched|changed|left)(?: jobs| companies| employers)?(?: from)? (?P<p>.+?) (?:to|for) (?P<o>[A-Z].+)",
-        "works_at=company:o; worked_at=company:p",
+        r"(?:have |has )?(?:(?:switched|changed|moved) (?:jobs|companies|employers)"
+        r"(?: from)? (?P<p>.+?) to|left (?P<q>.+?) (?:for|to join|to work (?:at|for)))"
+        r" (?P<o>[A-Z].+)",
+        "works_at=company:o; worked_at=company:p; worked_at=company:q",
         "",
         "known",
     ),
@@ -217,12 +218,11 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "worked_at",
-        r"(?:worked|used to work|was working|were working)(?: part[- ]time)? (?:at|for) (?P<o>.+)",
+        r"(?:worked|was working|were working)(?: part[- ]time)? (?:at|for) (?P<o>.+)",
         "worked_at=employer:o",
         "",
         "known",
     ),
-    ("used_to_work_at", r"used to work (?:at|for) (?P<o>.+)", "-works_at~o", "", "known"),
     (
         "second_job",
         rf"(?:have|has|got|took|{_BE} working)(?: on)? (?:a|another) (?:second|side|weekend|part[- ]time) (?:job|gig) (?:at|with|in) (?P<o>.+)",
@@ -343,7 +343,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "graduated_from",
         r"(?:have |has )?graduated from (?P<o>.+)",
-        "graduated_from=school:o; -studies_at~o",
+        "graduated_from=school:o; -studies_at=school:o",
         "",
         "known",
     ),
@@ -356,7 +356,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "learning",
-        rf"(?:{_BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun|began|took up|taken up)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)? (?P<o>.+)",
+        rf"(?:{_BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun|began)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)? (?P<o>.+)",
         "learning=skill:o",
         "-",
         "known",
@@ -386,7 +386,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ("called", r"(?:am|is|are) (?:called|named|known as) (?P<o>.+)", "name=names:o", "", "known"),
     (
         "goes_by",
-        r"(?:goes?|(?:now )?prefers to go|went) by (?P<o>[A-Z].+)",
+        r"(?:go|goes|prefers to go|prefer to go|went) by (?P<o>[A-Z].+)",
         "name=names:o",
         "",
         "known",
@@ -401,7 +401,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "pronouns",
         r"(?:use|uses|go by|goes by|prefer) (?P<o>(?:she|he|they)(?:/\w+)+)(?: pronouns)?",
-        "pronouns=phrase:o",
+        "pronouns=pronouns:o",
         "",
         "known",
     ),
@@ -480,7 +480,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "height",
         rf"{_BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m| inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
-        "height=height:o",
+        "height=phrase:o",
         "",
         "known",
     ),
@@ -500,7 +500,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "speaks",
-        rf"(?:speaks?|{_BE} fluent in|{_BE} bilingual in|knows?|learned|learnt|know how to speak|can speak|can not speak) (?:fluent |some |a little |a bit of |both |conversational |basic |native )?(?P<o>.+)",
+        rf"(?:speaks?|{_BE} fluent in|{_BE} bilingual in|knows?|learned|learnt|know how to speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both |conversational |basic |native )?(?P<o>.+)",
         "speaks=language:o",
         "-",
         "known",
@@ -571,7 +571,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "dating",
-        rf"(?:{_BEEN} (?:dating|seeing|going out with|in a relationship with)|(?:have |has )?(?:started|begun) (?:dating|seeing)|met my) (?P<o>[A-Z].+)",
+        rf"(?:{_BEEN} (?:dating|seeing|going out with|in a relationship with)|(?:have |has )?(?:started|begun) (?:dating|seeing)|met my) (?:(?:a|this) (?:\w+ )?(?:guy|girl|man|woman|boy|lady|someone|somebody) (?:named|called) )?(?P<o>[A-Z].+)",
         "partner=names:o; marital_status='in a relationship'",
         "",
         "known",
@@ -640,6 +640,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
+    (
+        "lost_named_pet",
+        r"(?:had to )?(?:put|have put) (?P<o>[A-Z]\w+) (?:down|to sleep)",
+        "-pet_name~o",
+        "",
+        "known",
+    ),
     # body, food
     (
         "diet",
@@ -657,7 +664,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "eats_meat_again",
-        r"(?:eats?|am eating|is eating|started eating|have started eating|went back to eating) (?P<o>meat|fish|chicken|dairy|eggs)(?: again| now)+",
+        r"(?:(?:am back to|is back to|went back to) eating|(?:eats?|am eating|is eating|started eating|have started eating)(?=.* (?:again|now))) (?P<o>meat|fish|chicken|dairy|eggs)",
         "-diet; eats=food:o; -avoids~o",
         "",
         "known",
@@ -755,7 +762,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_habit",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>.+)",
+        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>(?!crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living|on|my|the job|hope|after|for|because|when|at|by|it|now|and|in|to )[\w].+)",
         "-activity~o",
         "",
         "known",
@@ -784,7 +791,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "avoids",
-        rf"(?:avoids?|stays? away from|can not (?:eat|drink|have|tolerate)|{_BE} avoiding|{_BE} off|stays? off) (?P<o>.+)",
+        rf"(?:avoids?|stays? away from|cannot (?:eat|drink|have|tolerate)|{_BE} avoiding|{_BE} off|stays? off) (?P<o>.+)",
         "avoids=consumed:o",
         "",
         "known",
@@ -813,14 +820,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "likes",
-        rf"(?:loves?|likes?|enjoys?|adores?|{_BE} (?:a )?(?:big |huge |massive |real |great )?fans? of|{_BEEN} (?:(?:really|totally|super|very|so|big) )*(?:into|obsessed with|fond of|keen on|crazy about|addicted to|passionate about|a sucker for)|got into|have gotten into|{_HAVE} a (?:thing|passion|soft spot) for|can not get enough of|can not live without) (?P<o>.+)",
+        rf"(?:loves?|likes?|enjoys?|adores?|{_BEEN} (?:a )?(?:big |huge |massive |real |great )?fans? of|{_BEEN} (?:(?:really|totally|super|very|so|big) )*(?:into|interested in|obsessed with|fond of|keen on|crazy about|addicted to|passionate about|a sucker for)|got into|have gotten into|{_HAVE} a (?:thing|passion|soft spot) for|cannot get enough of|cannot live without) (?P<o>.+)",
         "likes=things:o",
         "dislikes",
         "known",
     ),
     (
         "dislikes",
-        r"(?:hates?|dislikes?|detests?|despises?|loathes?|can not (?:stand|bear)|am sick of|(?:have )?gone off) (?P<o>.+)",
+        r"(?:hates?|dislikes?|detests?|despises?|loathes?|cannot (?:stand|bear)|am sick of|(?:have )?gone off) (?P<o>.+)",
         "dislikes=things:o",
         "",
         "known",
@@ -948,7 +955,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "wants",
-        r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|try|study|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build|quit|change|publish|own) .+)",
+        r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|study|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build|quit|change|publish|own) .+)",
         "wants=wish:o",
         "-",
         "known",

@@ -17,11 +17,11 @@ ADVERBS = frozenset(
     " finally certainly especially particularly genuinely secretly obviously clearly apparently not-so"
     " technically permanently temporarily legally seriously eventually successfully gladly luckily"
     " properly formally lately presently strictly fully completely deathly violently badly terribly"
-    " slightly regularly frequently purely largely primarily fluently".split()
+    " slightly once regularly frequently purely largely primarily fluently".split()
 )
 _NEGATIONS = frozenset({"not", "never"})
 _AUXILIARIES = frozenset(
-    "am is are was were be been have has had do does did will would can used".split()
+    "am is are was were be been have has had do does did will would can used cannot".split()
 )
 _ADJECTIVES = frozenset(
     "older younger little big twin eldest youngest oldest elder baby dear lovely beautiful amazing"
@@ -40,14 +40,18 @@ class Said(NamedTuple):
         negated: Whether it is negated.
         ended: Whether it was true before, as with ``no longer`` and ``any more``.
         also: Whether it is true beside something else.
+        past: Whether it was true before and is not denied otherwise, as with ``used to``.
     """
 
     words: str
     negated: bool = False
     ended: bool = False
     also: bool = False
+    past: bool = False
 
 
+_USED_TO = re.compile(r"^(?:also |always |really |never )?used to (?=\w)")
+_BASE_BE = re.compile(r"^be (?=\w)")
 _ENDED = re.compile(r",?\s+(?:any ?more|any longer)\b", re.IGNORECASE)
 _HEADS = (
     (re.compile(r"^(?:have|has) been (?=\w+ing\b)"), "am "),
@@ -67,6 +71,9 @@ def said(text: str) -> Said:
     Args:
         text: The words after the subject.
     """
+    if match := _USED_TO.match(text):
+        before = said(_BASE_BE.sub("am ", text[match.end() :]))
+        return before._replace(negated=True, ended=True, past=True)
     without = _ENDED.sub("", text)
     ended = without != text
     tokens = without.replace("no longer ", "not not-longer ").split()
@@ -75,7 +82,7 @@ def said(text: str) -> Said:
     also = also or "as well" in text
     for place, token in enumerate(tokens):
         word = token.strip(",").casefold()
-        if word in _NEGATIONS:
+        if word in _NEGATIONS or (word == "no" and head[-1:] and head[-1] in ("am", "is", "are")):
             negated = True
         elif word in _AUXILIARIES:
             head.append(word)
@@ -113,8 +120,9 @@ class Mention(NamedTuple):
 _MY = re.compile(
     r"\b(?P<det>my|our)\s+(?P<words>[\w\u2019'-]+(?:\s+[\w\u2019'-]+){0,6})", re.IGNORECASE
 )
-_HAS_A = re.compile(
-    r"\b(?:have|has|got|adopted)\s+(?P<det>a|an|one)\s+(?P<words>[\w'-]+(?:\s+[\w'-]+){0,6})",
+_HAS = re.compile(r"^(?:also |just |recently |now |only )*(?:have|has|got|adopted|rescued|bought)\b")
+_A = re.compile(
+    r"\b(?P<det>a|an|one|two|three|four|another)\s+(?P<words>[\w'-]+(?:\s+[\w'-]+){0,6})",
     re.IGNORECASE,
 )
 
@@ -135,8 +143,10 @@ def mentions(text: str, vocabulary: Vocabulary) -> Iterator[Mention]:
 
 
 def introduced(text: str, vocabulary: Vocabulary) -> Iterator[Mention]:
-    """Yield the people and pets that a clause introduces, as in ``I have a sister``."""
-    for match in _HAS_A.finditer(text):
+    """Yield the people and pets that words after a subject introduce, as in ``have a sister``."""
+    place = 0 if _HAS.match(text) else len(text)
+    while match := _A.search(text, place):
+        place = match.start("words")
         found = _mention(text, match, vocabulary)
         if found is not None:
             yield found
@@ -162,8 +172,7 @@ def _mention(text: str, match: re.Match[str], vocabulary: Vocabulary) -> Mention
             if kind:
                 end = offset + tokens[number + 1].end()
             else:
-                kind = vocabulary.named(bare)
-                kind = kind if kind in vocabulary.words.get("animals", ()) else ""
+                kind = animal_of(bare, vocabulary)
         if kind:
             if _FORMER.search(text[match.start() : offset + token.start()]) or bare.startswith(
                 "ex-"
@@ -172,6 +181,7 @@ def _mention(text: str, match: re.Match[str], vocabulary: Vocabulary) -> Mention
             if (
                 number + 1 < len(tokens)
                 and not joined
+                and word == bare
                 and tokens[number + 1][0].casefold() in _COMPOUNDS
             ):
                 return None
@@ -187,7 +197,8 @@ def _mention(text: str, match: re.Match[str], vocabulary: Vocabulary) -> Mention
 _COMPOUNDS = frozenset(
     "food park house trainer walker sitter show lover person phone tongue language company group"
     " circle friends name names day birthday side country land ship shop store in-law in-laws law"
-    " stuff owner owners tail".split()
+    " stuff owner owners tail painting paintings ranch riding shelter rescue treats toy toys bed"
+    " video videos picture pictures photo photos hair allergy".split()
 )
 _TWO_WORDS = frozenset({"guinea pig", "bearded dragon", "golden retriever", "german shepherd"})
 

@@ -32,6 +32,7 @@ class Vocabulary:
         people: What words for people mean.
         aliases: Other words for people and animals.
         words: The words of each list.
+        removed: The names of patterns that must state nothing, as ``extracted.by`` has them.
     """
 
     single_valued: frozenset[str]
@@ -40,6 +41,7 @@ class Vocabulary:
     people: Mapping[str, Person]
     aliases: Mapping[str, str]
     words: Mapping[str, frozenset[str]]
+    removed: frozenset[str] = frozenset()
 
     def knows(self, predicate: str) -> bool:
         """Return whether a predicate is in the vocabulary; ``favourite_*`` names all of a kind."""

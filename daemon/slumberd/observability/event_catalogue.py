@@ -638,7 +638,8 @@ _ALL = (
     _kind(
         "warning",
         "rule.ineffective",
-        "Several firings in a row read episodes and changed no fact. Logged once until one does.",
+        "Several firings in a row read 100 episodes or more, and changed no fact. Logged once until"
+        " one does.",
         rule_id=TEXT,
         firings=COUNT,
         read=COUNT,

@@ -16,7 +16,10 @@ EVERY_SECONDS = 0.5
 """The interval between two searches for external changes; a search takes about 0.3 ms."""
 
 MOST_INEFFECTIVE = 3
-"""After this many ineffective firings in a row, a rule is reported."""
+"""After this many ineffective firings in a row, a rule may be reported."""
+
+MOST_READ = 100
+"""After so many episodes without an effect, too: most turns of a chat state nothing."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -58,7 +61,8 @@ class EffectTracker:
     """Logs ``rule.ineffective`` once for a rule whose firings have no effect, until one has."""
 
     def __init__(self) -> None:
-        self._ineffective: Counter[str] = Counter()
+        self._firings: Counter[str] = Counter()
+        self._read: Counter[str] = Counter()
 
     def record(self, rule_id: str, report: Report, *, gated: bool = False) -> None:
         """Count a firing as effective or not.
@@ -70,12 +74,16 @@ class EffectTracker:
         """
         counts = report.channels.values()
         if any(each.added or each.updated or each.deleted or each.restored for each in counts):
-            del self._ineffective[rule_id]
+            del self._firings[rule_id], self._read[rule_id]
         elif gated and any(each.noop for each in counts):
             return
         elif read := max((each.read for each in counts), default=0):
-            self._ineffective[rule_id] += 1
-            if self._ineffective[rule_id] == MOST_INEFFECTIVE:
-                _log.warning(
-                    "rule.ineffective", rule_id=rule_id, firings=MOST_INEFFECTIVE, read=read
-                )
+            known = self._is_ineffective(rule_id)
+            self._firings[rule_id] += 1
+            self._read[rule_id] += read
+            if self._is_ineffective(rule_id) and not known:
+                counts = {"firings": self._firings[rule_id], "read": self._read[rule_id]}
+                _log.warning("rule.ineffective", rule_id=rule_id, **counts)
+
+    def _is_ineffective(self, rule_id: str) -> bool:
+        return self._firings[rule_id] >= MOST_INEFFECTIVE and self._read[rule_id] >= MOST_READ

@@ -61,7 +61,7 @@ def _check_triple(entry_id: str, triple: tuple[object, ...]) -> Triple:
 def _extract_sentences(entry: MemoryEntry) -> list[Triple]:
     turn = Turn(
         entry.id, "", entry.role, entry.content, microseconds(entry.timestamp),
-        user=entry.owner_id, is_person=entry.role in PERSON,
+        user=entry.owner_id or entry.role, is_person=entry.role in PERSON,
     )  # fmt: skip
     [found] = Conversation(shipped_vocabulary()).extract([turn], [None])
     return [
