@@ -140,6 +140,47 @@ async def test_only_facts_of_the_turn_s_people_are_shown(provider: Provider) -> 
         assert shown == {"tea", "jazz", "Oslo"}
 
 
+async def test_what_no_firing_has_promoted_yet_is_shown_and_taken_back(provider: Provider) -> None:
+    fired = asking(may_retract=True, turns_per_call=1)
+    async with asked_stores(provider, fired) as asked:
+        asked.server.will(
+            lambda request: asked.server.otherwise(request), ends("tea"), ends("gin", "rum")
+        )
+        await asked.home.put(
+            triple("e0", "ann", "likes", "gin"),
+            said("e1", "I like tea", 1),
+            said("e2", "No more of that", 2, session="s0"),
+            said("e3", "Nor of the other", 3),
+        )
+
+        await ask_and_fire(asked, fired)
+
+        shown = [[fact["object"] for fact in facts_in(one)] for one in asked.server.requests]
+        assert shown == [["gin"], ["tea", "gin"], ["tea", "gin"]]
+        assert await asked.likes() == {}
+
+
+@pytest.mark.slow
+async def test_batches_and_firings_in_between_change_no_fact(tmp_path: Path) -> None:
+    fired = asking(may_retract=True, turns_per_call=1)
+    told = [
+        said("e1", "I like tea", 1),
+        said("e2", "None of it any more", 2),
+        said("e3", "I like ale", 3),
+    ]
+    found = []
+    for number, at_once in enumerate((True, False)):
+        async with asked_stores(tmp_path / str(number), fired, batch=number + 1) as asked:
+            asked.server.will(lambda request: asked.server.otherwise(request), ends("tea"))
+            for some in [told] if at_once else [[one] for one in told]:
+                await asked.home.put(*some)
+                await ask_and_fire(asked, fired)
+            found.append(await asked.home.facts.query(FactPattern()))
+
+    assert found[0] == found[1]
+    assert [fact.payload["object"] for fact in found[0]] == ["ale"]
+
+
 async def test_facts_that_a_person_stated_by_hand_are_not_sent(provider: Provider) -> None:
     async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"))

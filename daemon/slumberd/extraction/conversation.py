@@ -541,7 +541,9 @@ _ELIDED = re.compile(
     re.IGNORECASE,
 )
 _IT = re.compile(r" (?:it|them)$")
-_GOES_ON = re.compile(r" (?:is|are|was|has|have|had|not only|can|will|gives?|makes?|means|helps?|provides?|requires?|takes)\b")
+_GOES_ON = re.compile(
+    r" (?:is|are|was|has|have|had|not only|can|will|gives?|makes?|means|helps?|provides?|requires?|takes)\b"
+)
 _I_AM = re.compile(r"am (?P<o>[^\W\d_a-z][\w'-]*)(?: [^\W\d_a-z][\w'-]*)?$")
 _CALLED = re.compile(
     r"(?:is|are|was)(?: called| named)? (?P<o>[^\W\d_a-z].*)|(?:is|are) (?:called|named) (?P<p>.+)"

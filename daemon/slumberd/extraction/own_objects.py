@@ -104,7 +104,11 @@ def _allergens(text: str, vocabulary: Vocabulary) -> list[Object]:
     found: list[Object] = []
     for entry in entries:
         words = plain(entry).removesuffix("'s")
-        if not is_object(words) or len(words.split()) > _MOST_WORDS or words.casefold() in _NO_ALLERGENS:
+        if (
+            not is_object(words)
+            or len(words.split()) > _MOST_WORDS
+            or words.casefold() in _NO_ALLERGENS
+        ):
             break
         found.append(words)
     return found

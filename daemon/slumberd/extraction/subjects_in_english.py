@@ -120,7 +120,9 @@ class Mention(NamedTuple):
 _MY = re.compile(
     r"\b(?P<det>my|our)\s+(?P<words>[\w\u2019'-]+(?:\s+[\w\u2019'-]+){0,6})", re.IGNORECASE
 )
-_HAS = re.compile(r"^(?:also |just |recently |now |only )*(?:have|has|got|adopted|rescued|bought)\b")
+_HAS = re.compile(
+    r"^(?:also |just |recently |now |only )*(?:have|has|got|adopted|rescued|bought)\b"
+)
 _A = re.compile(
     r"\b(?P<det>a|an|one|two|three|four|another)\s+(?P<words>[\w'-]+(?:\s+[\w'-]+){0,6})",
     re.IGNORECASE,

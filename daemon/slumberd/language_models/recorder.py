@@ -7,7 +7,7 @@ then with the problem of the first answer. After that its answer is recorded as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatReques
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     AnswerStatus,
+    Extracted,
     KnownFact,
     ModelSettings,
     ModelSummariser,
@@ -33,6 +34,7 @@ from slumberd.model.extraction import (
     RecordedSummary,
     SentRequest,
     SummaryQuestion,
+    Turn,
 )
 from slumberd.model.scope import Scope
 
@@ -111,12 +113,14 @@ class _Call(NamedTuple):
         group: The turns, of one user, agent and session.
         facts: The facts that are shown.
         stops: How often the recorder was stopped before.
+        found: Called with each turn that has an answer, and its triples.
     """
 
     settings: ModelSettings
     group: Sequence[Question]
     facts: Sequence[KnownFact]
     stops: int
+    found: Callable[[Turn, Sequence[Extracted]], None]
 
 
 FindFacts = Callable[[Sequence[Question]], Awaitable[Sequence[KnownFact]]]
@@ -158,6 +162,7 @@ class AnswerRecorder:
         questions: Sequence[Question],
         recording: Recording,
         find_facts: FindFacts,
+        found: Callable[[Turn, Sequence[Extracted]], None] = lambda *_: None,
     ) -> None:
         """Ask about some turns, and record the answers, one request after the other.
 
@@ -166,6 +171,7 @@ class AnswerRecorder:
             questions: In any order; those of one session in the order of the session.
             recording: Counts what was done, up to an error, too.
             find_facts: Finds the facts that a request shows.
+            found: Called with each turn that has an answer, and its triples.
 
         Raises:
             BudgetSpentError: The budget of the day is spent; earlier answers are recorded.
@@ -177,7 +183,7 @@ class AnswerRecorder:
             if self.stops != stops:
                 return
             facts = await find_facts(group) if settings.may_retract else []
-            call = _Call(settings, group, facts, stops)
+            call = _Call(settings, group, facts, stops, found)
             result, sent = await self._ask(call, recording)
             if not isinstance(result, _Failed):
                 await self._keep(call, self._read(call, result, 1), sent, recording)
@@ -249,7 +255,7 @@ class AnswerRecorder:
         self, call: _Call, recording: Recording, failed: _Failed | None = None
     ) -> tuple[list[Supported] | _Failed, ChatRequest]:
         problem, text = ("", "") if failed is None else (failed.problem, failed.text)
-        settings, group, facts, _ = call
+        settings, group, facts, *_ = call
         request = ChatRequest(
             settings.model,
             messages_for(settings, group, facts, problem=problem, answer=text),
@@ -308,6 +314,8 @@ class AnswerRecorder:
         if self.stops == call.stops:
             await self._answers.record(answers, _sent(call, request))
             recording.add(answers)
+            for question, answer in zip(call.group, answers, strict=True):
+                call.found(question.turn, answer.triples)
 
 
 def _sent(call: _Call, request: ChatRequest) -> SentRequest:
@@ -349,12 +357,13 @@ def _check_summary(answer: ChatAnswer, max_tokens: int) -> tuple[str, _Failed]:
         return "", _Failed("invalid", error.problem, answer.text)
 
 
-def _groups(questions: Sequence[Question], most: int) -> Iterator[list[Question]]:
-    """Yield questions of one user, agent and session together, at most so many."""
+def _groups(questions: Sequence[Question], most: int) -> list[list[Question]]:
+    """Return questions of one user, agent and session together, at most so many, in time order."""
+    found: list[list[Question]] = []
     for _, group in groupby(sorted(questions, key=_session_of), key=_session_of):
-        found = [*group]
-        for first in range(0, len(found), most):
-            yield found[first : first + most]
+        whole = [*group]
+        found += [whole[first : first + most] for first in range(0, len(whole), most)]
+    return sorted(found, key=lambda some: (some[0].turn.at, some[0].turn.id))
 
 
 def _session_of(question: Question) -> tuple[str, str, str]:

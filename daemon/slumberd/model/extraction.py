@@ -210,6 +210,20 @@ class KnownFact(NamedTuple):
     sources: tuple[str, ...]
 
 
+class Stated(NamedTuple):
+    """What a turn asserts.
+
+    Attributes:
+        user: The user of the episode.
+        agent: The agent of the episode.
+        fact: The fact that a firing may make of it.
+    """
+
+    user: str
+    agent: str
+    fact: KnownFact
+
+
 class SentRequest(NamedTuple):
     """A request that a language model answered.
 
@@ -324,10 +338,12 @@ class Questions(NamedTuple):
     Attributes:
         questions: In log order; those with recorded answers are left out.
         upto: The number of the window's last log row; that of the row before it without rows.
+        stated: What the readable turns of the window assert, as facts that a firing may make.
     """
 
     questions: list[Question]
     upto: int
+    stated: Sequence[Stated] = ()
 
 
 class Several(NamedTuple):

@@ -17,7 +17,7 @@ from slumberd.errors import (
     ModelRequestError,
     ModelUnavailableError,
 )
-from slumberd.language_models.known_facts import known_facts
+from slumberd.language_models.known_facts import PendingFacts, known_facts
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.episode import instant
@@ -237,27 +237,33 @@ class ModelWorker:
     async def _ask_window_by_window(
         self, rule: ConsolidationRule, extraction: Extraction, after: int, *, again: bool
     ) -> Recording:
-        total, stops = Recording(), self._recorder.stops
+        total, stops, pending = Recording(), self._recorder.stops, PendingFacts()
         while True:
             found = await self._answers.questions(rule, after=after, limit=WINDOW_ROWS, again=again)
             if found.upto == after or self._recorder.stops != stops:
                 return total
             after = found.upto
+            pending.add(found.stated)
             if found.questions and extraction.asked is not None:
                 _, settings = extraction.asked
                 window = Recording()
                 try:
+                    find_facts = partial(self._find_facts, rule, settings, pending)
                     await self._recorder.record(
-                        settings, found.questions, window, partial(self._find_facts, rule, settings)
+                        settings, found.questions, window, find_facts, pending.add_answer
                     )
                 finally:
                     total.add_all(window)
                     self._note(rule, settings.model, window)
 
     async def _find_facts(
-        self, rule: ConsolidationRule, settings: ModelSettings, questions: Sequence[Question]
+        self,
+        rule: ConsolidationRule,
+        settings: ModelSettings,
+        pending: PendingFacts,
+        questions: Sequence[Question],
     ) -> list[KnownFact]:
-        """Return the current facts that some turns of one user and agent may take back."""
+        """Return the facts that some turns of one user and agent may take back."""
         turn = questions[0].turn
         until = instant(max(question.turn.at for question in questions))
         found = [
@@ -275,7 +281,7 @@ class ModelWorker:
                 )
             )
         ]
-        return known_facts(found, settings, questions)
+        return known_facts(found, pending.of(turn.user, turn.agent), settings, questions)
 
     def _note(self, rule: ConsolidationRule, model: str, done: Recording) -> None:
         """Log what was recorded, and let the rule fire; do nothing without an answer."""

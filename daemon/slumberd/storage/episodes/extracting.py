@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.statements import states_nothing
+from slumberd.consolidation.statements import statements_of, states_nothing
 from slumberd.extraction.turns import arrange, name_of_node, name_of_speaker
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import (
     Extracted,
     Extraction,
     Failed,
+    KnownFact,
     ModelSettings,
     Question,
     Several,
+    Stated,
     Turn,
     answer_key,
     answer_key_by_node,
@@ -200,6 +202,36 @@ def find_questions(
         turn, before = conversation.turn(version), conversation.before(version)
         found.append(Question(answer_key(digest, turn, before), turn, before))
     return found
+
+
+def find_stated(versions: Iterable[EpisodeVersion]) -> list[Stated]:
+    """Return what readable versions assert that the filter selects, in their order.
+
+    Args:
+        versions: As `add_triples` returns them.
+    """
+    return [
+        Stated(one.user, one.agent, KnownFact(name, *said, one.at, (one.id,)))
+        for one in versions
+        if one.matched and not one.fault and not one.unrecorded
+        for name, metadata in _parts_of(one)
+        if (said := _asserted(metadata)) is not None
+    ]
+
+
+def _parts_of(version: EpisodeVersion) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names of the statements of a version, and their metadata."""
+    for part in statements_of(version):
+        yield f"{version.id}#{part.part}" if part.part else version.id, part.metadata
+
+
+def _asserted(metadata: Mapping[str, Any]) -> tuple[str, str, Any] | None:
+    """Return subject, predicate and object of an assertion; None for another statement."""
+    subject, predicate = metadata.get("subject"), metadata.get("predicate")
+    asserts = metadata.get("intent") in (None, "add", "update", "set")
+    if asserts and isinstance(subject, str) and isinstance(predicate, str):
+        return subject, predicate, metadata.get("object")
+    return None
 
 
 def _find_recorded(
