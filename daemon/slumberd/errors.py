@@ -547,6 +547,20 @@ class ModelRequestError(LanguageModelError):
         )
 
 
+class ModelNotCheckedError(LanguageModelError):
+    """A language model does not answer the question that checks it; nothing was written.
+
+    Attributes:
+        where: The address of the server.
+        problem: What happened.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{problem}; nothing was written, and --no-check writes without asking")
+
+
 class BudgetSpentError(LanguageModelError):
     """The budget of the day for language models is spent.
 

@@ -13,7 +13,7 @@ import pytest
 from slumberd import Extracted, Turn
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.errors import ConfigurationError
-from slumberd.model.extraction import Failed, ModelSettings
+from slumberd.model.extraction import Failed, ModelSettings, Several
 from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from tests.support.functions import FIND, MODULE, importable, write_module
@@ -61,7 +61,7 @@ def extract_turn(rule: ConsolidationRule) -> Sequence[Extracted] | Failed:
     """Return what the function of a rule finds in a turn."""
     assert rule.extract is not None
     extractor = rule.extract.extractor
-    assert not isinstance(extractor, ModelSettings)
+    assert not isinstance(extractor, ModelSettings | Several)
     [found] = extractor.extract([TURN], [None])
     return found
 

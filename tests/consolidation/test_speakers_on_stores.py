@@ -198,7 +198,7 @@ async def record_by_node(
         )
         for one in (given, *([before] if before else []))
     ]  # fmt: skip
-    key = answer_key_by_node(fired.extract.digest, turns[0], turns[1] if before else None)
+    key = answer_key_by_node(fired.extract.digest_of_0_2_0, turns[0], turns[1] if before else None)
     word = given.content.split()[-1]
     triple = Extracted(subject, "likes", word, "add", (0, 1), "tiny")
     await asked.home.memory.answers.record([RecordedAnswer(key, given.id, "tiny", "ok", [triple])])

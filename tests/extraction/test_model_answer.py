@@ -14,6 +14,7 @@ from slumberd.extraction.model_prompt import VERSION, answer_schema, messages_fo
 from slumberd.model.extraction import (
     MAX_EXTRACTED,
     Extracted,
+    KnownFact,
     ModelSettings,
     Question,
     Turn,
@@ -25,6 +26,8 @@ SETTINGS = ModelSettings(
     "tiny", ("likes", "lives_in"), speakers={"user": "{user}"}, may_retract=True
 )
 TEXT = "I moved to São Paulo. Bob likes green tea"
+CITY = KnownFact("e7#1", "ann", "lives_in", "Lisbon", 0, ("e7",))
+DOG = KnownFact("e8", "Bob", "likes", {"pet": "Rex"}, 0, ("e8",))
 BEFORE = Turn("e0", "s", "bot", "Does Zoe Lee like it?", 0, "ann", "helper")
 
 
@@ -178,6 +181,7 @@ def test_turns_are_json_data_without_ids_of_episodes() -> None:
                 "id": "t1",
                 "speaker": "ann",
                 "time": "1970-01-01T00:00:01+00:00",
+                "weekday": "Thursday",
                 "text": hostile,
                 "before": {"speaker": "bot", "text": BEFORE.content},
             }
@@ -197,7 +201,7 @@ def test_prompt_names_the_predicates_and_the_instructions() -> None:
 
 
 def test_second_request_shows_the_answer_and_its_problem() -> None:
-    *_, answered, again = messages_for(SETTINGS, [question()], "no object", "[]")
+    *_, answered, again = messages_for(SETTINGS, [question()], problem="no object", answer="[]")
 
     assert answered == {"role": "assistant", "content": "[]"}
     assert again["role"] == "user"
@@ -206,17 +210,20 @@ def test_second_request_shows_the_answer_and_its_problem() -> None:
 
 def test_prompt_and_schema_of_a_version_stay_as_they_are() -> None:
     asked = [
-        messages_for(settings, [question(), question(before=None)], problem, "[]")
+        messages_for(
+            settings, [question(), question(before=None)], known, problem=problem, answer="[]"
+        )
         for settings in (SETTINGS, ModelSettings("tiny", ("likes",), instructions="Be brief."))
         for problem in ("", "no object")
+        for known in ([], [CITY])
     ]
-    form = answer_schema(SETTINGS, 2)
+    form = [answer_schema(SETTINGS, 2), answer_schema(SETTINGS, 2, 1)]
 
     digest = hashlib.sha256(orjson.dumps([asked, form])).hexdigest()
 
     # Recorded answers belong to a version. A change of these texts needs another one.
-    assert (VERSION, digest[:16]) == (1, "1c460b1825d5d1bc")
-    assert [*form["properties"]["triples"]["items"]["properties"]] == [
+    assert (VERSION, digest[:16]) == (2, "5b070abc14747dc3")
+    assert [*form[0]["properties"]["triples"]["items"]["properties"]] == [
         "turn", "subject", "predicate", "object", "quote", "intent", "confidence",
     ]  # fmt: skip
 
@@ -257,3 +264,132 @@ def test_key_changes_with_everything_that_is_asked(other: Any) -> None:
 
 def test_damaged_text_has_a_key() -> None:
     assert len(question("\ud800 lone").key) == 64
+
+
+def ended(fact: str, quote: str, turn: str = "t1") -> dict[str, str]:
+    return {"turn": turn, "fact": fact, "quote": quote}
+
+
+def read_ended(
+    *found: dict[str, str],
+    settings: ModelSettings = SETTINGS,
+    facts: tuple[KnownFact, ...] = (CITY, DOG),
+) -> Supported:
+    text = orjson.dumps({"triples": [], "ended": found}).decode()
+    [supported] = read_answer(text, settings, [question()], facts)
+    return supported
+
+
+def test_fact_that_a_turn_ends_is_taken_back_by_its_name() -> None:
+    found = read_ended(ended("f1", "I moved"))
+
+    [taken] = found.triples
+    assert taken.replaces == ("e7#1",)
+    assert (taken.intent, taken.object, taken.subject, taken.span) == ("delete", None, "", (0, 7))
+    assert "Lisbon" not in repr(taken)
+    assert "lives_in" not in repr(taken)
+
+
+@pytest.mark.parametrize(
+    ("fact", "quote", "settings", "at"),
+    [
+        pytest.param("f3", "I moved", SETTINGS, 0, id="unknown fact"),
+        pytest.param("e7#1", "I moved", SETTINGS, 0, id="id of a fact"),
+        pytest.param("f1", "I left", SETTINGS, 0, id="invented quote"),
+        pytest.param("f1", "I moved", ModelSettings("tiny", ("lives_in",)), 0, id="not allowed"),
+        pytest.param("f1", "I moved", SETTINGS, 1_000_000, id="said at the same time"),
+        pytest.param("f1", "I moved", SETTINGS, 2_000_000, id="said later"),
+    ],
+)
+def test_other_endings_do_not_count(
+    fact: str, quote: str, settings: ModelSettings, at: int
+) -> None:
+    found = read_ended(ended(fact, quote), settings=settings, facts=(CITY._replace(at=at), DOG))
+
+    assert found == Supported([], 1)
+
+
+def test_ending_of_an_unknown_turn_makes_the_answer_invalid() -> None:
+    with pytest.raises(InvalidAnswerError, match="turn that was not given"):
+        read_ended(ended("f1", "I moved", turn="t2"))
+
+
+def test_facts_are_json_data_without_ids_of_episodes() -> None:
+    system, user = messages_for(SETTINGS, [question()], [CITY, DOG])
+
+    facts = orjson.loads(user["content"])["facts"]
+    since = "1970-01-01"
+    assert facts == [
+        {"id": "f1", "subject": "ann", "predicate": "lives_in", "object": "Lisbon", "since": since},
+        {"id": "f2", "subject": "Bob", "predicate": "likes", "object": {"pet": "Rex"},
+         "since": since},
+    ]  # fmt: skip
+    assert "Lisbon" not in system["content"]
+    assert '"ended"' in system["content"]
+    assert '"ended"' not in messages_for(SETTINGS, [question()])[0]["content"]
+
+
+def test_schema_allows_only_given_facts() -> None:
+    properties = answer_schema(SETTINGS, 1, 2)["properties"]
+
+    assert properties["ended"]["items"]["properties"]["fact"]["enum"] == ["f1", "f2"]
+    assert "ended" not in answer_schema(SETTINGS, 1)["properties"]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "counts"),
+    [("favourite_food", True), ("favourite_*", False), ("favorite_food", False), ("likes", True)],
+)
+def test_star_in_the_list_stands_for_a_noun(predicate: str, counts: bool) -> None:
+    settings = ModelSettings("tiny", ("likes", "favourite_*"))
+
+    found = read(stated("t1", "Bob", predicate, "green tea"), settings=settings)
+
+    assert bool(found.triples) == counts
+    assert answer_schema(settings, 1)["properties"]["triples"]["items"]["properties"][
+        "predicate"
+    ] == {"type": "string"}
+    assert "a noun of your own" in messages_for(settings, [question()])[0]["content"]
+
+
+MONDAY = 1_773_050_400_000_000
+"""Monday, 9 March 2026, 10:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("text", "object_", "kept"),
+    [
+        pytest.param("I fly to Rome next Friday", "Rome next Friday", "Rome 2026-03-13", id="left"),
+        pytest.param("I fly to Rome next Friday", "Rome 2026-03-13", "Rome 2026-03-13", id="day"),
+        pytest.param(
+            "I fly to Rome on Friday", "Rome on 2026-03-13", "Rome on 2026-03-13", id="on"
+        ),
+        pytest.param("I fly to Rome next Friday", "Rome on 2026-03-20", None, id="wrong day"),
+        pytest.param("I fly to Rome next Friday", "Paris 2026-03-13", None, id="wrong place"),
+        pytest.param("I fly to Rome next Friday", "2026-03-13", "2026-03-13", id="only a day"),
+        pytest.param("I fly to Rome", "Rome 2026-03-13", None, id="no date said"),
+        pytest.param("Tomorrow I fly to Rome", "Rome 2026-03-10", "Rome 2026-03-10", id="apart"),
+        pytest.param("I left two weeks ago", "two weeks ago", "2026-02-23", id="weeks"),
+        pytest.param("I left last year", "2025", "2025", id="year"),
+        pytest.param("I left last year", "2024", None, id="wrong year"),
+        pytest.param("We move in April", "2026-04", "2026-04", id="month"),
+        pytest.param("We move in April", "2025-04", "2025-04", id="month before"),
+        pytest.param("We move in April", "2027-04", None, id="month too far"),
+        pytest.param("We move in April", "in April", "in April", id="two meanings"),
+        pytest.param("It is on 3 May", "2026-05-03", "2026-05-03", id="absolute"),
+        pytest.param("It is on 3 May", "2026-05", "2026-05", id="less exact"),
+        pytest.param("I like Next Friday", "Next Friday", "Next Friday", id="title"),
+        pytest.param("I like the Sunday roast", "Sunday roast", "Sunday roast", id="name"),
+        pytest.param("I was born in 1990", "1990", "1990", id="plain year"),
+    ],
+)
+def test_date_of_an_object_is_one_that_the_turn_means(
+    text: str, object_: str, kept: str | None
+) -> None:
+    asked = question(text)
+    asked = asked._replace(turn=asked.turn._replace(at=MONDAY))
+
+    triple = stated("t1", "ann", "likes", object_, quote=text)
+    [found] = read_answer(answer(triple), SETTINGS, [asked])
+
+    assert [one.object for one in found.triples] == ([] if kept is None else [kept])

@@ -212,6 +212,7 @@ CHANGES = {
     "accesses": "UPDATE slumberd.accesses SET count = count + 1",
     "extractions": "UPDATE slumberd.extractions SET dropped = 9",
     "model_summaries": "UPDATE slumberd.model_summaries SET text = 'x'",
+    "model_requests": "UPDATE slumberd.model_requests SET key = 'x'",
     "model_usage": "DELETE FROM slumberd.model_usage",
     "ledger": "UPDATE slumberd.ledger SET commitment = '\\x00' WHERE seq = 3",
     "firings": "UPDATE slumberd.firings SET at = at + 1 WHERE n = 1",

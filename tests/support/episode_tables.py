@@ -94,6 +94,11 @@ def _write_answers(connection: sqlite3.Connection, chance: random.Random) -> Non
         connection.execute(
             "INSERT INTO slumberd_model_summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", summary
         )
+    shown = [("r1", "e01", "k0"), ("r1", "e05", ""), ("r2", "e03", "k1"), ("r2", "gone", "k4"),
+             ("r3", "gone", ""), ("r3", "lost", "k9")]  # fmt: skip
+    for id, eid, key in shown:
+        request = (eid, id, "k", key, f"text of {id}" if key else "")
+        connection.execute("INSERT INTO slumberd_model_requests VALUES (?, ?, ?, ?, ?)", request)
     connection.execute("INSERT INTO slumberd_model_usage VALUES ('2026-01-01', 1, 20, 300, 4000)")
 
 

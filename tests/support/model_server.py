@@ -80,6 +80,7 @@ class ModelServer:
         url: Its address, for ``base_url``.
         script: The next replies; when it is empty, `otherwise` answers.
         otherwise: Answers when the script has ended.
+        models: The names that the server lists.
         requests: The bodies of all requests.
         headers: The headers of all requests, as text.
         arrived: Set once a request has arrived.
@@ -88,6 +89,7 @@ class ModelServer:
     url: str = ""
     script: list[Reply | Answer] = field(default_factory=list)
     otherwise: Answer = likes_everything
+    models: list[str] = field(default_factory=lambda: ["tiny"])
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,6 +107,10 @@ class ModelServer:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                if head.startswith("GET "):
+                    self.headers.append(head)
+                    await self._list_models(writer)
+                    continue
                 length = next(
                     int(line.partition(":")[2])
                     for line in head.splitlines()
@@ -119,6 +125,11 @@ class ModelServer:
             pass
         finally:
             writer.close()
+
+    async def _list_models(self, writer: asyncio.StreamWriter) -> None:
+        body = orjson.dumps({"object": "list", "data": [{"id": name} for name in self.models]})
+        writer.write(f"HTTP/1.1 200 x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
 
     async def _reply(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         step = self.script.pop(0) if self.script else self.otherwise

@@ -35,6 +35,8 @@ LAST = [triple("g1", "carol", "lives_in", "Tavira", timestamp=at(41), user="caro
 OTHER_TABLES = (
     "INSERT INTO slumberd_extractions VALUES ('k1', 'e1', 'm', 'ok', '[]', 1, '', 'answer', 2, 3)",
     "INSERT INTO slumberd_model_summaries VALUES ('s1', 'e2', 'm', 'ok', 'tea', '', 1, 5)",
+    "INSERT INTO slumberd_model_requests"
+    " VALUES ('e1', 'r1', '/user/alice/session/s1/agent/rag/', 'k1', '{}')",
     "INSERT INTO slumberd_model_usage VALUES ('2026-03-09', 1, 2, 3, 4)",
 )
 

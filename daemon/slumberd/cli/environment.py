@@ -57,6 +57,11 @@ def directory_named(variable: str, default: Path) -> Path:
     return Path(os.environ.get(variable) or default)
 
 
+def variable_named(variable: str) -> str | None:
+    """Return the value of a variable that a person names; None when it is not set."""
+    return os.environ.get(variable)
+
+
 def columns_of(descriptor: int) -> int:
     """Return the width of a terminal in characters; ``$COLUMNS`` overrides it.
 

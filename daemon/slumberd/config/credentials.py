@@ -56,9 +56,14 @@ def read_token(file: Path, *, credentials: Path | None, setting: str) -> str:
     """
     found = _SecretFile(file, credentials, setting)
     content = found.read().strip()
-    if not content or len(content) > MOST or not all(0x21 <= byte <= 0x7E for byte in content):
+    if not is_token(content.decode("latin-1")):
         raise found.error(f"a token has 1 to {MOST} characters of ASCII, in one line")
     return content.decode("ascii")
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be a token: visible ASCII in one line."""
+    return 0 < len(text) <= MOST and all("!" <= letter <= "~" for letter in text)
 
 
 def find_secret(file: Path, *, credentials: Path | None, setting: str) -> Path:

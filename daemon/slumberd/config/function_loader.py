@@ -18,7 +18,7 @@ from slumberd.config.file_access import check_world_writable
 from slumberd.config.function_names import PREFIX
 from slumberd.config.pattern_loader import model_summariser
 from slumberd.config.rule_schema import AnyRuleForm, RuleForm
-from slumberd.config.stage_schema import StageForm
+from slumberd.config.yaml_reader import Trail
 from slumberd.errors import Mistake
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extraction, ModelSummariser
@@ -26,10 +26,6 @@ from slumberd.model.functions import RuleFunction, describe_exception
 
 _ARGUMENTS = {"extract": ("turn", "before"), "summarise": ("turns", "max_tokens")}
 """The arguments of a function, by the stage that calls it."""
-
-
-_MOST_STAGES = len(StageForm.model_fields)
-"""A rule has at most so many stages."""
 
 
 class FunctionPlace(Protocol):
@@ -41,6 +37,10 @@ class FunctionPlace(Protocol):
 
     def mistake(self, *keys: str | int, problem: str) -> Mistake:
         """Return a mistake at a key of the rule."""
+        ...
+
+    def forms_of(self, stage: str) -> list[Trail]:
+        """Return where the forms of a stage are; a list of extractions has several."""
         ...
 
 
@@ -58,14 +58,14 @@ class Functions:
 
     def check(self, places: Iterable[FunctionPlace]) -> Iterator[Mistake]:
         """Load the functions of rules; yield what is wrong with them."""
-        for place, number, stage in product(places, range(_MOST_STAGES), _ARGUMENTS):
-            keys = ("stages", number, stage, "with")
-            name = place.text(*keys)
-            try:
-                if name.startswith(PREFIX):
-                    self._load(name, _ARGUMENTS[stage])
-            except ValueError as error:
-                yield place.mistake(*keys, problem=str(error))
+        for place, stage in product(places, _ARGUMENTS):
+            for trail in place.forms_of(stage):
+                name = place.text(*trail, "with")
+                try:
+                    if name.startswith(PREFIX):
+                        self._load(name, _ARGUMENTS[stage])
+                except ValueError as error:
+                    yield place.mistake(*trail, "with", problem=str(error))
 
     def _load(self, name: str, arguments: tuple[str, str]) -> None:
         if name not in self._loaded:

@@ -10,7 +10,12 @@ from pydantic import AfterValidator, Field
 from slumberd.config.validation import FilePath, Form
 
 
-def _check_url(url: str) -> str:
+def check_url(url: str) -> str:
+    """Return the address of a server.
+
+    Raises:
+        ValueError: It is malformed, or holds more than an address.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an address such as http://127.0.0.1:11434/v1 is needed")
@@ -54,7 +59,7 @@ class LanguageModelSettings(Form):
         budget: What the calls may cost in a day.
     """
 
-    base_url: Annotated[str, AfterValidator(_check_url)] | None = None
+    base_url: Annotated[str, AfterValidator(check_url)] | None = None
     key_file: FilePath | None = None
     timeout_seconds: float = Field(default=60.0, ge=0.1, le=3600, allow_inf_nan=False)
     price_in: Price = 0.0

@@ -29,6 +29,7 @@ from slumberd.config.validation import (
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
+from slumberd.extraction.model_prompt import VERSION_OF_0_2_0
 from slumberd.extraction.normalisers import alias_key
 from slumberd.extraction.pattern_tests import Expected, PatternTest
 from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says, UnlessIn
@@ -36,7 +37,13 @@ from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import Extraction, ModelSettings, ModelSummariser, Turn
+from slumberd.model.extraction import (
+    Extraction,
+    ModelSettings,
+    ModelSummariser,
+    Several,
+    Turn,
+)
 from slumberd.model.speaker import PERSON
 from slumberd.retrieval.expressions import Expression, compile_expression
 
@@ -101,9 +108,32 @@ def model_extraction(settings: ModelSettings) -> Extraction:
     """
     # The number of turns in a request changes no question.
     asked = asdict(replace(settings, turns_per_call=0))
-    content = orjson.dumps([PROMPT_VERSION, asked], option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return Extraction("openai", digest, settings, reads_previous=True)
+    digest, older = (
+        hashlib.sha256(orjson.dumps([number, asked], option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+        for number in (PROMPT_VERSION, VERSION_OF_0_2_0)
+    )
+    return Extraction("openai", digest, settings, reads_previous=True, digest_of_0_2_0=older)
+
+
+def combined_extraction(parts: Sequence[Extraction], *, unites: bool) -> Extraction:
+    """Return the extraction of a list; a list of one is that one.
+
+    Args:
+        parts: The extractions, in order, at least one.
+        unites: Whether the triples of all count, not only those of the first that finds any.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    way = "all" if unites else "first"
+    content = orjson.dumps([way, [[part.name, part.digest] for part in parts]])
+    return Extraction(
+        f"{way}: {', '.join(part.name for part in parts)}",
+        hashlib.sha256(content).hexdigest()[:16],
+        Several(tuple(parts), unites),
+        any(part.reads_previous for part in parts),
+        frozenset().union(*(part.single_valued for part in parts)),
+        frozenset().union(*(part.multi_valued for part in parts)),
+    )
 
 
 def _load(document: Document) -> tuple[PatternFile, PatternSet]:

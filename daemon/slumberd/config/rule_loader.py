@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable, read_text, unreadable_error
 from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
+    combined_extraction,
     extraction_of,
     model_extraction,
 )
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
+from slumberd.config.stage_schema import ExtractForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
 from slumberd.config.vocabulary_loader import conversation_extraction, vocabulary_of
 from slumberd.config.yaml_reader import (
@@ -43,7 +46,7 @@ from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.filters.disjoint import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.predicates import ManyBut, Several, document_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 
@@ -63,17 +66,8 @@ CheckModel = Callable[[], None]
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
 
-_PATTERNS = ("stages", 0, "extract", "patterns")
-"""Where a rule names its pattern file."""
-
-_VOCABULARY = ("stages", 0, "extract", "vocabulary")
-"""Where a rule names a file of words."""
-
-_METHOD = ("stages", 0, "extract", "with")
-"""Where a rule names its extractor."""
-
-_OLD_NAME = "heuristic"
-"""The old name of the extractor ``conversation``."""
+HEURISTIC = "heuristic"
+"""The name of the extractor ``conversation`` in slumberd 0.2.0."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -263,17 +257,14 @@ def read_rule_texts(directory: Path) -> dict[str, str]:
     texts = {file.name: read_text(file, inside=directory.resolve()).text for file in files}
     places = [place for file in files for place in _rule_places(_read_sheet(file, None, None))]
     mistakes = []
-    for place in places:
-        for trail in (_PATTERNS, _VOCABULARY):
-            if not (named := place.text(*trail)):
-                continue
-            file = _beside(place.document.file, named)
-            name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
-            if name.startswith(os.pardir):
-                problem = f"{named!r} is outside of the directory of rules; put the file into it"
-                mistakes.append(place.mistake(*trail, problem=problem))
-            else:
-                texts[name] = read_text(file).text
+    for place, trail, named in _named_files(places):
+        file = _beside(place.document.file, named)
+        name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
+        if name.startswith(os.pardir):
+            problem = f"{named!r} is outside of the directory of rules; put the file into it"
+            mistakes.append(place.mistake(*trail, problem=problem))
+        else:
+            texts[name] = read_text(file).text
     if mistakes:
         raise ConfigurationError(mistakes)
     return texts
@@ -312,7 +303,12 @@ def _load_sheets(
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
-    rules = _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
+    files = [_validate(sheet) for sheet in sheets]
+    forms = zip(places, (form for file in files for form in file.rules), strict=True)
+    if unnamed := [one for place, form in forms for one in extractions.find_unnamed(place, form)]:
+        raise ConfigurationError(_sort_mistakes(unnamed))
+    sources = [sheet.document.file for sheet in sheets]
+    rules = _build_set([*zip(sources, files, strict=True)], extractions)
     return replace(rules, outdated=tuple(_find_outdated(places)))
 
 
@@ -372,6 +368,24 @@ class _RulePlace(NamedTuple):
         """Return a mistake at a key of the rule."""
         return self.document.mistake((*self.trail, *keys), problem)
 
+    def forms_of(self, stage: str) -> list[Trail]:
+        """Return where the forms of a stage are; a list of extractions has several."""
+        stages = self.document.at((*self.trail, "stages"))
+        count = len(stages) if isinstance(stages, list) else 0
+        trails = [("stages", number, stage) for number in range(count)]
+        return [form for trail in trails for form in self._forms_at(trail)]
+
+    def _forms_at(self, trail: Trail) -> list[Trail]:
+        match self.document.at((*self.trail, *trail)):
+            case list() as forms:
+                return [(*trail, number) for number in range(len(forms))]
+            case dict() as form if lists := [key for key in ("first", "all") if key in form]:
+                return [one for key in lists for one in self._forms_at((*trail, key))]
+            case dict():
+                return [trail]
+            case _:
+                return []
+
     def filter_mistake(self, error: FilterError) -> Mistake:
         """Return a mistake at a character of the filter."""
         return self._mistake_at("when_filter", error.problem, error.position)
@@ -396,6 +410,14 @@ def _rule_places(sheet: _Sheet) -> list[_RulePlace]:
     count = len(rules) if isinstance(rules, list) else 0
     wrong = {mistake.path for mistake in sheet.mistakes}
     return [_RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
+
+
+def _named_files(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Trail, str]]:
+    """Yield where rules name files of patterns or words, and the names."""
+    for place in places:
+        for trail, key in product(place.forms_of("extract"), ("patterns", "vocabulary")):
+            if file := place.text(*trail, key):
+                yield place, (*trail, key), file
 
 
 def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
@@ -515,13 +537,11 @@ def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator
 
 def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[Mistake]:
     for place in places:
-        stages = place.document.at((*place.trail, "stages"))
-        enabled = place.document.at((*place.trail, "enabled")) is not False
-        for number in range(len(stages) if enabled and isinstance(stages, list) else 0):
-            for stage in ("extract", "summarise"):
-                trail = ("stages", number, stage, "with")
-                if place.text(*trail) == "openai":
-                    yield from _mistakes_of_model(place, trail, check)
+        if place.document.at((*place.trail, "enabled")) is False:
+            continue
+        for trail in (*place.forms_of("extract"), *place.forms_of("summarise")):
+            if place.text(*trail, "with") == "openai":
+                yield from _mistakes_of_model(place, (*trail, "with"), check)
 
 
 def _mistakes_of_model(place: _RulePlace, trail: Trail, check: CheckModel) -> Iterator[Mistake]:
@@ -557,19 +577,12 @@ class _Extractions:
 
     def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         """Load the files that rules name; yield their mistakes, and those of the names."""
-        for place in places:
-            yield from self._check(place.document.file, place.text(*_PATTERNS), self._load_patterns)
-            yield from self._check(place.document.file, place.text(*_VOCABULARY), self._load_words)
-
-    def _check(
-        self, source: str, file: str | None, load: Callable[[Path], None]
-    ) -> Iterator[Mistake]:
-        if not file:
-            return
-        try:
-            load(_beside(source, file))
-        except ConfigurationError as error:
-            yield from error.mistakes
+        loads = {"patterns": self._load_patterns, "vocabulary": self._load_words}
+        for place, trail, file in _named_files(places):
+            try:
+                loads[str(trail[-1])](_beside(place.document.file, file))
+            except ConfigurationError as error:
+                yield from error.mistakes
 
     def _load_patterns(self, path: Path) -> None:
         if path not in self._patterns:
@@ -579,20 +592,39 @@ class _Extractions:
         if path not in self._vocabularies:
             self._vocabularies[path] = vocabulary_of(self._read(path))
 
+    def find_unnamed(self, place: _RulePlace, form: AnyRuleForm) -> Iterator[Mistake]:
+        """Yield where a rule asks a language model, and nothing names predicates for it."""
+        found = self.of(form, place.document.file)
+        parts = () if found is None else found.parts
+        for trail, part in zip(place.forms_of("extract"), parts, strict=True):
+            if isinstance(part.extractor, ModelSettings) and not part.extractor.predicates:
+                problem = "'predicates' is needed: no entry before this one names predicates"
+                yield place.mistake(*trail, "with", problem=problem)
+
     def of(self, form: AnyRuleForm, source: str) -> Extraction | None:
         """Return the extraction of a rule; None when it has none."""
         stages = form.stages if isinstance(form, RuleForm) else []
-        found = next((stage.extract for stage in stages if stage.extract is not None), None)
-        if found is None:
-            return None
-        match found.method:
+        for stage in stages:
+            parts: list[Extraction] = []
+            for one in stage.extractions:
+                parts.append(self._of(one, source, parts))
+            if parts:
+                return combined_extraction(parts, unites=stage.unites)
+        return None
+
+    def _of(self, form: ExtractForm, source: str, before: Sequence[Extraction]) -> Extraction:
+        """Return the extraction of a form, after those that stand before it in its list."""
+        match form.method:
             case "patterns":
-                return self._patterns[_beside(source, found.patterns or "")]
+                return self._patterns[_beside(source, form.patterns or "")]
             case "openai":
-                return model_extraction(found.model_settings())
+                settings = form.model_settings()
+                if not settings.predicates:
+                    settings = replace(settings, predicates=_named_by(before))
+                return model_extraction(settings)
             case "conversation" | "heuristic":
-                words = found.vocabulary and self._vocabularies[_beside(source, found.vocabulary)]
-                return conversation_extraction(found.speakers, words or None)
+                words = form.vocabulary and self._vocabularies[_beside(source, form.vocabulary)]
+                return conversation_extraction(form.speakers, words or None)
             case function:
                 return self.functions.extraction(function)
 
@@ -600,12 +632,19 @@ class _Extractions:
 def _find_outdated(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
     """Yield where a rule names the extractor ``heuristic`` of slumberd 0.2.0."""
     for place in places:
-        if place.text(*_METHOD) == _OLD_NAME:
-            problem = (
-                "'heuristic' is the old name of another extractor: 'conversation' reads the"
-                " sentences now; write 'with: conversation', for the next release refuses this name"
-            )
-            yield place.mistake(*_METHOD, problem=problem)
+        for trail in place.forms_of("extract"):
+            if place.text(*trail, "with") == HEURISTIC:
+                problem = (
+                    "'heuristic' is the old name of another extractor: 'conversation' reads the"
+                    " sentences now; write 'with: conversation', for the next release refuses this"
+                    " name"
+                )
+                yield place.mistake(*trail, "with", problem=problem)
+
+
+def _named_by(extractions: Iterable[Extraction]) -> tuple[str, ...]:
+    """Return the predicates that extractions name, in order of the alphabet."""
+    return tuple(sorted({name for one in extractions for name in one.named_predicates}))
 
 
 def _beside(source: str, file: str) -> Path:

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     TypeAdapter,
     field_validator,
     model_validator,
@@ -15,7 +17,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from slumberd.config.function_names import FUNCTION, SHAPE, is_function
-from slumberd.config.validation import Form, format_value
+from slumberd.config.validation import Form, format_value, tag
 from slumberd.model.cadence import Duration
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
@@ -42,13 +44,11 @@ _OF_METHOD = {
 }
 """The keys of each method of `ExtractForm`, besides ``with``."""
 
-_NEEDED = {
-    "patterns": ("patterns",),
-    "conversation": (),
-    "heuristic": (),
-    "openai": ("model", "predicates"),
-}
+_NEEDED = {"patterns": ("patterns",), "conversation": (), "heuristic": (), "openai": ("model",)}
 """The keys that each method needs."""
+
+MOST_EXTRACTIONS = 10
+"""A list of extractions has at most so many entries."""
 
 _RESERVED = frozenset({"messages", "model", "n", "response_format", "stream", "tools"})
 """The keys of a request that slumberd writes itself, or never writes."""
@@ -121,6 +121,8 @@ class ExtractForm(Form):
             directory of the rule file. Only for ``conversation``.
         model: The name of the language model, as its server knows it.
         predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
+            ``favourite_*`` names all that begin so. In a list of extractions they may be left out:
+            then they are those that the entries before have.
         instructions: More sentences for the prompt, for example what the predicates mean.
         may_retract: Whether the language model may also delete facts. Default: false.
         min_length: A text of fewer characters is not sent, and states nothing. Default: 3.
@@ -169,6 +171,78 @@ class ExtractForm(Form):
             turns_per_call=self.turns_per_call,
             parameters=self.parameters,
         )
+
+
+def _check_alone(form: ExtractForm) -> ExtractForm:
+    if form.method == "openai" and form.predicates is None:
+        raise ValueError("'predicates' is needed with {with: openai}")
+    return form
+
+
+def _check_list(forms: list[ExtractForm]) -> list[ExtractForm]:
+    if sum(form.method == "openai" for form in forms) > 1:
+        raise ValueError("a list of extractions asks one language model at most")
+    return forms
+
+
+_ASKS_ALONE: JsonDict = {
+    "if": {"properties": {"with": {"const": "openai"}}, "required": ["with"]},
+    "then": {"required": ["predicates"]},
+}
+"""Expresses `_check_alone` in JSON Schema."""
+
+LoneExtractForm = Annotated[
+    ExtractForm, AfterValidator(_check_alone), Field(json_schema_extra={"allOf": [_ASKS_ALONE]})
+]
+ExtractForms = Annotated[
+    list[ExtractForm],
+    Field(min_length=1, max_length=MOST_EXTRACTIONS),
+    AfterValidator(_check_list),
+]
+
+
+class SeveralExtractForm(Form):
+    """Several extractions of a rule: exactly one of these keys.
+
+    An episode is evaluated once every extraction that it needs has read it. When one of them
+    cannot, the episode goes into quarantine, and no other triple of it counts until then.
+
+    Attributes:
+        first: Tried in this order: the first one that finds a triple in a text decides what the
+            text says. A list without a key means the same.
+        all: Each of them reads every text, and their triples are united.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["first"]}, {"required": ["all"]}]}
+    )
+
+    first: ExtractForms | None = None
+    all: ExtractForms | None = None
+
+    @model_validator(mode="after")
+    def _check_single(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("exactly one of these keys is needed: first, all")
+        return self
+
+
+def _extract_kind(value: object) -> str:
+    if isinstance(value, list):
+        return tag("list")
+    several = isinstance(value, SeveralExtractForm) or (
+        isinstance(value, dict) and not value.keys().isdisjoint({"first", "all"})
+    )
+    return tag("several" if several else "one")
+
+
+AnyExtractForm = Annotated[
+    Annotated[LoneExtractForm, Tag(tag("one"))]
+    | Annotated[ExtractForms, Tag(tag("list"))]
+    | Annotated[SeveralExtractForm, Tag(tag("several"))],
+    Discriminator(_extract_kind),
+]
+"""One extraction, a list of them, or a list with its key."""
 
 
 class DedupForm(Form):
@@ -284,7 +358,8 @@ def _add_stage_schema(schema: JsonDict) -> None:
     """Express the check `_check_single` of `StageForm` in JSON Schema."""
     properties: Any = schema["properties"]
     for name, value in properties.items():
-        properties[name] = value["anyOf"][0]
+        form = value["anyOf"][0]
+        properties[name] = {"anyOf": form["oneOf"]} if "oneOf" in form else form
     schema["oneOf"] = [{"required": [name]} for name in properties]
 
 
@@ -296,6 +371,7 @@ class StageForm(Form):
 
     Attributes:
         extract: Finds triples in the text of episodes that state none themselves. It comes first.
+            A list is tried in order, until one finds a triple; ``{all: [...]}`` unites them.
             Two enabled rules may extract into one channel only if their filters exclude each other,
             such as ``is_person`` and ``NOT is_person``.
         dedup: Marks the episodes that say the same as another one.
@@ -306,7 +382,7 @@ class StageForm(Form):
 
     model_config = ConfigDict(json_schema_extra=_add_stage_schema)
 
-    extract: ExtractForm | None = None
+    extract: AnyExtractForm | None = None
     dedup: DedupForm | None = None
     decay: DecayForm | None = None
     importance: ImportanceForm | None = None
@@ -325,6 +401,24 @@ class StageForm(Form):
             names = ", ".join(type(self).model_fields)
             raise ValueError(f"exactly one of these keys is needed: {names}")
         return self
+
+    @property
+    def extractions(self) -> list[ExtractForm]:
+        """The extractions, in order; none of another stage."""
+        match self.extract:
+            case None:
+                return []
+            case ExtractForm():
+                return [self.extract]
+            case SeveralExtractForm():
+                return self.extract.first or self.extract.all or []
+            case _:
+                return self.extract
+
+    @property
+    def unites(self) -> bool:
+        """Whether the triples of all extractions count, not only those of the first."""
+        return isinstance(self.extract, SeveralExtractForm) and self.extract.all is not None
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from reprlib import Repr
 from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -381,7 +381,8 @@ def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
 def _without_null(annotation: object) -> object:
     """Return the type of a key without null."""
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return kinds[0] if isinstance(annotation, UnionType) and len(kinds) == 1 else annotation
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return kinds[0] if is_union and len(kinds) == 1 else annotation
 
 
 def _form_with_tag(kind: object, step: object) -> object:

@@ -6,15 +6,17 @@ counts only if its predicate is in the list of the rule and its words are in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slumberd.errors import InvalidAnswerError
+from slumberd.extraction.dates_in_text import find_dates, parts_between, write_dates_out
 from slumberd.extraction.model_prompt import MAX_TEXT, MAX_TRIPLES, speaker_of
 from slumberd.extraction.turns import arrange
-from slumberd.model.extraction import Extracted, ModelSettings, Question
+from slumberd.model.extraction import Extracted, KnownFact, ModelSettings, Question
+from slumberd.model.predicates import names_predicate
 
 _Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
@@ -31,10 +33,19 @@ class _Triple(BaseModel):
     confidence: float = Field(ge=0, le=1, allow_inf_nan=False)
 
 
+class _Ended(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    turn: str
+    fact: str
+    quote: _Text
+
+
 class _Answer(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     triples: Annotated[list[_Triple], Field(max_length=MAX_TRIPLES)]
+    ended: Annotated[list[_Ended], Field(max_length=MAX_TRIPLES)] = []
 
 
 class Supported(NamedTuple):
@@ -50,7 +61,10 @@ class Supported(NamedTuple):
 
 
 def read_answer(
-    text: str, settings: ModelSettings, questions: Sequence[Question]
+    text: str,
+    settings: ModelSettings,
+    questions: Sequence[Question],
+    facts: Sequence[KnownFact] = (),
 ) -> list[Supported]:
     """Return what counts of an answer, for each question in order.
 
@@ -58,20 +72,28 @@ def read_answer(
         text: The answer.
         settings: What was asked.
         questions: As `messages_for` got them.
+        facts: As `messages_for` got them.
 
     Raises:
         InvalidAnswerError: The answer is not JSON of the given form, or names an unknown turn.
     """
     answer = _parse(text)
-    by_turn: dict[str, list[_Triple]] = {f"t{n}": [] for n in range(1, len(questions) + 1)}
+    by_turn = {f"t{n}": question for n, question in enumerate(questions, 1)}
+    by_id = {f"f{n}": fact for n, fact in enumerate(facts, 1)}
+    found: dict[str, list[Extracted | None]] = {turn: [] for turn in by_turn}
     for triple in answer.triples:
-        if triple.turn not in by_turn:
-            raise InvalidAnswerError("it names a turn that was not given")
-        by_turn[triple.turn].append(triple)
-    return [
-        _supported(found, question, settings)
-        for found, question in zip(by_turn.values(), questions, strict=True)
-    ]
+        question = _turn_of(triple, by_turn)
+        found[triple.turn].append(_extracted(triple, question, settings))
+    for ended in answer.ended:
+        question = _turn_of(ended, by_turn)
+        found[ended.turn].append(_taken_back(ended, question, settings, by_id.get(ended.fact)))
+    return [*map(_supported, found.values())]
+
+
+def _turn_of(stated: _Triple | _Ended, by_turn: Mapping[str, Question]) -> Question:
+    if stated.turn not in by_turn:
+        raise InvalidAnswerError("it names a turn that was not given")
+    return by_turn[stated.turn]
 
 
 def _parse(text: str) -> _Answer:
@@ -98,10 +120,7 @@ def without_fence(text: str) -> str:
     return stripped
 
 
-def _supported(
-    triples: Sequence[_Triple], question: Question, settings: ModelSettings
-) -> Supported:
-    found = [_extracted(triple, question, settings) for triple in triples]
+def _supported(found: Sequence[Extracted | None]) -> Supported:
     counted = [one for one in found if one is not None]
     kept = arrange(counted)
     return Supported(kept, len(found) - len(kept))
@@ -110,23 +129,60 @@ def _supported(
 def _extracted(triple: _Triple, question: Question, settings: ModelSettings) -> Extracted | None:
     """Return a triple that the turn supports; None for another one."""
     start = _find(triple.quote, question.turn.content)
+    object_ = _object_in(triple.object, triple.quote, question.turn.at)
     if (
         start < 0
-        or triple.predicate not in settings.predicates
+        or object_ is None
+        or not names_predicate(frozenset(settings.predicates), triple.predicate)
+        or triple.predicate.endswith("*")
         or (triple.intent == "delete" and not settings.may_retract)
-        or _find(triple.object, triple.quote) < 0
         or not _is_named(triple.subject, question, settings)
     ):
         return None
     return Extracted(
         subject=triple.subject,
         predicate=triple.predicate,
-        object=triple.object,
+        object=object_,
         intent=triple.intent,
         span=(start, start + len(triple.quote)),
         by=settings.model,
         confidence=triple.confidence,
     )
+
+
+def _taken_back(
+    ended: _Ended, question: Question, settings: ModelSettings, fact: KnownFact | None
+) -> Extracted | None:
+    """Return what takes a fact back that the turn ends; None for another one.
+
+    It names the fact and repeats nothing of it: the episodes of the fact may be erased.
+    """
+    start = _find(ended.quote, question.turn.content)
+    if start < 0 or fact is None or not settings.may_retract or fact.at >= question.turn.at:
+        return None
+    return Extracted(
+        subject="",
+        predicate="",
+        object=None,
+        intent="delete",
+        span=(start, start + len(ended.quote)),
+        by=settings.model,
+        replaces=(fact.name,),
+    )
+
+
+def _object_in(object_: str, quote: str, at: int) -> str | None:
+    """Return an object of a quote, with its relative dates written out; None for another one.
+
+    Each date must be one that the quote means, and the rest must be words of the quote.
+    """
+    if _find(object_, quote) >= 0:
+        return write_dates_out(object_, at)
+    dates = find_dates(object_, at)
+    meant = [date for one in find_dates(quote, at) for date in one.dates]
+    known = all(any(date.startswith(one.dates[0]) for date in meant) for one in dates)
+    rest = parts_between(object_, dates)
+    return object_ if dates and known and all(_find(part, quote) >= 0 for part in rest) else None
 
 
 def _is_named(subject: str, question: Question, settings: ModelSettings) -> bool:

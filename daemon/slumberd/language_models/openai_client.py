@@ -45,6 +45,7 @@ class OpenAIClient:
         self._max_bytes = max_bytes
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._url = base_url.rstrip("/") + "/chat/completions"
+        self._models_url = base_url.rstrip("/") + "/models"
         # Proxies of the environment are ignored: the configuration says where episodes go.
         self._client = httpx2.AsyncClient(
             headers=headers, timeout=timeout_seconds, trust_env=False, follow_redirects=False
@@ -68,14 +69,33 @@ class OpenAIClient:
             ModelUnavailableError: There is no answer now.
             ModelRequestError: The request is not accepted; it would not be accepted again.
         """
+        response, content = await self._exchange("POST", self._url, _body_of(request))
+        if _is_too_long(response.status_code, content):
+            return ChatAnswer("", too_long=True)
+        return _answer_in(self._document(response, content), request)
+
+    async def models(self) -> list[str]:
+        """Return the names of the models that the server has.
+
+        Raises:
+            ModelUnavailableError: There is no answer now.
+            ModelRequestError: The server does not tell.
+        """
+        document = self._document(*await self._exchange("GET", self._models_url))
+        listed = document.get("data") if isinstance(document, Mapping) else None
+        found = [one.get("id") for one in listed or () if isinstance(one, Mapping)]
+        return sorted(name for name in found if isinstance(name, str))
+
+    async def _exchange(
+        self, method: str, url: str, body: object = None
+    ) -> tuple[httpx2.Response, bytes]:
         try:
-            async with self._client.stream("POST", self._url, json=_body_of(request)) as response:
-                content = await self._read(response)
+            async with self._client.stream(method, url, json=body) as response:
+                return response, await self._read(response)
         except httpx2.TimeoutException as error:
             raise ModelUnavailableError(self._where, "it did not answer in time") from error
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ModelUnavailableError(self._where, _describe(error)) from error
-        return self._answer(request, response, content)
 
     async def _read(self, response: httpx2.Response) -> bytes:
         content = bytearray()
@@ -86,23 +106,20 @@ class OpenAIClient:
                 raise ModelUnavailableError(self._where, problem)
         return bytes(content)
 
-    def _answer(
-        self, request: ChatRequest, response: httpx2.Response, content: bytes
-    ) -> ChatAnswer:
+    def _document(self, response: httpx2.Response, content: bytes) -> object:
+        """Return the JSON of a response that has what was asked for."""
         status = response.status_code
         if status >= 500 or status in _TRANSIENT:
             problem = f"HTTP {status}: {_message_in(content)}"
             pause = _seconds_in(response.headers.get("retry-after"))
             raise ModelUnavailableError(self._where, problem, pause)
-        if _is_too_long(status, content):
-            return ChatAnswer("", too_long=True)
         if status != 200:
             raise ModelRequestError(self._where, status, _message_in(content))
         try:
-            document = json.loads(content)
+            document: object = json.loads(content)
         except ValueError as error:
             raise ModelUnavailableError(self._where, "its response is not JSON") from error
-        return _answer_in(document, request)
+        return document
 
 
 def _is_too_long(status: int, content: bytes) -> bool:
@@ -172,5 +189,5 @@ def _message_in(content: bytes) -> str:
     return " ".join(text.split())[:_MOST_OF_A_MESSAGE] or "no message"
 
 
-def _describe(error: httpx2.HTTPError) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")

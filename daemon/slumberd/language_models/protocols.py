@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slumberd.extraction.model_prompt import Message
-from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer, RecordedSummary
+from slumberd.model.extraction import (
+    ModelUsage,
+    Questions,
+    RecordedAnswer,
+    RecordedSummary,
+    SentRequest,
+)
 from slumberd.model.rule import ConsolidationRule
 
 
@@ -82,8 +88,13 @@ class AnswerLog(Protocol):
         """
         ...
 
-    async def record(self, answers: Sequence[RecordedAnswer]) -> None:
-        """Record answers in one transaction; those about deleted episodes are dropped."""
+    async def record(
+        self, answers: Sequence[RecordedAnswer], request: SentRequest | None = None
+    ) -> None:
+        """Record answers, and the request that brought them, in one transaction.
+
+        Answers about deleted episodes are dropped, and so is a request with their words.
+        """
         ...
 
     async def summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:

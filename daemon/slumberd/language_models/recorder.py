@@ -7,10 +7,12 @@ then with the problem of the first answer. After that its answer is recorded as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import NamedTuple
+
+import orjson
 
 from slumberd.clock import Clock
 from slumberd.errors import InvalidAnswerError
@@ -23,13 +25,18 @@ from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatReques
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     AnswerStatus,
+    Extracted,
+    KnownFact,
     ModelSettings,
     ModelSummariser,
     Question,
     RecordedAnswer,
     RecordedSummary,
+    SentRequest,
     SummaryQuestion,
+    Turn,
 )
+from slumberd.model.scope import Scope
 
 CUT = "it was cut before its end; raise 'max_tokens' in 'parameters'"
 """The problem of an answer that the model has not ended."""
@@ -98,6 +105,28 @@ class _Failed(NamedTuple):
     text: str
 
 
+class _Call(NamedTuple):
+    """What one request is about.
+
+    Attributes:
+        settings: What is asked.
+        group: The turns, of one user, agent and session.
+        facts: The facts that are shown.
+        stops: How often the recorder was stopped before.
+        found: Called with each turn that has an answer, and its triples.
+    """
+
+    settings: ModelSettings
+    group: Sequence[Question]
+    facts: Sequence[KnownFact]
+    stops: int
+    found: Callable[[Turn, Sequence[Extracted]], None]
+
+
+FindFacts = Callable[[Sequence[Question]], Awaitable[Sequence[KnownFact]]]
+"""Finds the current facts of the user and agent of some turns that the turns may take back."""
+
+
 class AnswerRecorder:
     """Asks a language model, and records what it answers.
 
@@ -121,11 +150,19 @@ class AnswerRecorder:
         self.stops = 0
 
     def stop(self) -> None:
-        """End what runs before its next call: its texts may have been erased meanwhile."""
+        """End what runs: its texts may have been erased meanwhile.
+
+        No further call follows, and an answer that comes afterwards is not recorded.
+        """
         self.stops += 1
 
     async def record(
-        self, settings: ModelSettings, questions: Sequence[Question], recording: Recording
+        self,
+        settings: ModelSettings,
+        questions: Sequence[Question],
+        recording: Recording,
+        find_facts: FindFacts,
+        found: Callable[[Turn, Sequence[Extracted]], None] = lambda *_: None,
     ) -> None:
         """Ask about some turns, and record the answers, one request after the other.
 
@@ -133,6 +170,8 @@ class AnswerRecorder:
             settings: What is asked.
             questions: In any order; those of one session in the order of the session.
             recording: Counts what was done, up to an error, too.
+            find_facts: Finds the facts that a request shows.
+            found: Called with each turn that has an answer, and its triples.
 
         Raises:
             BudgetSpentError: The budget of the day is spent; earlier answers are recorded.
@@ -143,31 +182,28 @@ class AnswerRecorder:
         for group in _groups(questions, settings.turns_per_call):
             if self.stops != stops:
                 return
-            result = await self._ask(settings, group, recording)
+            facts = await find_facts(group) if settings.may_retract else []
+            call = _Call(settings, group, facts, stops, found)
+            result, sent = await self._ask(call, recording)
             if not isinstance(result, _Failed):
-                await self._keep(self._read(settings, group, result, 1), recording)
+                await self._keep(call, self._read(call, result, 1), sent, recording)
             elif len(group) > 1:
                 for question in group:
-                    if self.stops == stops:
-                        await self._repair(settings, question, None, recording)
+                    await self._repair(call._replace(group=[question]), None, recording)
             elif result.status == "refused":
-                await self._keep([self._failed(settings, group[0], result, 1)], recording)
+                await self._keep(call, [self._failed(call, result, 1)], sent, recording)
             else:
-                await self._repair(settings, group[0], result, recording)
+                await self._repair(call, result, recording)
 
-    async def _repair(
-        self,
-        settings: ModelSettings,
-        question: Question,
-        failed: _Failed | None,
-        recording: Recording,
-    ) -> None:
+    async def _repair(self, call: _Call, failed: _Failed | None, recording: Recording) -> None:
         """Ask a second time about a turn, alone, and record whatever comes."""
-        result = await self._ask(settings, [question], recording, failed)
+        if self.stops != call.stops:
+            return
+        result, sent = await self._ask(call, recording, failed)
         if isinstance(result, _Failed):
-            await self._keep([self._failed(settings, question, result, 2)], recording)
+            await self._keep(call, [self._failed(call, result, 2)], sent, recording)
         else:
-            await self._keep(self._read(settings, [question], result, 2), recording)
+            await self._keep(call, self._read(call, result, 2), sent, recording)
 
     async def summarise(
         self, model: ModelSummariser, question: SummaryQuestion, recording: Recording
@@ -216,20 +252,17 @@ class AnswerRecorder:
         recording.statuses[status] += 1
 
     async def _ask(
-        self,
-        settings: ModelSettings,
-        group: Sequence[Question],
-        recording: Recording,
-        failed: _Failed | None = None,
-    ) -> list[Supported] | _Failed:
+        self, call: _Call, recording: Recording, failed: _Failed | None = None
+    ) -> tuple[list[Supported] | _Failed, ChatRequest]:
         problem, text = ("", "") if failed is None else (failed.problem, failed.text)
+        settings, group, facts, *_ = call
         request = ChatRequest(
             settings.model,
-            messages_for(settings, group, problem, text),
-            answer_schema(settings, len(group)),
+            messages_for(settings, group, facts, problem=problem, answer=text),
+            answer_schema(settings, len(group), len(facts)),
             settings.parameters,
         )
-        return _check(await self._complete(request, recording), settings, group)
+        return _check(await self._complete(request, recording), call), request
 
     async def _complete(self, request: ChatRequest, recording: Recording) -> ChatAnswer:
         """Make one call within the budget, and count it."""
@@ -241,35 +274,28 @@ class AnswerRecorder:
         await self._spending.end_call(answer.tokens_in, answer.tokens_out)
         return answer
 
-    def _read(
-        self,
-        settings: ModelSettings,
-        group: Sequence[Question],
-        found: Sequence[Supported],
-        attempts: int,
-    ) -> list[RecordedAnswer]:
+    def _read(self, call: _Call, found: Sequence[Supported], attempts: int) -> list[RecordedAnswer]:
         at = microseconds(self._clock.now())
         return [
             RecordedAnswer(
                 key=question.key,
                 episode_id=question.turn.id,
-                model=settings.model,
+                model=call.settings.model,
                 status="ok",
                 triples=supported.triples,
                 dropped=supported.dropped,
                 attempts=attempts,
                 at=at,
             )
-            for question, supported in zip(group, found, strict=True)
+            for question, supported in zip(call.group, found, strict=True)
         ]
 
-    def _failed(
-        self, settings: ModelSettings, question: Question, failed: _Failed, attempts: int
-    ) -> RecordedAnswer:
+    def _failed(self, call: _Call, failed: _Failed, attempts: int) -> RecordedAnswer:
+        [question] = call.group
         return RecordedAnswer(
             key=question.key,
             episode_id=question.turn.id,
-            model=settings.model,
+            model=call.settings.model,
             status=failed.status,
             problem=failed.problem,
             answer=failed.text[:MAX_ANSWER],
@@ -277,19 +303,37 @@ class AnswerRecorder:
             at=microseconds(self._clock.now()),
         )
 
-    async def _keep(self, answers: Sequence[RecordedAnswer], recording: Recording) -> None:
-        await self._answers.record(answers)
-        recording.add(answers)
+    async def _keep(
+        self,
+        call: _Call,
+        answers: Sequence[RecordedAnswer],
+        request: ChatRequest,
+        recording: Recording,
+    ) -> None:
+        """Record answers, unless something was erased meanwhile: they may hold words of it."""
+        if self.stops == call.stops:
+            await self._answers.record(answers, _sent(call, request))
+            recording.add(answers)
+            for question, answer in zip(call.group, answers, strict=True):
+                call.found(question.turn, answer.triples)
 
 
-def _check(
-    answer: ChatAnswer, settings: ModelSettings, group: Sequence[Question]
-) -> list[Supported] | _Failed:
+def _sent(call: _Call, request: ChatRequest) -> SentRequest:
+    turn = call.group[0].turn
+    return SentRequest(
+        orjson.dumps(asdict(request)).decode(),
+        Scope(turn.user, turn.session, turn.agent).key,
+        tuple(one.before.id for one in call.group if one.before is not None),
+        tuple(source for fact in call.facts for source in fact.sources),
+    )
+
+
+def _check(answer: ChatAnswer, call: _Call) -> list[Supported] | _Failed:
     """Return what counts of an answer, or why it cannot be read."""
     if problem := _problem_of(answer):
         return problem
     try:
-        return read_answer(answer.text, settings, group)
+        return read_answer(answer.text, call.settings, call.group, call.facts)
     except InvalidAnswerError as error:
         return _Failed("invalid", error.problem, answer.text)
 
@@ -313,12 +357,13 @@ def _check_summary(answer: ChatAnswer, max_tokens: int) -> tuple[str, _Failed]:
         return "", _Failed("invalid", error.problem, answer.text)
 
 
-def _groups(questions: Sequence[Question], most: int) -> Iterator[list[Question]]:
-    """Yield questions of one user, agent and session together, at most so many."""
+def _groups(questions: Sequence[Question], most: int) -> list[list[Question]]:
+    """Return questions of one user, agent and session together, at most so many, in time order."""
+    found: list[list[Question]] = []
     for _, group in groupby(sorted(questions, key=_session_of), key=_session_of):
-        found = [*group]
-        for first in range(0, len(found), most):
-            yield found[first : first + most]
+        whole = [*group]
+        found += [whole[first : first + most] for first in range(0, len(whole), most)]
+    return sorted(found, key=lambda some: (some[0].turn.at, some[0].turn.id))
 
 
 def _session_of(question: Question) -> tuple[str, str, str]:

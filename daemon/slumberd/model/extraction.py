@@ -140,7 +140,8 @@ class ModelSettings:
         predicates: The only predicates that count, in the order of the prompt.
         instructions: More sentences for the prompt; may be empty.
         speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
-        may_retract: Whether a triple with the intent ``delete`` counts.
+        may_retract: Whether a triple with the intent ``delete`` counts. Then the requests show
+            current facts, and the model may name those that are no longer true.
         min_length: A turn of fewer characters states nothing, and is not sent.
         turns_per_call: At most so many turns of one session are in one request.
         parameters: Further keys of the request, such as ``temperature``.
@@ -187,6 +188,56 @@ class RecordedAnswer(NamedTuple):
     answer: str = ""
     attempts: int = 1
     at: int = 0
+
+
+class KnownFact(NamedTuple):
+    """A current fact that a request shows to a language model.
+
+    Attributes:
+        name: The name by which a claim takes the fact back.
+        subject: What it is about.
+        predicate: The property or relation.
+        object: The value, any JSON.
+        at: When it was said, microseconds since 1970 UTC.
+        sources: The ids of the episodes that it comes from.
+    """
+
+    name: str
+    subject: str
+    predicate: str
+    object: Any
+    at: int
+    sources: tuple[str, ...]
+
+
+class Stated(NamedTuple):
+    """What a turn asserts.
+
+    Attributes:
+        user: The user of the episode.
+        agent: The agent of the episode.
+        fact: The fact that a firing may make of it.
+    """
+
+    user: str
+    agent: str
+    fact: KnownFact
+
+
+class SentRequest(NamedTuple):
+    """A request that a language model answered.
+
+    Attributes:
+        text: All that was sent, as JSON.
+        scope_key: The scope of its turns.
+        shown: The ids of other episodes than the asked ones whose words it holds.
+        known: The ids of the episodes that its facts come from.
+    """
+
+    text: str
+    scope_key: str
+    shown: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
 
 
 class ModelUsage(NamedTuple):
@@ -287,10 +338,24 @@ class Questions(NamedTuple):
     Attributes:
         questions: In log order; those with recorded answers are left out.
         upto: The number of the window's last log row; that of the row before it without rows.
+        stated: What the readable turns of the window assert, as facts that a firing may make.
     """
 
     questions: list[Question]
     upto: int
+    stated: Sequence[Stated] = ()
+
+
+class Several(NamedTuple):
+    """The extractions of a list.
+
+    Attributes:
+        parts: The extractions, in order; one of them at most asks a language model.
+        unites: Whether the triples of all count. If not, those of the first that finds any.
+    """
+
+    parts: tuple[Extraction, ...]
+    unites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,34 +363,58 @@ class Extraction:
     """How a rule finds triples in the text of episodes that state none themselves.
 
     Attributes:
-        name: The method, as rule files name it: ``patterns``, ``conversation``, ``openai``, or
-            a function such as ``python:package.module:function``.
+        name: The method, as rule files name it: ``patterns``, ``conversation``, ``openai``, or a
+            function such as ``python:package.module:function``; of a list, the names of all.
         digest: Changes with everything that the triples depend on, besides the text.
-        extractor: Finds the triples; or what a language model is asked for them.
+        extractor: Finds the triples; or what a language model is asked for them; or several
+            extractions.
         reads_previous: Whether the extractor needs the turns before.
         single_valued: The predicates that hold one object, as the extractor states them.
         multi_valued: The predicates that may hold several objects at once.
         reads_own: Whether the extractor needs the speaker's own last turn.
+        digest_of_0_2_0: The digest that slumberd 0.2.0 gave to what a language model is asked.
     """
 
     name: str
     digest: str
-    extractor: Extractor | ModelSettings = field(compare=False, repr=False)
+    extractor: Extractor | ModelSettings | Several = field(compare=False, repr=False)
     reads_previous: bool = False
     single_valued: frozenset[str] = frozenset()
     multi_valued: frozenset[str] = frozenset()
     reads_own: bool = False
+    digest_of_0_2_0: str = field(default="", compare=False)
+
+    @property
+    def parts(self) -> tuple[Extraction, ...]:
+        """The extractions of a list, in order; else the extraction itself."""
+        return self.extractor.parts if isinstance(self.extractor, Several) else (self,)
 
     @property
     def speakers(self) -> Mapping[str, str]:
         """What the rule calls its speakers; a function of a user names them itself."""
-        found: Mapping[str, str] = getattr(self.extractor, "speakers", {})
-        return found
+        return {
+            speaker: name
+            for part in reversed(self.parts)
+            for speaker, name in getattr(part.extractor, "speakers", {}).items()
+        }
+
+    @property
+    def named_predicates(self) -> frozenset[str]:
+        """The predicates that it names with their number of values."""
+        return self.single_valued | self.multi_valued
+
+    @property
+    def asked(self) -> tuple[str, ModelSettings] | None:
+        """The digest and the question of the language model; None when it asks none."""
+        for part in self.parts:
+            if isinstance(part.extractor, ModelSettings):
+                return part.digest, part.extractor
+        return None
 
     @property
     def asks_model(self) -> bool:
-        """Whether a language model finds the triples, before a firing."""
-        return isinstance(self.extractor, ModelSettings)
+        """Whether a language model finds triples, before a firing."""
+        return self.asked is not None
 
 
 def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:

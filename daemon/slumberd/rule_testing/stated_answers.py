@@ -26,14 +26,13 @@ async def record_answers(
         rule: The rule. It may ask no language model.
         answers: The answers, as a language model writes them, by the id of the episode.
     """
-    if rule.extract is None or not isinstance(rule.extract.extractor, ModelSettings):
+    if rule.extract is None or rule.extract.asked is None:
         return
+    _, settings = rule.extract.asked
     after = 0
     while (found := await log.questions(rule, after=after, limit=WINDOW_ROWS)).upto != after:
         after = found.upto
-        await log.record(
-            [_answered(question, rule.extract.extractor, answers) for question in found.questions]
-        )
+        await log.record([_answered(question, settings, answers) for question in found.questions])
 
 
 def _answered(

@@ -35,6 +35,7 @@ def model_worker_of(
         return None
     return ModelWorker(
         stores.memory,
+        stores.facts,
         stores.facts.watermarks,
         stores.memory.answers,
         recorder,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -145,11 +147,58 @@ tests:
 """
 
 
+_SAID = """\
+      - extract: {with: conversation}
+"""
+_SAID_WITH_MODEL = """\
+      - extract:
+          - {with: conversation}
+          # The language model reads the texts in which the entry above found nothing. It may take
+          # back the facts that a text ends.
+          - {with: openai, model: {model}, may_retract: true}
+"""
+_MODEL_TEST = """\
+
+  - name: the language model reads what the patterns cannot
+    episodes:
+      - {id: e1, source_node: user, content: "Guess who has just become a nurse? Me!"}
+    answers: {e1: [{subject: user, predicate: job, object: nurse}]}
+    expect:
+      facts:
+        - {id: "e1#1", subject: user, predicate: job, object: nurse}
+"""
+_MODEL_CONFIG = """\
+# The server that the rule `said` asks. It gets the texts of the person, and their current facts.
+language_model:
+  base_url: {url}
+"""
+_KEY_CONFIG = """\
+  key_file: {file}
+"""
+KEY_FILE = "model.key"
+"""The file of a new state directory with the secret of the language model's server."""
+
+
 class Purpose(StrEnum):
     """What the rules of a new state directory are for."""
 
     CONVERSATION = "conversation"
     TASKS = "tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """The language model of a new state directory.
+
+    Attributes:
+        url: The address of its server, up to ``/v1``.
+        name: Its name, as the server knows it.
+        secret: The secret that the server asks for; None without one.
+    """
+
+    url: str
+    name: str
+    secret: str | None = None
 
 
 _RULES = {
@@ -168,19 +217,56 @@ def files_for(purpose: Purpose) -> Mapping[str, str]:
     }
 
 
-def make_state_directory(directory: Path, purpose: Purpose = Purpose.CONVERSATION) -> None:
+def files_with_model(directory: Path, model: NewModel) -> Mapping[str, str]:
+    """Return the files of a state directory for conversations, whose rule asks a language model.
+
+    Args:
+        directory: The new directory.
+        model: The language model.
+    """
+    asking = _SAID_WITH_MODEL.replace("{model}", json.dumps(model.name))
+    config = CONFIG + _MODEL_CONFIG.replace("{url}", json.dumps(model.url))
+    secret = {}
+    if model.secret is not None:
+        file = json.dumps(str(directory.absolute() / KEY_FILE))
+        config += _KEY_CONFIG.replace("{file}", file)
+        secret = {KEY_FILE: f"{model.secret}\n"}
+    return {
+        "slumberd.yaml": config,
+        "rules.d/conversation.yaml": CONVERSATION.replace(_SAID, asking),
+        "rules.d/conversation.test.yaml": CONVERSATION_TEST + _MODEL_TEST,
+        **secret,
+    }
+
+
+def make_state_directory(
+    directory: Path,
+    purpose: Purpose = Purpose.CONVERSATION,
+    files: Mapping[str, str] | None = None,
+) -> None:
     """Make a state directory that only its owner can read.
 
     Args:
         directory: A new or an empty directory.
         purpose: What its rules are for.
+        files: The text of each file, by its path in the directory; None for those of the purpose.
 
     Raises:
         OutputExistsError: The directory exists and is not empty.
     """
     _make_directories(directory)
-    for name, text in files_for(purpose).items():
+    for name, text in (files_for(purpose) if files is None else files).items():
         _write(directory / name, text)
+
+
+def require_empty(directory: Path) -> None:
+    """Check that nothing is in a directory.
+
+    Raises:
+        OutputExistsError: The directory exists and is not empty.
+    """
+    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+        raise OutputExistsError(str(directory), "name a new or an empty directory")
 
 
 def _make_directories(directory: Path) -> None:
@@ -189,8 +275,7 @@ def _make_directories(directory: Path) -> None:
     Raises:
         OutputExistsError: The state directory exists and is not empty.
     """
-    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise OutputExistsError(str(directory), "name a new or an empty directory")
+    require_empty(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     for path in (directory, directory / "rules.d"):
         path.mkdir(DIRECTORY_MODE, exist_ok=True)

@@ -84,6 +84,7 @@ def test_row_with_an_owner_goes_to_its_shard(division: ShardDivision, number: in
         "accesses": ("e", scope_key(user), 1, 2, 3),
         "extractions": ("k", user, "m"),
         "model_summaries": ("k", user, "m"),
+        "model_requests": ("e", "r", scope_key(user), "k", "{}"),
         "facts": ("f", user, "rag", b"{}"),
         "keys": (key_of(user), "", number),
         "quarantine": ("all", "facts", "e", 1, owner, "", "", 9),

@@ -69,7 +69,8 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "begin_rewriting episode_at moved objects oldest_timestamp "
     "rewriting_begun_at window",
-    "extractions": "erase erase_summaries record record_summary recorded spend spent summaries",
+    "extractions": "blank_answers blank_requests drop_sources erase erase_summaries lost_turns "
+    "record record_request record_summary recorded release_key spend spent summaries",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "index_feed": "deleted_after record_unknown_deletions rows_of written_after",
     "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists has_key key "
@@ -148,6 +149,7 @@ WHOLE = {
     "external_changes.changes": "the same",
     "extractions.remove_orphans": "once a day, all answers about episodes that are gone",
     "extractions.remove_orphaned_summaries": "the same",
+    "extractions.remove_orphaned_requests": "the same",
     "facts.all_facts": "a search without a condition",
     "facts.cited_episodes": "the lineage of any fact may name an episode; only retention asks",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",

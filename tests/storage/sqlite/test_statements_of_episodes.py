@@ -329,6 +329,70 @@ def remove_orphaned_summaries(t: Tables) -> list[Any]:
     return [values_of(row) for row in t.model_summaries if row.eid in kept]
 
 
+@ANSWERS.rows({"ids": ["e01", "gone", "e05"]}, {"ids": []}, in_any_order=True)
+def lost_turns(t: Tables, ids: list[str]) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [(id,) for id in ids if id not in kept]
+
+
+REQUEST = {"scope_key": "s", "key": "k7", "request": "new"}
+
+
+@ANSWERS.table("model_requests", {"eid": "e03", "key": "k1"}, {"eid": "e03", "key": "k2"})
+def release_key(t: Tables, eid: str, key: str) -> list[Any]:
+    return [
+        changed(row, key="") if (row.eid, row.key) == (eid, key) else values_of(row)
+        for row in t.model_requests
+    ]
+
+
+@ANSWERS.table(
+    "model_requests",
+    {"eid": "e03", "id": "r2", **REQUEST},
+    {"eid": "e09", "id": "r2", **REQUEST},
+)
+def record_request(t: Tables, eid: str, id: str, **new: Any) -> list[Any]:
+    rows = {(row.eid, row.id): row for row in t.model_requests}
+    old = rows.get((eid, id), SimpleNamespace(eid=eid, id=id, scope_key=new["scope_key"]))
+    kept = {**vars(old), "key": new["key"], "request": new["request"]}
+    rows[eid, id] = SimpleNamespace(**kept)
+    return [values_of(rows[place]) for place in sorted(rows)]
+
+
+def requests_that_show(t: Tables, ids: list[str]) -> set[str]:
+    """Return the ids of the requests with words of some episodes that are gone."""
+    kept = {row.id for row in t.episodes}
+    return {row.id for row in t.model_requests if row.eid in ids and row.eid not in kept}
+
+
+@ANSWERS.table("model_requests", SOME_IDS, {"ids": ["e01", "gone", "lost"]})
+def blank_requests(t: Tables, ids: list[str]) -> list[Any]:
+    found = requests_that_show(t, ids)
+    return [
+        changed(row, request="") if row.id in found else values_of(row) for row in t.model_requests
+    ]
+
+
+@ANSWERS.table("extractions", SOME_IDS, {"ids": ["e05", "gone"]})
+def blank_answers(t: Tables, ids: list[str]) -> list[Any]:
+    shown = {row.id for row in t.model_requests if row.eid in ids}
+    keys = {row.key for row in t.model_requests if row.id in shown}
+    return [changed(row, answer="") if row.key in keys else values_of(row) for row in t.extractions]
+
+
+@ANSWERS.table("model_requests", SOME_IDS, {"ids": ["e01", "gone", "lost"]})
+def drop_sources(t: Tables, ids: list[str]) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [values_of(row) for row in t.model_requests if row.eid not in ids or row.eid in kept]
+
+
+@ANSWERS.table("model_requests", ())
+def remove_orphaned_requests(t: Tables) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    asked = {row.id for row in t.model_requests if row.key and row.eid in kept}
+    return [values_of(row) for row in t.model_requests if row.id in asked]
+
+
 USAGE = {"calls": 1, "tokens_in": 2, "tokens_out": 3, "cost_micros": 4}
 
 

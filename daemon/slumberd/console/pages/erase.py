@@ -38,6 +38,10 @@ _ROWS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "slumberd_episode_log": ("row of the episode log", "rows of the episode log"),
         "slumberd_accesses": ("count of reads of an episode", "counts of reads of episodes"),
         "slumberd_extractions": ("answer of a language model", "answers of language models"),
+        "slumberd_model_requests": (
+            "request to a language model",
+            "requests to language models",
+        ),
     },
     "facts": {
         "facts": ("current fact", "current facts"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -16,18 +17,26 @@ from slumberd.errors import (
     ModelRequestError,
     ModelUnavailableError,
 )
+from slumberd.language_models.known_facts import PendingFacts, known_facts
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
+from slumberd.model.episode import instant
 from slumberd.model.extraction import (
     Extraction,
+    KnownFact,
     ModelSettings,
     ModelSummariser,
+    Question,
     SummaryQuestion,
 )
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 
 WINDOW_ROWS = 64
 """Rows of the log whose questions are asked before the rule may fire."""
+
+READ_FACTS = 500
+"""So many of the newest facts of a user and agent are looked through for one request."""
 
 POLL_SECONDS = 1.0
 """The pause between two looks for new episodes; a look without any takes some 0.1 ms."""
@@ -39,6 +48,14 @@ LONGEST_PAUSE = 3_600.0
 """The longest pause that a server may ask for."""
 
 _log = structlog.get_logger("slumberd")
+
+
+class KnownFacts(Protocol):
+    """A store of facts that a search reads."""
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        """Return the current facts that match a pattern."""
+        ...
 
 
 class _Looked(NamedTuple):
@@ -54,6 +71,7 @@ class ModelWorker:
 
     Args:
         episodes: The log of episodes.
+        facts: The current facts, which a question may show.
         watermarks: How far each rule has read.
         answers: Keeps the answers.
         recorder: Asks.
@@ -68,6 +86,7 @@ class ModelWorker:
     def __init__(  # noqa: PLR0913 # one for each part that it joins
         self,
         episodes: EpisodeLog,
+        facts: KnownFacts,
         watermarks: Watermarks,
         answers: AnswerLog,
         recorder: AnswerRecorder,
@@ -77,6 +96,7 @@ class ModelWorker:
         recorded: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._episodes = episodes
+        self._facts = facts
         self._watermarks = watermarks
         self._answers = answers
         self._recorder = recorder
@@ -217,19 +237,51 @@ class ModelWorker:
     async def _ask_window_by_window(
         self, rule: ConsolidationRule, extraction: Extraction, after: int, *, again: bool
     ) -> Recording:
-        total, stops = Recording(), self._recorder.stops
+        total, stops, pending = Recording(), self._recorder.stops, PendingFacts()
         while True:
             found = await self._answers.questions(rule, after=after, limit=WINDOW_ROWS, again=again)
             if found.upto == after or self._recorder.stops != stops:
                 return total
             after = found.upto
-            if found.questions and isinstance(extraction.extractor, ModelSettings):
+            pending.add(found.stated)
+            if found.questions and extraction.asked is not None:
+                _, settings = extraction.asked
                 window = Recording()
                 try:
-                    await self._recorder.record(extraction.extractor, found.questions, window)
+                    find_facts = partial(self._find_facts, rule, settings, pending)
+                    await self._recorder.record(
+                        settings, found.questions, window, find_facts, pending.add_answer
+                    )
                 finally:
                     total.add_all(window)
-                    self._note(rule, extraction.extractor.model, window)
+                    self._note(rule, settings.model, window)
+
+    async def _find_facts(
+        self,
+        rule: ConsolidationRule,
+        settings: ModelSettings,
+        pending: PendingFacts,
+        questions: Sequence[Question],
+    ) -> list[KnownFact]:
+        """Return the facts that some turns of one user and agent may take back."""
+        turn = questions[0].turn
+        until = instant(max(question.turn.at for question in questions))
+        found = [
+            fact
+            for channel in rule.then_emits
+            for fact in await self._facts.query(
+                FactPattern(
+                    user=turn.user,
+                    agent=turn.agent,
+                    channel=channel,
+                    said_until=until,
+                    order="said_at",
+                    descending=True,
+                    limit=READ_FACTS,
+                )
+            )
+        ]
+        return known_facts(found, pending.of(turn.user, turn.agent), settings, questions)
 
     def _note(self, rule: ConsolidationRule, model: str, done: Recording) -> None:
         """Log what was recorded, and let the rule fire; do nothing without an answer."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer, RecordedSummary
+from slumberd.model.extraction import (
+    ModelUsage,
+    Questions,
+    RecordedAnswer,
+    RecordedSummary,
+    SentRequest,
+)
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import recorded_answers
@@ -47,9 +53,14 @@ class AnswerStore:
             cancelled=self._engine.halted.is_set,
         )
 
-    async def record(self, answers: Sequence[RecordedAnswer]) -> None:
-        """Record answers in one transaction; those about deleted episodes are dropped."""
-        await self._engine.write(partial(recorded_answers.record, answers=answers))
+    async def record(
+        self, answers: Sequence[RecordedAnswer], request: SentRequest | None = None
+    ) -> None:
+        """Record answers, and the request that brought them, in one transaction.
+
+        Answers about deleted episodes are dropped, and so is a request with their words.
+        """
+        await self._engine.write(partial(recorded_answers.record, answers=answers, request=request))
 
     async def summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
         """Return the recorded summaries of groups that begin with some episodes, by key."""

@@ -235,11 +235,13 @@ def _drop(session: Session, found: Found, eids: Iterable[str]) -> dict[str, int]
     session.do("erased_scopes.drop_episodes", {"rowids": found.rowids})
     blanked = session.do("erased_scopes.blank_log", {"eids": names})
     read = access_tracking.erase(session, names)
+    answers = recorded_answers.erase(session, names)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
-        "slumberd_extractions": recorded_answers.erase(session, names),
+        "slumberd_extractions": answers,
+        "slumberd_model_requests": recorded_answers.erase_traces(session, names),
     }
 
 

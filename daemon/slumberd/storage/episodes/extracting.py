@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.statements import states_nothing
-from slumberd.extraction.turns import name_of_node, name_of_speaker
+from slumberd.consolidation.statements import statements_of, states_nothing
+from slumberd.extraction.turns import arrange, name_of_node, name_of_speaker
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import (
     Extracted,
     Extraction,
     Failed,
+    KnownFact,
     ModelSettings,
     Question,
+    Several,
+    Stated,
     Turn,
     answer_key,
     answer_key_by_node,
@@ -84,6 +88,21 @@ class Conversation(NamedTuple):
         return self.turn(version)._replace(own_last=None if last is None else self.turn(last))
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Why an extraction has not read a version.
+
+    Attributes:
+        fault: Why the version goes into quarantine; empty when it waits for a language model.
+    """
+
+    fault: str = ""
+
+
+_Outcome = Sequence[Extracted] | _Unread
+"""What an extraction finds in a version."""
+
+
 def add_triples(
     conversation: Conversation, versions: Sequence[EpisodeVersion], extraction: Extraction
 ) -> list[EpisodeVersion]:
@@ -100,15 +119,64 @@ def add_triples(
         if version.matched and not version.fault and states_nothing(version.metadata)
     ]
     reads = extraction.reads_previous
-    before = [conversation.before(one) if reads else None for one in chosen]
-    if isinstance(extraction.extractor, ModelSettings):
-        done = _add_recorded(conversation, chosen, before, extraction.digest, extraction.extractor)
-    else:
-        turn = conversation.with_own_last if extraction.reads_own else conversation.turn
-        found = extraction.extractor.extract([*map(turn, chosen)], before)
-        done = [_with_triples(*pair) for pair in zip(chosen, found, strict=True)]
-    by_id = {version.id: version for version in done}
+    read = [_Read(one, conversation.before(one) if reads else None) for one in chosen]
+    outcomes = _extract(conversation, read, extraction)
+    by_id = {one.id: _with_outcome(one, out) for one, out in zip(chosen, outcomes, strict=True)}
     return [by_id.get(version.id, version) for version in versions]
+
+
+class _Read(NamedTuple):
+    """A version, and the turn before it."""
+
+    version: EpisodeVersion
+    before: Turn | None
+
+
+def _extract(
+    conversation: Conversation, read: Sequence[_Read], extraction: Extraction
+) -> list[_Outcome]:
+    """Return what an extraction finds in versions, in their order."""
+    match extraction.extractor:
+        case Several() as several if several.unites:
+            each = [_extract(conversation, read, part) for part in several.parts]
+            return [*map(_unite, zip(*each, strict=True))]
+        case Several() as several:
+            return _extract_first(conversation, read, several.parts)
+        case ModelSettings() as settings:
+            return _find_recorded(conversation, read, extraction, settings)
+        case extractor:
+            turn_of = conversation.with_own_last if extraction.reads_own else conversation.turn
+            turns = [turn_of(one.version) for one in read]
+            found = extractor.extract(turns, [one.before for one in read])
+            return [*map(_outcome_of, found)]
+
+
+def _outcome_of(found: Sequence[Extracted] | Failed) -> _Outcome:
+    return _Unread(f"{EXTRACTION_FAILED}: {found.reason}") if isinstance(found, Failed) else found
+
+
+def _unite(outcomes: Sequence[_Outcome]) -> _Outcome:
+    """Return the triples of all extractions of a version: whole, or nothing of it."""
+    unread = [one for one in outcomes if isinstance(one, _Unread)]
+    if unread:
+        return next((one for one in unread if one.fault), unread[0])
+    return arrange(triple for one in outcomes if not isinstance(one, _Unread) for triple in one)
+
+
+def _extract_first(
+    conversation: Conversation, read: Sequence[_Read], parts: Iterable[Extraction]
+) -> list[_Outcome]:
+    """Return what the first extraction finds that finds a triple, for each version.
+
+    An extraction that has not read a version decides about it, too: later ones wait for it.
+    """
+    found: list[_Outcome] = [()] * len(read)
+    for part in parts:
+        left = [n for n, one in enumerate(found) if not isinstance(one, _Unread) and not one]
+        outcomes = _extract(conversation, [read[n] for n in left], part)
+        for n, outcome in zip(left, outcomes, strict=True):
+            found[n] = outcome
+    return found
 
 
 def is_unanswered(version: EpisodeVersion) -> bool:
@@ -126,36 +194,65 @@ def find_questions(
         versions: As `add_triples` returns them, and unrecorded or unanswered.
         extraction: Asks a language model.
     """
+    if extraction.asked is None:
+        return []
+    digest, _ = extraction.asked
     found: list[Question] = []
     for version in versions:
         turn, before = conversation.turn(version), conversation.before(version)
-        found.append(Question(answer_key(extraction.digest, turn, before), turn, before))
+        found.append(Question(answer_key(digest, turn, before), turn, before))
     return found
 
 
-def _add_recorded(
+def find_stated(versions: Iterable[EpisodeVersion]) -> list[Stated]:
+    """Return what readable versions assert that the filter selects, in their order.
+
+    Args:
+        versions: As `add_triples` returns them.
+    """
+    return [
+        Stated(one.user, one.agent, KnownFact(name, *said, one.at, (one.id,)))
+        for one in versions
+        if one.matched and not one.fault and not one.unrecorded
+        for name, metadata in _parts_of(one)
+        if (said := _asserted(metadata)) is not None
+    ]
+
+
+def _parts_of(version: EpisodeVersion) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names of the statements of a version, and their metadata."""
+    for part in statements_of(version):
+        yield f"{version.id}#{part.part}" if part.part else version.id, part.metadata
+
+
+def _asserted(metadata: Mapping[str, Any]) -> tuple[str, str, Any] | None:
+    """Return subject, predicate and object of an assertion; None for another statement."""
+    subject, predicate = metadata.get("subject"), metadata.get("predicate")
+    asserts = metadata.get("intent") in (None, "add", "update", "set")
+    if asserts and isinstance(subject, str) and isinstance(predicate, str):
+        return subject, predicate, metadata.get("object")
+    return None
+
+
+def _find_recorded(
     conversation: Conversation,
-    versions: Sequence[EpisodeVersion],
-    before: Sequence[Turn | None],
-    digest: str,
+    read: Sequence[_Read],
+    extraction: Extraction,
     settings: ModelSettings,
-) -> list[EpisodeVersion]:
-    """Return versions with the triples of the recorded answers of a language model."""
-    asked = [version for version in versions if len(version.content) >= settings.min_length]
-    by_id = dict(zip((version.id for version in versions), before, strict=True))
+) -> list[_Outcome]:
+    """Return the triples of the recorded answers of a language model."""
+    asked = [one for one in read if len(one.version.content) >= settings.min_length]
     keys = {
-        version.id: answer_key(digest, conversation.turn(version), by_id[version.id])
-        for version in asked
+        one.version.id: answer_key(extraction.digest, conversation.turn(one.version), one.before)
+        for one in asked
     }
     found = recorded_answers.find(conversation.session, keys.values())
     answers = {id: found[key] for id, key in keys.items() if key in found}
-    missing = [version for version in asked if version.id not in answers]
-    answers |= _find_answers_by_node(conversation, missing, digest, settings)
+    missing = [one.version for one in asked if one.version.id not in answers]
+    older = extraction.digest_of_0_2_0
+    answers |= _find_answers_by_node(conversation, missing, older, settings)
     return [
-        _with_answer(version, answers.get(version.id))
-        if version.id in keys
-        else _with_triples(version, [])
-        for version in versions
+        _answered(answers.get(one.version.id)) if one.version.id in keys else () for one in read
     ]
 
 
@@ -193,17 +290,17 @@ def _renamed(triples: Iterable[Extracted], names: Mapping[str, str]) -> list[Ext
     return [one for one in named if one.subject]
 
 
-def _with_answer(version: EpisodeVersion, answer: Recorded | None) -> EpisodeVersion:
+def _answered(answer: Recorded | None) -> _Outcome:
     if answer is None:
-        return version._replace(unrecorded=True)
+        return _Unread()
     if answer.status == "ok":
-        return _with_triples(version, answer.triples)
-    return version._replace(fault=f"{_UNANSWERED}{answer.status}: {answer.problem}")
+        return answer.triples
+    return _Unread(f"{_UNANSWERED}{answer.status}: {answer.problem}")
 
 
-def _with_triples(version: EpisodeVersion, found: Sequence[Extracted] | Failed) -> EpisodeVersion:
-    if isinstance(found, Failed):
-        return version._replace(fault=f"{EXTRACTION_FAILED}: {found.reason}")
+def _with_outcome(version: EpisodeVersion, found: _Outcome) -> EpisodeVersion:
+    if isinstance(found, _Unread):
+        return version._replace(fault=found.fault, unrecorded=not found.fault)
     triples = [*map(_document_of, found)]
     return version._replace(metadata={**version.metadata, "triples": triples})
 

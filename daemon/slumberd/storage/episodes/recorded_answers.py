@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from slumberd.model.extraction import (
     ModelUsage,
     RecordedAnswer,
     RecordedSummary,
+    SentRequest,
 )
 from slumberd.storage.engine import Session
 
@@ -40,11 +42,21 @@ def find(session: Session, keys: Iterable[str]) -> dict[str, Recorded]:
     }
 
 
-def record(session: Session, answers: Sequence[RecordedAnswer]) -> None:
-    """Record answers; an answer to the same question replaces the earlier one.
+def record(
+    session: Session, answers: Sequence[RecordedAnswer], request: SentRequest | None = None
+) -> None:
+    """Record answers, and the request that brought them.
 
-    An answer about an episode that was deleted meanwhile is not recorded.
+    An answer to the same question replaces the earlier one. An answer about an episode that was
+    deleted meanwhile is not recorded, nor is a request that holds its words.
+
+    Args:
+        session: In a transaction.
+        answers: The answers.
+        request: The request; None when nobody was asked.
     """
+    if request is not None:
+        _record_request(session, answers, request)
     for answer in answers:
         session.do(
             "extractions.record",
@@ -63,14 +75,32 @@ def record(session: Session, answers: Sequence[RecordedAnswer]) -> None:
         )
 
 
+def _record_request(
+    session: Session, answers: Sequence[RecordedAnswer], request: SentRequest
+) -> None:
+    keys = {answer.episode_id: answer.key for answer in answers}
+    if session.rows("extractions.lost_turns", {"ids": [*keys, *request.shown]}):
+        return
+    id = hashlib.sha256(request.text.encode()).hexdigest()
+    for eid in dict.fromkeys((*keys, *request.shown, *request.known)):
+        key = keys.get(eid, "")
+        if key:
+            session.do("extractions.release_key", {"eid": eid, "key": key})
+        row = {"eid": eid, "id": id, "scope_key": request.scope_key, "key": key}
+        session.do("extractions.record_request", {**row, "request": request.text if key else ""})
+
+
 def _encode(triple: Extracted) -> list[object]:
     stored = [*triple[:4], *triple.span, triple.by, triple.confidence]
+    if triple.replaces:
+        return [*stored, triple.object_words, triple.replaces]
     return [*stored, triple.object_words] if triple.object_words else stored
 
 
 def _decode(stored: list[Any]) -> Extracted:
-    subject, predicate, object_, intent, start, end, by, confidence, *words = stored
-    given = (subject, predicate, object_, intent, (start, end), by, confidence, tuple(*words), ())
+    subject, predicate, object_, intent, start, end, by, confidence, *more = stored
+    words, replaces = map(tuple, (*more, (), ())[:2])
+    given = (subject, predicate, object_, intent, (start, end), by, confidence, words, replaces)
     return Extracted._make(given)
 
 
@@ -97,13 +127,35 @@ def spent(session: Session, day: str) -> ModelUsage:
 
 
 def erase(session: Session, eids: Iterable[str]) -> int:
-    """Erase the answers and summaries of erased episodes; return the number of erased rows."""
+    """Erase the answers and summaries of deleted episodes, and the texts of their requests.
+
+    Returns:
+        The number of the answers and summaries.
+    """
     parameters = {"ids": [*eids]}
+    session.do("extractions.blank_requests", parameters)
     names = ("extractions.erase", "extractions.erase_summaries")
     return sum(session.do(name, parameters) for name in names)
+
+
+def erase_traces(session: Session, eids: Iterable[str]) -> int:
+    """Erase what requests tell of episodes that are erased for good.
+
+    An answer that cannot be read may repeat what its request showed, so its text goes, too. Other
+    answers hold words of their own episode only.
+
+    Returns:
+        The number of erased rows.
+    """
+    parameters = {"ids": [*eids]}
+    session.do("extractions.blank_answers", parameters)
+    session.do("extractions.blank_requests", parameters)
+    return session.do("extractions.drop_sources", parameters)
 
 
 def remove_orphans(session: Session) -> int:
     """Remove the answers and summaries of episodes that their host has deleted; return how many."""
     names = ("extractions.remove_orphans", "extractions.remove_orphaned_summaries")
-    return sum(session.do(name) for name in names)
+    removed = sum(session.do(name) for name in names)
+    session.do("extractions.remove_orphaned_requests")
+    return removed

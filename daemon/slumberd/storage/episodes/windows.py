@@ -24,6 +24,7 @@ from slumberd.storage.episodes.extracting import (
     Conversation,
     add_triples,
     find_questions,
+    find_stated,
     is_unanswered,
 )
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
@@ -159,7 +160,7 @@ class Reader:
         versions = self._versions(session, [*found, *reread])
         wanted = [one for one in versions if one.unrecorded or (again and is_unanswered(one))]
         asked = find_questions(self._conversation(session), wanted, self._extraction)
-        return Questions(asked, rows[-1][0])
+        return Questions(asked, rows[-1][0], find_stated(versions))
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""

@@ -17,7 +17,7 @@ from slumberd.storage.postgres.session import PACKAGE
 _TABLES = {
     "episodes": (
         "episodes_{shard}", "episode_log_{shard}", "episode_ids", "accesses", "extractions",
-        "model_summaries", "inbox",
+        "model_summaries", "model_requests", "inbox",
     ),
     "facts": (
         "facts_{shard}", "ledger_{shard}", "keys_{shard}", "claim_references", "quarantine",

@@ -49,7 +49,10 @@ _TABLES = {
     "slumberd_model_summaries": _EXTRACTIONS["create_summaries"],
     "slumberd_model_usage": _EXTRACTIONS["create_usage"],
 }
-"""The statement that creates each of slumberd's own tables."""
+"""The statement that creates each of slumberd's own tables in schema 2."""
+
+_LATER_TABLES = {"slumberd_model_requests": _EXTRACTIONS["create_requests"]}
+"""The statement that creates each table that schema 3 adds."""
 
 _INDEXES = {
     **dict.fromkeys(_OF_EPISODES, "episodes"),
@@ -57,6 +60,7 @@ _INDEXES = {
     "slumberd_extractions_eid": "slumberd_extractions",
     "slumberd_model_summaries_eid": "slumberd_model_summaries",
 }
+_LATER_INDEXES = {"slumberd_model_requests_id": "slumberd_model_requests"}
 
 _REWRITING = "slumberd_rewriting"
 """The table that exists while the file is rewritten, and after a crash until the next use."""
@@ -79,8 +83,7 @@ SCHEMA = FileSchema(
                 _EXTRACTIONS["create_summary_index"],
             ]
         ),
-        # Schema 3 has the tables of schema 2, and a number of its own.
-        "",
+        ";\n".join([*_LATER_TABLES.values(), _EXTRACTIONS["create_request_index"]]),
     ),
     unnumbered=OLDEST,
     repairs=True,
@@ -107,7 +110,8 @@ def installed(connection: sqlite3.Connection) -> bool:
     Raises:
         SchemaError: The file has an unknown schema, or tables that do not fit its number.
     """
-    return find_number(connection, SCHEMA) == SCHEMA.newest and _has_all(connection)
+    number = find_number(connection, SCHEMA)
+    return number == SCHEMA.newest and _has_all(connection, number)
 
 
 def is_readable(connection: sqlite3.Connection) -> bool:
@@ -116,7 +120,8 @@ def is_readable(connection: sqlite3.Connection) -> bool:
     Raises:
         SchemaError: The file has an unknown schema, or tables that do not fit its number.
     """
-    return find_number(connection, SCHEMA) > 0 and _has_all(connection)
+    number = find_number(connection, SCHEMA)
+    return number > 0 and _has_all(connection, number)
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
@@ -128,10 +133,15 @@ def check_schema(connection: sqlite3.Connection) -> None:
     find_number(connection, SCHEMA)
 
 
-def _has_all(connection: sqlite3.Connection) -> bool:
+def _has_all(connection: sqlite3.Connection, number: int) -> bool:
+    """Return whether a file has everything that its schema has."""
     found = _find_objects(connection)
+    tables, indexes = {**_TABLES}, {**_INDEXES}
+    if number == SCHEMA.newest:
+        tables |= _LATER_TABLES
+        indexes |= _LATER_INDEXES
     has_triggers = _has(_TRIGGERS, found) and _has(_DELETE_TRIGGER, found)
-    has_parts = found.keys() >= _TABLES.keys() and _has_indexes(found) and has_triggers
+    has_parts = found.keys() >= tables.keys() and _has_indexes(indexes, found) and has_triggers
     return has_parts and not _was_rewritten(connection, found)
 
 
@@ -147,8 +157,8 @@ def _find_objects(connection: sqlite3.Connection) -> Found:
     return {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
 
 
-def _has_indexes(found: Found) -> bool:
-    return all(_is_there(name, table, found) for name, table in _INDEXES.items())
+def _has_indexes(indexes: Mapping[str, str], found: Found) -> bool:
+    return all(_is_there(name, table, found) for name, table in indexes.items())
 
 
 def _is_there(name: str, table: str, found: Found) -> bool:
@@ -174,10 +184,10 @@ def install(connection: sqlite3.Connection) -> None:
     found = _find_objects(connection)
     if _was_rewritten(connection, found):
         _end_rewriting(connection)
-    for name, create in _TABLES.items():
+    for name, create in (_TABLES | _LATER_TABLES).items():
         if name not in found:
             connection.execute(create)
-    if not _has_indexes(found):
+    if not _has_indexes(_INDEXES | _LATER_INDEXES, found):
         _create_indexes(connection, found)
     if not _has(_TRIGGERS, found):
         _create_triggers(connection)
@@ -195,6 +205,7 @@ def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["create_log_index"])
     connection.execute(_EXTRACTIONS["create_index"])
     connection.execute(_EXTRACTIONS["create_summary_index"])
+    connection.execute(_EXTRACTIONS["create_request_index"])
 
 
 def _create_triggers(connection: sqlite3.Connection) -> None:
@@ -318,6 +329,6 @@ def warnings_of(connection: sqlite3.Connection) -> list[str]:
         SchemaError: The file has an unknown schema, or tables that do not fit its number.
     """
     number = find_number(connection, SCHEMA)
-    if _has_all(connection):
+    if _has_all(connection, number):
         return describe_older(number, SCHEMA)
     return ["the episode log is not installed: the next call of the store installs it"]

@@ -62,6 +62,7 @@ TABLES = (
     Table("accesses", "memory"),
     Table("extractions", "memory", free_texts=(6, 7)),
     Table("model_summaries", "memory", free_texts=(4, 5)),
+    Table("model_requests", "memory", keys=2, free_texts=(4,)),
     Table("model_usage", "memory"),
     Table("ledger", "facts"),
     Table("firings", "facts"),

@@ -81,6 +81,8 @@ WHERE scope_key <> '/user/anon/session/default/agent/default/'
 
 CREATE INDEX slumberd_extractions_eid ON slumberd_extractions (eid);
 
+CREATE INDEX slumberd_model_requests_id ON slumberd_model_requests (id);
+
 CREATE INDEX slumberd_model_summaries_eid ON slumberd_model_summaries (eid);
 
 CREATE TABLE episodes (
@@ -121,6 +123,15 @@ CREATE TABLE slumberd_extractions (
   answer TEXT NOT NULL,
   attempts INTEGER NOT NULL,
   at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE slumberd_model_requests (
+  eid TEXT NOT NULL,
+  id TEXT NOT NULL,
+  scope_key TEXT NOT NULL,
+  key TEXT NOT NULL,
+  request TEXT NOT NULL,
+  PRIMARY KEY (eid, id)
 ) WITHOUT ROWID;
 
 CREATE TABLE slumberd_model_summaries (

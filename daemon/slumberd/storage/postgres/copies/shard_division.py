@@ -134,6 +134,10 @@ class ShardDivision:
         """Return the shard of what counts the reads of an episode."""
         return self._owners.shard_of_scope(row[1])
 
+    def shard_of_request(self, row: Row) -> int:
+        """Return the shard of a request to a language model."""
+        return self._owners.shard_of_scope(row[2])
+
     def shard_of_fact(self, row: Row) -> int:
         """Return the shard of a fact."""
         return self._owners.shard_of(row[1], row[2])
@@ -183,6 +187,7 @@ _FINDERS: Mapping[str, Callable[[ShardDivision, Row], int]] = {
     "episode_log": ShardDivision.shard_of_version,
     "episode_deletions": ShardDivision.shard_of_deletion,
     "accesses": ShardDivision.shard_of_access,
+    "model_requests": ShardDivision.shard_of_request,
     "model_usage": lambda *_: _FIRST,
     "ledger": ShardDivision.shard_of_ledger_row,
     "facts": ShardDivision.shard_of_fact,

@@ -149,3 +149,17 @@ COMMENT ON FUNCTION slumberd.put IS
   'Puts episodes. Returns for each: new, changed, unchanged, taken (another scope has the id), '
   'erased (its scope was erased) or erased_id (it was erased by its id). The episodes exist if the '
   'transaction commits.';
+
+-- What language models were asked, with each episode whose words or facts a request holds.
+CREATE TABLE slumberd.model_requests (
+  shard smallint NOT NULL,
+  eid text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  scope_key text COLLATE "C" NOT NULL,
+  key text NOT NULL,
+  request text NOT NULL,
+  PRIMARY KEY (shard, eid, id)
+);
+CREATE INDEX model_requests_id ON slumberd.model_requests (shard, id);
+COMMENT ON TABLE slumberd.model_requests IS
+  'Requests to language models. The row of an episode that was asked about has the key of its answer.';

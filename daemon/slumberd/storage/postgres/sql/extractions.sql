@@ -80,3 +80,67 @@ WHERE shard = :shard
 DELETE FROM slumberd.model_summaries
 WHERE shard = :shard
   AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+
+-- name: lost_turns
+SELECT wanted.value
+FROM unnest(:ids::text[]) AS wanted(value)
+WHERE NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = wanted.value)
+
+-- name: release_key
+UPDATE slumberd.model_requests
+SET key = ''
+WHERE shard = :shard
+  AND eid = :eid
+  AND key = :key
+
+-- name: record_request
+INSERT INTO slumberd.model_requests (shard, eid, id, scope_key, key, request)
+VALUES (:shard, :eid, :id, :scope_key, :key, :request)
+ON CONFLICT (shard, eid, id) DO UPDATE SET
+  key = excluded.key,
+  request = excluded.request
+
+-- name: blank_requests
+UPDATE slumberd.model_requests
+SET request = ''
+WHERE shard = :shard
+  AND request <> ''
+  AND id IN (
+    SELECT source.id
+    FROM slumberd.model_requests AS source
+    WHERE source.shard = :shard
+      AND source.eid = ANY (:ids::text[])
+      AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = source.eid)
+  )
+
+-- name: blank_answers
+UPDATE slumberd.extractions
+SET answer = ''
+WHERE shard = :shard
+  AND answer <> ''
+  AND key IN (
+    SELECT asked.key
+    FROM slumberd.model_requests AS source
+    INNER JOIN slumberd.model_requests AS asked
+      ON asked.shard = :shard
+      AND asked.id = source.id
+    WHERE source.shard = :shard
+      AND source.eid = ANY (:ids::text[])
+  )
+
+-- name: drop_sources
+DELETE FROM slumberd.model_requests
+WHERE shard = :shard
+  AND eid = ANY (:ids::text[])
+  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+
+-- name: remove_orphaned_requests
+DELETE FROM slumberd.model_requests
+WHERE shard = :shard
+  AND id NOT IN (
+    SELECT asked.id
+    FROM slumberd.model_requests AS asked
+    WHERE asked.shard = :shard
+      AND asked.key <> ''
+      AND EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = asked.eid)
+  )

@@ -112,6 +112,23 @@ COPY slumberd.model_summaries
   (shard, key, eid, model, status, text, problem, attempts, at)
 FROM STDIN (FORMAT BINARY)
 
+-- name: read_model_requests
+SELECT eid, id, scope_key, key, request
+FROM slumberd.model_requests
+WHERE shard = :shard
+ORDER BY eid, id
+
+-- name: count_model_requests
+SELECT count(*)
+FROM slumberd.model_requests
+WHERE shard = :shard
+
+-- name: write_model_requests
+-- copy: int2 text text text text text
+COPY slumberd.model_requests
+  (shard, eid, id, scope_key, key, request)
+FROM STDIN (FORMAT BINARY)
+
 -- name: read_model_usage
 SELECT day, calls, tokens_in, tokens_out, cost_micros
 FROM slumberd.model_usage
@@ -430,6 +447,7 @@ FROM (
     ('accesses', EXISTS (SELECT 1 FROM slumberd.accesses WHERE shard = :shard)),
     ('extractions', EXISTS (SELECT 1 FROM slumberd.extractions WHERE shard = :shard)),
     ('model_summaries', EXISTS (SELECT 1 FROM slumberd.model_summaries WHERE shard = :shard)),
+    ('model_requests', EXISTS (SELECT 1 FROM slumberd.model_requests WHERE shard = :shard)),
     ('model_usage', EXISTS (SELECT 1 FROM slumberd.model_usage WHERE shard = :shard)),
     ('facts', EXISTS (SELECT 1 FROM slumberd.facts WHERE shard = :shard)),
     ('keys', EXISTS (SELECT 1 FROM slumberd.keys WHERE shard = :shard)),

@@ -39,6 +39,19 @@ CREATE TABLE slumberd_model_usage (
   cost_micros INTEGER NOT NULL
 ) WITHOUT ROWID
 
+-- name: create_requests
+CREATE TABLE slumberd_model_requests (
+  eid TEXT NOT NULL,
+  id TEXT NOT NULL,
+  scope_key TEXT NOT NULL,
+  key TEXT NOT NULL,
+  request TEXT NOT NULL,
+  PRIMARY KEY (eid, id)
+) WITHOUT ROWID
+
+-- name: create_request_index
+CREATE INDEX IF NOT EXISTS slumberd_model_requests_id ON slumberd_model_requests (id)
+
 -- name: recorded
 SELECT recorded.key, recorded.status, recorded.triples, recorded.problem
 FROM json_each(:keys) AS wanted
@@ -108,3 +121,57 @@ WHERE eid IN (SELECT value FROM json_each(:ids))
 -- name: remove_orphaned_summaries
 DELETE FROM slumberd_model_summaries
 WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
+
+-- name: lost_turns
+SELECT wanted.value
+FROM json_each(:ids) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = wanted.value)
+
+-- name: release_key
+UPDATE slumberd_model_requests
+SET key = ''
+WHERE eid = :eid
+  AND key = :key
+
+-- name: record_request
+INSERT INTO slumberd_model_requests (eid, id, scope_key, key, request)
+VALUES (:eid, :id, :scope_key, :key, :request)
+ON CONFLICT (eid, id) DO UPDATE SET
+  key = excluded.key,
+  request = excluded.request
+
+-- name: blank_requests
+UPDATE slumberd_model_requests
+SET request = ''
+WHERE request <> ''
+  AND id IN (
+    SELECT id
+    FROM slumberd_model_requests
+    WHERE eid IN (SELECT value FROM json_each(:ids))
+      AND NOT EXISTS (SELECT 1 FROM episodes WHERE episodes.id = eid)
+  )
+
+-- name: blank_answers
+UPDATE slumberd_extractions
+SET answer = ''
+WHERE answer <> ''
+  AND key IN (
+    SELECT asked.key
+    FROM json_each(:ids) AS wanted
+    CROSS JOIN slumberd_model_requests AS source ON source.eid = wanted.value
+    CROSS JOIN slumberd_model_requests AS asked ON asked.id = source.id
+  )
+
+-- name: drop_sources
+DELETE FROM slumberd_model_requests
+WHERE eid IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE episodes.id = eid)
+
+-- name: remove_orphaned_requests
+DELETE FROM slumberd_model_requests
+WHERE id NOT IN (
+  SELECT id
+  FROM slumberd_model_requests
+  WHERE key <> ''
+    AND EXISTS (SELECT 1 FROM episodes WHERE episodes.id = eid)
+)

@@ -94,6 +94,21 @@ INSERT INTO slumberd_model_summaries
   (key, eid, model, status, text, problem, attempts, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: read_model_requests
+-- texts: escaped
+SELECT eid, id, scope_key, key, request
+FROM slumberd_model_requests
+ORDER BY eid, id
+
+-- name: count_model_requests
+SELECT count(*)
+FROM slumberd_model_requests
+
+-- name: write_model_requests
+INSERT INTO slumberd_model_requests
+  (eid, id, scope_key, key, request)
+VALUES (?, ?, ?, ?, ?)
+
 -- name: read_model_usage
 -- texts: escaped
 SELECT day, calls, tokens_in, tokens_out, cost_micros
