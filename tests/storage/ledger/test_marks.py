@@ -1,4 +1,4 @@
-"""The ledger says which claims of a quoted episode are not current any more, and what replaced them."""
+"""The ledger says which claims of quoted episodes are not current any more, and what replaced them."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ async def test_values_side_by_side_have_no_mark(stores: Stores) -> None:
         pytest.param({"intent": "delete", "replaces": ["e1"]}, id="delete by id"),
     ],
 )
-async def test_retracted_claim_says_so(
-    stores: Stores, make: Any, metadata: dict[str, Any]
-) -> None:
+async def test_retracted_claim_says_so(stores: Stores, make: Any, metadata: dict[str, Any]) -> None:
     told, gone = make("e1", "a b", 1), make("e2", "a b", 2, metadata=metadata)
     await stores.fire(told, gone)
 

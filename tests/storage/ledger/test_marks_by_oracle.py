@@ -75,9 +75,7 @@ def shown(marks: Marks) -> set[tuple[str, str, str]]:
 
 
 def held(claim: OracleClaim, current: dict[str, OracleClaim]) -> bool:
-    return any(
-        (one.key, one.belief) == (claim.key, claim.belief) for one in current.values()
-    )
+    return any((one.key, one.belief) == (claim.key, claim.belief) for one in current.values())
 
 
 def gone_beliefs(

@@ -55,9 +55,7 @@ def read_marks(
     return marks
 
 
-def _read_claims(
-    loaded: LoadedState, episodes: Sequence[QuotedEpisode]
-) -> dict[str, list[Claim]]:
+def _read_claims(loaded: LoadedState, episodes: Sequence[QuotedEpisode]) -> dict[str, list[Claim]]:
     """Return what the texts of episodes assert in the channel ``facts``, by episode."""
     known = loaded.known_state
     own = {episode.id: named_ids(FACTS, episode.id) for episode in episodes}
