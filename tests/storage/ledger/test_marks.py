@@ -1,4 +1,4 @@
-"""The ledger says which claims of quoted episodes are not current any more, and what replaced them."""
+"""The ledger says which claims of quoted episodes are superseded, and what replaced them."""
 
 from __future__ import annotations
 
