@@ -180,7 +180,7 @@ class Searcher:
                 found += await self._thread.run(
                     partial(_find_facts, facts, query, limit, min_score)
                 )
-        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
+        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
         return await self._with_notes(found[:limit], as_of)
 
     async def facts_about(

@@ -90,7 +90,7 @@ async def _search(
         async with _open_searcher(settings) as searcher:
             found += await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
     if len(shards) > 1:
-        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
+        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
     return found
 
 

@@ -109,14 +109,14 @@ def _instant(text: str) -> datetime:
 
 def _merge_recall(answers: Answers, request: Request) -> Answer:
     hits = _concatenate(answers, "hits")
-    hits.sort(key=lambda hit: (-hit["score"], hit["kind"], hit["id"]))
+    hits.sort(key=lambda hit: (-hit["score"], hit["kind"] != "fact", hit["id"]))
     return {"hits": hits[: _limit(request, _default_limit(RecallForm))]}
 
 
 def _merge_context(answers: Answers, _: Request) -> Answer:
     """Choose again from what each shard chose; a score is of its own shard."""
     hits = _hits_of(answers)
-    best = sorted(hits, key=lambda hit: (-hit.score, hit.kind, hit.id))
+    best = sorted(hits, key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
     episodes = [hit for hit in best if hit.kind == "episode"]
     parts = ContextParts(
         facts=[hit for hit in best if hit.kind == "fact"],
