@@ -40,15 +40,17 @@ def claim_of_episode(fact_id: str, known_state: KnownState) -> Claim | None:
     return next((effective.claim for effective in effective_claims(evaluations)), None)
 
 
-def is_held(claim: Claim, known_state: KnownState) -> bool:
+def is_held(claim: Claim, declared: Iterable[str], known_state: KnownState) -> bool:
     """Return whether what a claim asserts is current, whoever said it last.
 
-    The slot of the claim, and those of the declared facts of its key, must be loaded.
+    Args:
+        claim: The claim; its slot is loaded.
+        declared: The slots of the declared facts of its key.
+        known_state: The known state.
     """
-    slots = [known_state.multi_valued.slot_of(claim), *known_state.declared_slots(claim.key)]
     return any(
         current.object == claim.object
-        for slot in slots
+        for slot in (known_state.multi_valued.slot_of(claim), *declared)
         for current in known_state.current_at((claim.key, slot))
     )
 

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.superseded import Marks, QuotedEpisode
@@ -244,6 +245,21 @@ async def test_person_who_corrects_or_retracts_leaves_a_mark(stores: Stores) -> 
     }
     assert marks["e1"].superseded[0].fact_id == "c1"
     assert marks["e2"].superseded[0].at == stores.clock.now()
+
+
+async def test_person_who_replaces_every_value_leaves_a_mark_on_each(stores: Stores) -> None:
+    told = [likes("e1", "tea", 1), likes("e2", "chess", 2)]
+    await stores.fire(*told)
+    only = ManualAssertion(
+        "c1", "alice", "rag", {"subject": "mira", "predicate": "likes", "object": "go"}, 1.0,
+        [{"by": "ann"}], None,
+    )  # fmt: skip
+    await stores.facts.apply_deltas(ManualBatch([Assert(only, only=True)], "ann"))
+
+    assert await stores.shown(*told) == {
+        "e1": [("tea", "replaced", "go", "c1")],
+        "e2": [("chess", "replaced", "go", "c1")],
+    }
 
 
 async def test_correction_of_the_fact_itself_replaces_its_episode(stores: Stores) -> None:

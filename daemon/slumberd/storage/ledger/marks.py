@@ -110,10 +110,12 @@ class _Successions:
         """Read what took the place of claims; return those of them that assert something."""
         self._loaded.load_heads(claims)
         self._next |= {_id_of(claim): None for claim in claims}
+        keys = {claim.key for claim in claims}
+        declared = {key: self._known.declared_slots(key) for key in keys}
         gone = [
             (claim, successor_of(claim, self._known))
             for claim in claims
-            if not is_held(claim, self._known)
+            if not is_held(claim, declared[claim.key], self._known)
         ]
         self._loaded.load_referrers_of([claim for claim, by in gone if by.retraction])
         wanted = [(claim, by, self._candidates(claim, by)) for claim, by in gone]
