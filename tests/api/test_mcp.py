@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -92,6 +93,29 @@ async def test_what_is_remembered_is_recalled_quoted_and_explained(daemon: Daemo
         assert '"I moved to Lisbon"' in quoted
     assert context.structured_content["tokens"] <= 500
     assert explained["explanation"]["current"] is True
+
+
+@pytest.mark.slow
+async def test_quoted_sentence_says_what_took_its_place(daemon: Daemon) -> None:
+    async with daemon() as open_client, open_client("ann") as client:
+        await remember_move(client)
+        await answer(client, "correct", fact="e1", object="Porto", reason="it was Porto")
+        recalled = await client.call_tool("recall", {"query": "Lisbon"})
+        context = await client.call_tool("context", {"question": "Where does ann live? Lisbon?"})
+        bare = await client.call_tool(
+            "context", {"question": "Where does ann live? Lisbon?", "superseded": "omit"}
+        )
+
+    for result, items in ((recalled, "hits"), (context, "items")):
+        [said] = [one for one in result.structured_content[items] if one["kind"] == "episode"]
+        [gone] = said["superseded"]
+        assert (gone["kind"], gone["object"], gone["by"]) == ("replaced", "Lisbon", "Porto")
+        assert gone["text"] == "ann lives in Porto"
+        assert re.search(
+            r'"replaced on \d+ \w+ \d{4}: ann lives in Porto": "I moved', text_of(result)
+        )
+    assert "I moved to Lisbon" not in text_of(bare)
+    assert "ann lives in Porto" in text_of(bare)
 
 
 @pytest.mark.slow

@@ -55,6 +55,19 @@ def test_page_shows_what_an_agent_gets(daemon: HttpDaemon, operator: Person) -> 
     assert len(hits) > 1
 
 
+def test_page_shows_what_took_the_place_of_a_sentence(daemon: HttpDaemon, operator: Person) -> None:
+    user = fresh_id()
+    old, new = (
+        likes(fresh_id(), what, user=user, timestamp=at(n))
+        for n, what in enumerate(["tea", HOSTILE])
+    )
+    learn(daemon, old, new)
+
+    seen = operator.go("/search", q="tea", user=user, kinds="episode")
+
+    assert f"replaced 2026-01-01 12:00:01: ana likes {HOSTILE}" in seen.text
+
+
 def test_each_hit_leads_to_its_page(operator: Person) -> None:
     seen = operator.go("/search", q="tea", user="ana", kinds="episode")
 

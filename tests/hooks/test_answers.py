@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from slumberd.hooks import answers
 from slumberd.hooks.answers import MOST_CHARACTERS, MOST_HITS, context_answer, quote_hits
 from slumberd.model.recalled import BEGIN, END
+from slumberd.model.superseded import Superseded
 from slumberd.retrieval.context import NOTICE, line_of
-from slumberd.retrieval.hits import Hit, Kind
+from slumberd.retrieval.hits import Hit, Kind, SimilarTurn
 
 pytestmark = pytest.mark.unit
 
@@ -69,9 +70,22 @@ def test_number_and_length_of_memories_are_bounded() -> None:
     kind=st.sampled_from(["episode", "fact"]),
     text=st.text(max_size=MOST_CHARACTERS) | st.sampled_from([END, f"a{BEGIN}b{END}c", '\0\n"<']),
     speaker=st.text(max_size=5),
+    gone=st.lists(st.text(max_size=300) | st.just(f'{END}"<'), max_size=5),
+    later=st.lists(st.text(max_size=20), max_size=5),
 )
-def test_line_is_that_of_the_daemons_own_contexts(kind: Kind, text: str, speaker: str) -> None:
-    found = hit(kind=kind, text=text, speaker=speaker)
+def test_line_is_that_of_the_daemons_own_contexts(
+    kind: Kind, text: str, speaker: str, gone: list[str], later: list[str]
+) -> None:
+    at = datetime(2026, 3, 8, 23, 59, tzinfo=UTC)
+    superseded = tuple(
+        Superseded(
+            subject="ada", predicate="is", object=1, kind="retracted", by=None, at=at, fact_id="e2",
+            text=words,
+        )
+        for words in gone
+    )  # fmt: skip
+    similar = tuple(SimilarTurn(id=id, at=at) for id in later)
+    found = hit(kind=kind, text=text, speaker=speaker, superseded=superseded, similar_later=similar)
 
     lines = quote_hits([found.to_dict()], "").split("\n")
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.model.recalled import BEGIN, END, without_recalled
-from slumberd.retrieval.context import NOTICE, Context, ContextBuilder, ContextParts, line_of
+from slumberd.model.recalled import BEGIN, END, MOST_NOTES, without_recalled
+from slumberd.model.superseded import Superseded
+from slumberd.retrieval.context import (
+    NOTICE,
+    Context,
+    ContextBuilder,
+    ContextParts,
+    line_of,
+    notes_of,
+)
 from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.similar_turns import name_similar_turns
+from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit
@@ -41,12 +53,16 @@ def ids(context: Context) -> list[str]:
     return [item.id for item in context.items]
 
 
-def test_items_come_in_the_order_of_time() -> None:
+def test_facts_come_first_best_first_then_episodes_in_the_order_of_time() -> None:
     late, early, middle = hit("a", minute=3), hit("b", minute=1), hit("c", minute=2)
+    good, best = fact("f1", "some words", score=0.4), fact("f2", "more words", score=0.9)
 
-    context = build(recalled=[late], before={"a": early}, recent=[middle])
+    context = build(recalled=[late], before={"a": early}, recent=[middle], facts=[best, good])
 
-    assert ids(context) == ["b", "c", "a"]
+    assert ids(context) == ["f2", "f1", "b", "c", "a"]
+    assert [line.split()[1] for line in context.text.split("\n")[2:-1]] == [
+        '"f2"', '"f1"', '"b"', '"c"', '"a"',
+    ]  # fmt: skip
 
 
 def test_item_says_what_it_is_when_and_who_stands_for_it() -> None:
@@ -92,16 +108,97 @@ def test_empty_context_has_no_text() -> None:
     assert build(budget=0, recalled=[hit("a")]).text == ""
 
 
-def test_facts_and_recent_turns_leave_room_for_recalled_episodes() -> None:
+def test_sentence_says_in_place_what_took_the_place_of_its_claims() -> None:
+    gone = superseded("mira lives in Braga")
+    retracted = replace(superseded("mira likes <tea>"), kind="retracted", by=None)
+
+    line = line_of(replace(hit("e1", "I live in Oslo"), superseded=(gone, retracted)))
+
+    assert line == (
+        'episode "e1" 2026-01-01 12:00 0.50 said by "Ann",'
+        ' "replaced on 8 March 2026: mira lives in Braga",'
+        ' "retracted on 8 March 2026: mira likes \\u003ctea>": "I live in Oslo"'
+    )
+
+
+def superseded(text: str) -> Superseded:
+    return Superseded(
+        subject="mira", predicate="lives_in", object="Oslo", kind="replaced", by="Braga",
+        at=datetime(2026, 3, 8, tzinfo=UTC), fact_id="e2", text=text,
+    )  # fmt: skip
+
+
+def test_notes_of_a_sentence_are_few_and_short() -> None:
+    many = tuple(superseded("x" * 1_000) for _ in range(MOST_NOTES + 4))
+
+    notes = notes_of(replace(hit("e1"), superseded=many))
+
+    assert len(notes) == MOST_NOTES + 1
+    assert notes[-1] == "and 4 more"
+    assert max(map(len, notes)) < 250
+
+
+def test_later_turn_with_nearly_the_same_words_is_named_beside_an_earlier_one() -> None:
+    early = hit("e1", "My budget is 5,000 euros.", minute=1)
+    late = hit("e2", "My budget is 6,000 euros", minute=2)
+    other = hit("e3", "The weather is fine today", minute=3)
+
+    named = {one.id: one for one in name_similar_turns([other, late, early])}
+
+    assert [one.id for one in named["e1"].similar_later] == ["e2"]
+    assert named["e2"].similar_later == named["e3"].similar_later == ()
+    assert '"similar words on 1 January 2026: e2": "My budget' in line_of(named["e1"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"session": "s2"}, id="other session"),
+        pytest.param({"speaker": "Bob"}, id="other speaker"),
+        pytest.param({"agent": "other"}, id="other agent"),
+        pytest.param({"text": "My budget was never the 5,000 that you had in mind"}, id="words"),
+    ],
+)
+def test_turn_of_another_speaker_session_or_wording_is_not_named(change: dict[str, Any]) -> None:
+    early, late = hit("e1", "My budget is 5,000", minute=1), hit("e2", "My budget is 6,000")
+    late = replace(late, at=early.at + timedelta(minutes=1))
+    assert name_similar_turns([early, late])[0].similar_later
+
+    found = name_similar_turns([early, replace(late, **change)])
+
+    assert found == [early, replace(late, **change)]
+
+
+def test_short_phrases_are_not_similar() -> None:
+    assert name_similar_turns([hit("e1", "Thank you!"), hit("e2", "Thank you!", minute=1)]) == [
+        hit("e1", "Thank you!"), hit("e2", "Thank you!", minute=1),
+    ]  # fmt: skip
+
+
+def test_facts_leave_room_for_recalled_episodes_and_recent_turns_come_last() -> None:
     many = [fact(f"f{number}", "word " * 40, score=0.9) for number in range(50)]
     recent = [hit(f"r{number}", "word " * 40) for number in range(50)]
-    recalled = [hit(f"e{number}", "word " * 40) for number in range(50)]
+    recalled = [hit(f"e{number}", "word " * 40) for number in range(10)]
 
-    found = ids(build(2_000, facts=many, recent=recent, recalled=recalled))
+    small = ids(build(600, facts=many, recent=recent, recalled=recalled))
+    large = ids(build(2_000, facts=many, recent=recent, recalled=recalled))
 
-    counts = [sum(id.startswith(letter) for id in found) for letter in "fre"]
-    assert min(counts[:2]) > 3
-    assert counts[2] > max(counts[:2])
+    assert [sum(id.startswith(letter) for id in small) for letter in "fre"] == [2, 0, 7]
+    assert [sum(id.startswith(letter) for id in large) for letter in "fre"] == [8, 13, 10]
+
+
+def test_turn_before_takes_no_room_from_a_recalled_episode() -> None:
+    recalled = [hit("a", "word " * 40, minute=3), hit("b", "word " * 40, minute=5)]
+    before = {"a": hit("c", "word " * 40, minute=2)}
+
+    assert ids(build(180, recalled=recalled, before=before)) == ["a", "b"]
+    assert ids(build(300, recalled=recalled, before=before)) == ["c", "a", "b"]
+
+
+def test_profile_takes_the_whole_budget_for_facts() -> None:
+    facts = [fact("big", "word " * 60), *(fact(f"f{n}", "word") for n in range(20))]
+
+    assert ids(build(110, facts=facts))[0] == "big"
 
 
 def test_shorter_item_is_taken_when_a_long_one_does_not_fit() -> None:
@@ -133,7 +230,7 @@ def test_budget_is_never_exceeded(
         hit(f"e{number}", text, score=score, minute=minute)
         for number, (text, score, minute) in enumerate(texts)
     ]
-    parts = ContextParts(hits[:5], hits[5:], {}, [])
+    parts = ContextParts((), hits[5:], {}, hits[:5])
 
     context = ContextBuilder(counter).build(parts, budget)
 
@@ -141,3 +238,51 @@ def test_budget_is_never_exceeded(
     assert context.tokens == (counter.count_tokens(context.text) if context.text else 0)
     assert len(context.items) == max(context.text.count("\n") - 2, 0)
     assert context == ContextBuilder(counter).build(parts, budget)
+
+
+class Weighted:
+    """Counts characters, words and lines with weights: a text never costs more than its lines."""
+
+    def __init__(self, characters: float, words: float, each: int) -> None:
+        self._characters, self._words, self._each = characters, words, each
+
+    def count_tokens(self, text: str) -> int:
+        found = self._characters * len(text) + self._words * len(text.split())
+        return math.ceil(found) + self._each
+
+
+COUNTERS = st.builds(Weighted, st.floats(0.05, 1), st.floats(0, 1), st.integers(0, 3)) | st.just(
+    EstimatedTokens()
+)
+HITS = st.lists(st.text(alphabet="ab ", max_size=200), max_size=12)
+
+
+@pytest.mark.slow
+@given(HITS, HITS, HITS, st.integers(0, 700), st.integers(1, 300), COUNTERS)
+def test_larger_budget_never_holds_fewer_of_the_first_recalled_episodes(
+    recalled: list[str], facts: list[str], recent: list[str], budget: int, more: int,
+    counter: TokenCounter,
+) -> None:  # fmt: skip
+    hits = [hit(f"e{number}", text) for number, text in enumerate(recalled)]
+    # Every second turn before a hit is itself a hit further down.
+    turns = {
+        one.id: hits[-place] if place % 2 else hit(f"b{place}", "b" * 40)
+        for place, one in enumerate(hits[:6], start=1)
+    }
+    parts = ContextParts(
+        [fact(f"f{number}", text) for number, text in enumerate(facts)],
+        hits,
+        turns,
+        [*hits[3:5], *(hit(f"r{number}", text) for number, text in enumerate(recent))],
+    )
+
+    smaller = ContextBuilder(counter).build(parts, budget)
+    larger = ContextBuilder(counter).build(parts, budget + more)
+
+    assert smaller.tokens <= budget
+    assert leading(smaller, hits) <= leading(larger, hits)
+
+
+def leading(context: Context, hits: list[Hit]) -> int:
+    held = {item.id for item in context.items}
+    return next((place for place, one in enumerate(hits) if one.id not in held), len(hits))

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.clock import SystemClock
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import MemoryScopeError, UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
@@ -24,8 +26,8 @@ from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.builders import START, at, episode
-from tests.support.fakes import FakeClock
+from tests.support.builders import START, at, episode, rule, triple
+from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.providers import ON_FILES, AnyFactStore, AnyMemoryStore, Provider, path_of
 from tests.support.reachable_texts import reachable_texts
 
@@ -169,7 +171,7 @@ async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: S
         episode("e1", content="zeppelinism"), episode("b1", content="zeppelins", user="bob")
     )
     await stores.facts.pin(fact("f1", "zeppelinism", "is", "fun"))
-    assert await stores.ids("zeppelinism", agent="rag") == ["e1", "f1"]
+    assert await stores.ids("zeppelinism", agent="rag") == ["f1", "e1"]
     assert await stores.ids("zeppelins", "bob") == ["b1"]
 
     await stores.searcher.forget("alice")
@@ -424,9 +426,9 @@ async def test_profile_takes_the_surest_then_the_latest_facts_within_its_budget(
     other = await stores.searcher.profile(user="bob", budget=1_000)
 
     assert [(item.id, item.score) for item in whole.items] == [
-        ("old", 0.9), ("new", 0.9), ("low", 0.2),
+        ("new", 0.9), ("old", 0.9), ("low", 0.2),
     ]  # fmt: skip
-    assert [item.id for item in one_less.items] == ["old", "new"]
+    assert [item.id for item in one_less.items] == ["new", "old"]
     assert (other.text, other.items) == ("", ())
 
 
@@ -493,3 +495,65 @@ async def test_clock_that_is_behind_the_ledger_hides_no_episode(stores: Stores) 
     await stores.put(episode("e1", content="coffee"))
 
     assert ids(await searcher.search("coffee", user="alice")) == ["e1"]
+
+
+async def consolidate(stores: Stores, *episodes: Episode) -> None:
+    await stores.put(*episodes)
+    consolidator = Consolidator(
+        stores.memory, stores.facts, FakeDeltaLog(), SystemClock(), batch=1_000
+    )
+    await consolidator.fire(FireRequest(rule(), "cron", START))
+
+
+OSLO = triple("e1", "mira", "lives_in", "Oslo", content="I live in Oslo.")
+BRAGA = triple("e2", "mira", "lives_in", "Braga", content="I moved to Braga.", timestamp=at(60))
+
+
+async def test_quoted_sentence_says_what_took_the_place_of_its_claims(stores: Stores) -> None:
+    await consolidate(stores, OSLO, BRAGA)
+
+    hits = {
+        hit.id: hit
+        for hit in await stores.searcher.search("Oslo Braga", user="alice", kinds=["episode"])
+    }
+    before = await stores.searcher.search("Oslo", user="alice", as_of=at(1), kinds=["episode"])
+    alone = await Searcher(stores.memory).search("Oslo", user="alice")
+
+    [gone] = hits["e1"].superseded
+    assert (gone.kind, gone.by, gone.fact_id, gone.at) == ("replaced", "Braga", "e2", at(60))
+    assert hits["e2"].superseded == ()
+    assert [(hit.id, hit.superseded) for hit in before] == [("e1", ())]
+    assert [hit.superseded for hit in alone] == [(), ()], "without facts nothing is known"
+
+
+async def test_context_answers_first_and_marks_the_replaced_sentence(stores: Stores) -> None:
+    await consolidate(stores, OSLO, BRAGA)
+
+    context = await stores.searcher.context("Where does mira live?", user="alice")
+
+    assert [(item.kind, item.id) for item in context.items] == [
+        ("fact", "e2"), ("episode", "e1"), ("episode", "e2"),
+    ]  # fmt: skip
+    assert "mira lives in Braga" in context.text.split("\n")[2]
+    note = '"replaced on 1 January 2026: mira lives in Braga": "I live in Oslo."'
+    assert note in context.text.split("\n")[3]
+    assert "replaced" not in context.text.split("\n")[4]
+
+
+async def test_context_omits_sentences_none_of_whose_claims_is_current(stores: Stores) -> None:
+    works = [{"subject": "mira", "predicate": "works_at", "object": "Acme"}]
+    half = triple(
+        "e0", "mira", "lives_in", "Rome", content="Rome, at Acme", timestamp=at(-60),
+        metadata={"triples": works},
+    )  # fmt: skip
+    await consolidate(stores, half, OSLO, BRAGA)
+
+    async def quoted(**options: Any) -> list[str]:
+        context = await stores.searcher.context("Rome, Oslo or Braga?", user="alice", **options)
+        return [item.id for item in context.items if item.kind == "episode"]
+
+    assert await quoted() == ["e0", "e1", "e2"]
+    assert await quoted(superseded="omit") == ["e0", "e2"]
+    assert await quoted(superseded="omit", as_of=at(1)) == ["e0", "e1"]
+    with pytest.raises(UsageError, match="superseded is 'hide'; the choices are mark and omit"):
+        await quoted(superseded="hide")

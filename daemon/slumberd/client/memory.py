@@ -27,7 +27,7 @@ from slumberd.operations.memory_forms import (
     RememberedList,
 )
 from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS
+from slumberd.retrieval.searcher import KINDS, OfSuperseded
 
 
 class Triple(NamedTuple):
@@ -288,13 +288,14 @@ class Memory:
         )
         return _read(Hits, answer).hits
 
-    async def context(
+    async def context(  # noqa: PLR0913 # what a context may be limited to
         self,
         question: str,
         *,
         budget: int = 4_096,
         session: str | None = None,
         as_of: datetime | date | str | None = None,
+        superseded: OfSuperseded = "mark",
         all_agents: bool = False,
         user: str | None = None,
     ) -> ContextText:
@@ -305,6 +306,8 @@ class Memory:
             budget: At most this many tokens.
             session: The conversation whose latest turns are taken; by default those of all.
             as_of: What was known at this instant; by default now.
+            superseded: ``mark`` says at an episode what took the place of its claims; ``omit``
+                also leaves out an episode none of whose claims is current.
             all_agents: Whether the memories of all agents of the user are read.
             user: Whose memory it is; by default that of this memory.
         """
@@ -314,6 +317,7 @@ class Memory:
             budget=budget,
             session=session,
             as_of=_text_of(as_of),
+            superseded=superseded,
             all_agents=all_agents,
             user=user,
         )

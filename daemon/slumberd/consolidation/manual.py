@@ -191,7 +191,7 @@ def retraction(
     names the id, because no other fact of the key depends on it.
     """
     return Claim(
-        fact_id=_edit_id(number),
+        fact_id=edit_id(number),
         owner=target.owner,
         key=target.key,
         precedence=precedence,
@@ -236,9 +236,9 @@ def noop_claim(
     """Return the claim of a noop delta: the ledger records it, and it changes nothing."""
     owner = owner_of("", "", "")
     return Claim(
-        fact_id=_edit_id(number),
+        fact_id=edit_id(number),
         owner=owner,
-        key=key_of(owner, {}, _edit_id(number)),
+        key=key_of(owner, {}, edit_id(number)),
         precedence=precedence,
         asserts=False,
         object=ALL,
@@ -250,9 +250,9 @@ def noop_claim(
     )
 
 
-def _edit_id(number: int) -> str:
+def edit_id(number: int | str) -> str:
     """Return the id in the ledger of a manual edit that promotes no fact."""
-    return f"{OWN_IDS}{number}"
+    return f"{OWN_IDS}{int(number)}"
 
 
 def candidate_of(claim: Claim) -> ClaimCandidate:

@@ -45,6 +45,8 @@ _HIT: dict[str, Any] = {
     "trust": "said",
     "confidence": None,
     "sources": [],
+    "superseded": [],
+    "similar_later": [],
 }
 
 _DELTA: dict[str, Any] = {

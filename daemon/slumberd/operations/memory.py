@@ -310,6 +310,7 @@ class MemoryOperations:
             session=request.session,
             budget=request.budget,
             as_of=request.as_of,
+            superseded=request.superseded,
         )
         return forms.ContextText(
             text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget

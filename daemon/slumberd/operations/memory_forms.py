@@ -20,7 +20,7 @@ from slumberd.model.episode_keys import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import RequestForm
 from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS
+from slumberd.retrieval.searcher import KINDS, OfSuperseded
 
 MOST = 1_000
 """The most items of one page."""
@@ -259,12 +259,15 @@ class ContextForm(ReadForm):
         budget: At most this many tokens.
         session: The conversation whose latest turns are taken; by default those of all.
         as_of: Only what was known at this instant; by default now.
+        superseded: ``mark`` says at an episode what took the place of its claims; ``omit`` also
+            leaves out an episode none of whose claims is current.
     """
 
     question: LongText
     budget: Annotated[int, Field(ge=0, le=1_000_000)] = 4_096
     session: Name | None = None
     as_of: Instant | None = None
+    superseded: OfSuperseded = "mark"
 
 
 class EpisodesForm(ReadForm):
@@ -529,7 +532,7 @@ class ContextText(Result):
 
     Attributes:
         text: The items, quoted one a line; empty when nothing fits.
-        items: The same, oldest first.
+        items: The same: the facts, best first, then the episodes, oldest first.
         tokens: How many tokens the text has.
         budget: How many it might have.
     """

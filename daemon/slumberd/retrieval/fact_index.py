@@ -7,7 +7,7 @@ from typing import Any
 
 from slumberd.model.episode import are_near
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import canonical
+from slumberd.model.superseded import words_of_payload
 from slumberd.retrieval.hits import Trust
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import Analyser
@@ -110,15 +110,7 @@ def names_of_fact(fact: Fact) -> list[str]:
 
 def words_of_fact(fact: Fact) -> str:
     """Return a fact in words: its triple; the content of one without subject and predicate."""
-    payload = fact.payload
-    triple = [payload.get(name) for name in ("subject", "predicate", "object")]
-    parts = [payload.get("content")] if None in triple[:2] else triple
-    return " ".join(_words(part) for part in parts if part is not None)
-
-
-def _words(value: Any) -> str:  # noqa: ANN401 # any JSON
-    text = value if isinstance(value, str) else canonical(value)
-    return text.replace("_", " ")
+    return words_of_payload(fact.payload)
 
 
 def trust_of_fact(fact: Fact) -> Trust:

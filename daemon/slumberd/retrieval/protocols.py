@@ -11,6 +11,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
 from slumberd.model.salience import SalienceContext
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.superseded import Marks, QuotedEpisode
 
 Rows = Any
 """A numpy array of 32-bit floats: a vector a row. Numpy is of an extra, so it has no type here."""
@@ -104,4 +105,10 @@ class SearchedFacts(Protocol):
         believed_at: datetime | None = None,
     ) -> list[Fact]:
         """Return the facts that match a pattern, now or as of an instant."""
+        ...
+
+    async def marks_of(
+        self, episodes: Sequence[QuotedEpisode], *, valid_at: datetime | None = None
+    ) -> Marks:
+        """Return which claims of quoted episodes are not current any more, by episode."""
         ...

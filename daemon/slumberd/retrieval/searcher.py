@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import UsageError
@@ -25,6 +27,7 @@ from slumberd.model.episode import (
 from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
+from slumberd.model.superseded import Marks, QuotedEpisode
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.embeddings import forget_vectors
 from slumberd.retrieval.episode_index import EpisodeIndex
@@ -39,7 +42,8 @@ from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
-from slumberd.retrieval.terms import forget_words
+from slumberd.retrieval.similar_turns import name_similar_turns
+from slumberd.retrieval.terms import Analyser, forget_words
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
@@ -51,17 +55,30 @@ RecordedAt = Callable[[], Awaitable[datetime | None]]
 
 _MOST_FACT_INDEXES = 64
 
-RECALLED = 50
-"""So many episodes are recalled for a context, before the budget chooses among them."""
+MOST_RECALLED = 200
+"""At most so many episodes are recalled for a context, before the budget chooses among them."""
+
+_LEAST_RECALLED = 10
+_TOKENS_OF_A_LINE = 20
+"""A quoted episode has about so many tokens or more: a budget holds no more than its share."""
 
 RELEVANT = 0.2
-"""A text that answers less of the question than this is not taken into a context.
+"""A fact that answers less of the question than this is not taken into a context.
 
-A fact is taken all the same when the question names its subject or its object.
+It is taken all the same when the question names its subject or its object.
 """
+
+SHORT_WORDS = 40
+"""The turn before a recalled episode is quoted only when it has at most so many words."""
+
+OfSuperseded = Literal["mark", "omit"]
+OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
+"""What a context does with an episode whose claims are not current any more."""
 
 _MOST_FACTS = 20
 _MOST_RECENT = 20
+
+_PLAIN = Analyser()
 
 
 class Searcher:
@@ -164,8 +181,8 @@ class Searcher:
                 found += await self._thread.run(
                     partial(_find_facts, facts, query, limit, min_score)
                 )
-        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
-        return found[:limit]
+        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
+        return await self._with_notes(found[:limit], as_of)
 
     async def facts_about(
         self,
@@ -199,7 +216,7 @@ class Searcher:
             facts = await self._fact_index(scope, as_of)
             return await self._thread.run(partial(_find_named, facts, question, limit))
 
-    async def context(
+    async def context(  # noqa: PLR0913 # the scope, and what is quoted
         self,
         question: str,
         *,
@@ -208,11 +225,13 @@ class Searcher:
         session: str | None = None,
         budget: int = 4_096,
         as_of: datetime | None = None,
+        superseded: OfSuperseded = "mark",
     ) -> Context:
         """Return what an agent takes with it to answer a question, within a budget of tokens.
 
-        These are the latest turns, the episodes that the question recalls, each with the turn
-        before it, and the facts that answer the question. They come in the order of time.
+        These are the facts that answer the question, the episodes that it recalls, each with the
+        turn before it if that is short, and the latest turns. The facts come first, then the
+        episodes in the order of time. An episode whose claims are not current any more says so.
 
         Args:
             question: The question.
@@ -221,29 +240,38 @@ class Searcher:
             session: The conversation whose latest turns are taken; None takes those of all.
             budget: At most this many tokens, as the token counter counts them.
             as_of: Only what was known at this instant; None for now.
+            superseded: ``mark`` says at an episode what took the place of its claims; ``omit``
+                also leaves out an episode none of whose claims is current.
 
         Raises:
             MemoryScopeError: A part of the scope is malformed.
-            UsageError: `budget` is below 0.
+            UsageError: `budget` is below 0, or `superseded` is unknown.
         """
         require_text("question", question)
         require_instant("as_of", as_of)
         require_whole_number("budget", budget)
         if budget < 0:
             raise UsageError(f"budget is {budget}; it must be at least 0")
+        if superseded not in OF_SUPERSEDED:
+            known = " and ".join(OF_SUPERSEDED)
+            raise UsageError(f"superseded is {superseded!r}; the choices are {known}")
         scope = ScopeFilter.of(user, None, agent)
         async with self._lock:
             episodes = await self._episode_index(scope, as_of)
             facts = await self._fact_index(scope, as_of)
-            return await self._thread.run(
-                partial(self._build_context, question, episodes, facts, session, budget)
+            parts = await self._thread.run(
+                partial(_choose_parts, question, episodes, facts, session, budget)
             )
+        quoted = [*parts.recalled, *parts.before.values(), *parts.recent]
+        marks = await self._marks_of(quoted, as_of)
+        noted = _with_marks(parts, marks, omit=superseded == "omit")
+        return await self._thread.run(partial(self._builder.build, noted, budget))
 
     async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
         """Return the facts that an agent takes with it whatever it is asked, within a budget.
 
-        The facts with the highest confidence are taken, of equal ones the latest. They come in the
-        order of time, and each has its confidence in place of a score.
+        The facts with the highest confidence come first, of equal ones the latest. Each has its
+        confidence in place of a score.
 
         Args:
             user: Whose memory is read.
@@ -259,7 +287,7 @@ class Searcher:
         hits = [
             _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
         ]
-        parts = ContextParts(recent=(), recalled=hits, before={}, facts=())
+        parts = ContextParts(facts=hits)
         return await self._thread.run(partial(self._builder.build, parts, budget))
 
     async def forget(self, user: str) -> None:
@@ -281,34 +309,21 @@ class Searcher:
         if self._has_vectors:
             forget_vectors()
 
-    def _build_context(
-        self,
-        question: str,
-        episodes: EpisodeIndex,
-        facts: FactIndex,
-        session: str | None,
-        budget: int,
-    ) -> Context:
-        recalled = _find_episodes(episodes, facts, question, RECALLED, RELEVANT)
-        by_id = {hit.id: hit for hit in recalled}
+    async def _with_notes(self, hits: list[Hit], as_of: datetime | None) -> list[Hit]:
+        """Return hits that say what took the place of their claims, and where it is said again."""
+        marks = await self._marks_of(hits, as_of)
+        return name_similar_turns([_marked(hit, marks) for hit in hits])
 
-        def hit_of(id: str) -> Hit:
-            return by_id.get(id) or _hit_of_version(episodes.versions[id], Match(id, 0.0, 0.0))
-
-        before = {
-            hit.id: hit_of(id)
-            for hit in recalled
-            if (id := episodes.index.previous(hit.id)) is not None
+    async def _marks_of(self, hits: Sequence[Hit], as_of: datetime | None) -> Marks:
+        """Return the marks of the episodes among some hits, in one read of the ledger."""
+        quoted = {
+            hit.id: QuotedEpisode(hit.id, hit.user, hit.agent, hit.text)
+            for hit in hits
+            if hit.kind == "episode"
         }
-        newest = episodes.newest(session, _MOST_RECENT)
-        recent = [hit_of(version.id) for version in newest]
-        named = facts.named_in(question)
-        known = [
-            hit
-            for hit in _find_facts(facts, question, _MOST_FACTS, 0.0)
-            if hit.score >= RELEVANT or hit.id in named
-        ]
-        return self._builder.build(ContextParts(recent, recalled, before, known), budget)
+        if self._facts is None or not quoted:
+            return {}
+        return await self._facts.marks_of([*quoted.values()], valid_at=as_of)
 
     async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         """Return the index of a scope, without what a mark hides and what is of the future."""
@@ -380,6 +395,61 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
 
 def _standing(fact: Fact) -> tuple[float, datetime]:
     return sortable_confidence(fact), fact.said_at
+
+
+def _choose_parts(
+    question: str, episodes: EpisodeIndex, facts: FactIndex, session: str | None, budget: int
+) -> ContextParts:
+    """Return what a context may hold."""
+    most = min(_LEAST_RECALLED + budget // _TOKENS_OF_A_LINE, MOST_RECALLED)
+    recalled = name_similar_turns(_find_episodes(episodes, facts, question, most, 0.0))
+    by_id = {hit.id: hit for hit in recalled}
+
+    def hit_of(id: str) -> Hit:
+        return by_id.get(id) or _hit_of_version(episodes.versions[id], Match(id, 0.0, 0.0))
+
+    before = {
+        hit.id: hit_of(id)
+        for hit in recalled
+        if (id := episodes.index.previous(hit.id)) is not None
+    }
+    named = facts.named_in(question)
+    return ContextParts(
+        facts=[
+            hit
+            for hit in _find_facts(facts, question, _MOST_FACTS, 0.0)
+            if hit.score >= RELEVANT or hit.id in named
+        ],
+        recalled=recalled,
+        before={id: hit for id, hit in before.items() if _is_short(hit.text)},
+        recent=[hit_of(version.id) for version in episodes.newest(session, _MOST_RECENT)],
+    )
+
+
+def _with_marks(parts: ContextParts, marks: Marks, *, omit: bool) -> ContextParts:
+    """Return parts whose episodes say what took the place of their claims.
+
+    Args:
+        parts: The parts.
+        marks: The marks.
+        omit: Whether an episode none of whose claims is current is left out.
+    """
+    gone = {id for id, mark in marks.items() if omit and mark.is_whole}
+    return parts._replace(
+        recalled=[_marked(hit, marks) for hit in parts.recalled if hit.id not in gone],
+        before={id: _marked(hit, marks) for id, hit in parts.before.items() if hit.id not in gone},
+        recent=[_marked(hit, marks) for hit in parts.recent if hit.id not in gone],
+    )
+
+
+def _is_short(text: str) -> bool:
+    return len(_PLAIN.terms(text)) <= SHORT_WORDS
+
+
+def _marked(hit: Hit, marks: Marks) -> Hit:
+    """Return an episode with its claims that are not current any more."""
+    mark = marks.get(hit.id) if hit.kind == "episode" else None
+    return hit if mark is None else replace(hit, superseded=tuple(mark.superseded))
 
 
 def _find_episodes(

@@ -18,9 +18,9 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.operations.shards.answers import merge_answers
-from slumberd.retrieval.context import Context
+from slumberd.retrieval.context import Context, notes_of
 from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS, Searcher
+from slumberd.retrieval.searcher import KINDS, OfSuperseded, Searcher
 from slumberd.service.composition import open_facts_if_present, open_memory, searcher_of
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
@@ -90,12 +90,13 @@ async def _search(
         async with _open_searcher(settings) as searcher:
             found += await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
     if len(shards) > 1:
-        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
+        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
     return found
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
-    return f"{hit.score:.2f}", hit.kind, hit.id, hit.at, hit.agent, hit.text
+    notes = f" ({'; '.join(notes_of(hit))})" if notes_of(hit) else ""
+    return f"{hit.score:.2f}", hit.kind, hit.id, hit.at, hit.agent, f"{hit.text}{notes}"
 
 
 def context(
@@ -109,19 +110,26 @@ def context(
         str | None, typer.Option(help="Take the latest turns from this session only.")
     ] = None,
     as_of: AsOf = None,
+    superseded: Annotated[
+        OfSuperseded,
+        typer.Option(help="Mark sentences that are not true any more, or omit them, too."),
+    ] = "mark",
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
     """Print what an agent takes with it to answer a question, quoted as data.
 
-    These are the latest turns, the episodes that the question recalls, and the facts that answer
-    it, in the order of time. With --json, the items come with their text and their count of tokens.
+    The facts that answer it come first. Then come the episodes that it recalls and the latest
+    turns, oldest first. With --json, the items come with their text and their count of tokens.
     """
     shards = settings_of_shards(settings_of(config, state_dir), user, agent)
     found = asyncio.run(
-        _context(shards, question, user, budget=budget, agent=agent, session=session, as_of=as_of)
-    )
+        _context(
+            shards, question, user, budget=budget, agent=agent, session=session, as_of=as_of,
+            superseded=superseded,
+        )
+    )  # fmt: skip
     if json:
         print_json(found)
     elif found["text"]:

@@ -30,7 +30,6 @@ from slumberd.operations.responses import LISTED
 from slumberd.operations.shards.reads import merge_quarantined, merge_rules, merge_users
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.searcher import RELEVANT
 from slumberd.retrieval.token_counter import EstimatedTokens
 
 Request = Mapping[str, Any]
@@ -110,27 +109,26 @@ def _instant(text: str) -> datetime:
 
 def _merge_recall(answers: Answers, request: Request) -> Answer:
     hits = _concatenate(answers, "hits")
-    hits.sort(key=lambda hit: (-hit["score"], hit["kind"], hit["id"]))
+    hits.sort(key=lambda hit: (-hit["score"], hit["kind"] != "fact", hit["id"]))
     return {"hits": hits[: _limit(request, _default_limit(RecallForm))]}
 
 
 def _merge_context(answers: Answers, _: Request) -> Answer:
     """Choose again from what each shard chose; a score is of its own shard."""
     hits = _hits_of(answers)
-    best = sorted(hits, key=lambda hit: (-hit.score, hit.kind, hit.id))
+    best = sorted(hits, key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
     episodes = [hit for hit in best if hit.kind == "episode"]
     parts = ContextParts(
-        recent=sorted(episodes, key=lambda hit: hit.at, reverse=True),
-        recalled=[hit for hit in episodes if hit.score >= RELEVANT],
-        before={},
         facts=[hit for hit in best if hit.kind == "fact"],
+        recalled=[hit for hit in episodes if hit.score > 0],
+        recent=sorted(episodes, key=lambda hit: hit.at, reverse=True),
     )
     return _build(parts, answers)
 
 
 def _merge_profile(answers: Answers, _: Request) -> Answer:
     best = sorted(_hits_of(answers), key=lambda hit: (hit.score, hit.at), reverse=True)
-    return _build(ContextParts(recent=(), recalled=best, before={}, facts=()), answers)
+    return _build(ContextParts(facts=best), answers)
 
 
 def _hits_of(answers: Answers) -> list[Hit]:

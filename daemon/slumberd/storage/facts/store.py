@@ -35,6 +35,7 @@ from slumberd.model.firing import START, Firing, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.superseded import Marks, QuotedEpisode
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
@@ -51,6 +52,7 @@ from slumberd.storage.facts.transactions import LINEAGE_DEPTH, FactTransactions
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
+from slumberd.storage.ledger.marks import read_marks
 
 
 class EngineFactStore:
@@ -151,6 +153,24 @@ class EngineFactStore:
         depth = self.transactions.lineage_depth
         return await self.transactions.read(
             lambda session: search_as_of(session, pattern, depth, valid_at, believed_at)
+        )
+
+    async def marks_of(
+        self, episodes: Sequence[QuotedEpisode], *, valid_at: datetime | None = None
+    ) -> Marks:
+        """Return which claims of quoted episodes are not current any more, by episode.
+
+        Args:
+            episodes: The episodes, with the texts that are quoted.
+            valid_at: What was true then: only claims of up to that instant count.
+        """
+        require_instant("valid_at", valid_at)
+        if not episodes:
+            return {}
+        until = None if valid_at is None else microseconds(valid_at)
+        depth = self.transactions.lineage_depth
+        return await self.transactions.read(
+            lambda session: read_marks(session, episodes, depth=depth, valid_at=until)
         )
 
     async def pin(self, fact: Fact) -> None:

@@ -38,7 +38,15 @@ class LoadedState:
         key_ids: The number of each key of the ledger.
     """
 
-    def __init__(self, session: Session, multi: MultiValued, depth: int, law: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        multi: MultiValued,
+        depth: int,
+        law: int,
+        *,
+        until: int | None = None,
+    ) -> None:
         """Begin with nothing loaded.
 
         Args:
@@ -46,11 +54,12 @@ class LoadedState:
             multi: The multi-valued predicates.
             depth: Links of lineage.
             law: The number of the law that claims are resolved under.
+            until: Claims later than this instant, in microseconds, do not count; None counts all.
         """
         self._session = session
         self._stored: dict[tuple[str, str], _StateRow] = {}
         self.key_ids: dict[str, int] = {}
-        self.known_state = KnownState(multi, depth, law=law)
+        self.known_state = KnownState(multi, depth, law=law, until=until)
 
     def load(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of these candidates needs."""
@@ -113,6 +122,31 @@ class LoadedState:
         self._load_states(self._slots(claims))
         self.load_in_full({claim.key for claim in (*claims, *targets)})
         return histories
+
+    def load_heads(self, claims: Sequence[Claim]) -> None:
+        """Load the slot states of claims, and those of the declared facts of their keys.
+
+        The stored states hold for every instant; for an earlier one they are computed from all
+        claims of the keys.
+        """
+        keys = {claim.key for claim in claims}
+        if self.known_state.until is not None:
+            self.load_in_full(keys - self.known_state.complete_keys.keys())
+            return
+        multi = self.known_state.multi_valued
+        self._load_states({(claim.key, multi.slot_of(claim)) for claim in claims})
+        self._load_declared(keys)
+
+    def load_referrers_of(self, claims: Sequence[Claim]) -> None:
+        """Load the claims that name some claims."""
+        self._load_referring_ids({id for claim in claims for id in claim.ids})
+
+    def load_whole(self, fact_ids: Iterable[str]) -> None:
+        """Load the evaluations of some fact ids, and of the parts of their episodes."""
+        wanted = [*dict.fromkeys(fact_ids)]
+        self.load_parts(wanted)
+        parts = {part for id in wanted for part in self.known_state.parts.get(id, ())}
+        self.load_evaluations([*wanted, *sorted(parts)])
 
     def load_in_full(self, keys: set[str]) -> None:
         """Load every claim about some keys."""

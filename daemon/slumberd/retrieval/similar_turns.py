@@ -1,0 +1,58 @@
+"""Find, among the hits of one answer, later turns of a session that say nearly the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slumberd.model.recalled import without_recalled
+from slumberd.retrieval.hits import Hit, SimilarTurn
+from slumberd.retrieval.terms import Analyser
+
+LEAST_SIMILARITY = 0.6
+"""Two turns are similar when they share at least this part of all their words (Jaccard)."""
+
+_LEAST_WORDS = 3
+"""Shorter turns, such as "Thank you!", are alike without being about the same."""
+
+_MOST_COMPARED = 50
+
+_PLAIN = Analyser()
+
+_Words = tuple[Hit, frozenset[str]]
+
+
+def name_similar_turns(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits, each with the later turns that are similar: same session, same speaker.
+
+    Args:
+        hits: The hits of one answer, best first; only the first 50 are compared.
+    """
+    said: dict[tuple[str, ...], list[_Words]] = defaultdict(list)
+    for hit in hits[:_MOST_COMPARED]:
+        if hit.kind == "episode":
+            words = frozenset(_PLAIN.terms(without_recalled(hit.text)))
+            if len(words) >= _LEAST_WORDS:
+                said[hit.user, hit.agent, hit.session, hit.speaker].append((hit, words))
+    later: dict[str, tuple[SimilarTurn, ...]] = {}
+    for turns in said.values():
+        turns.sort(key=lambda turn: (turn[0].at, turn[0].id))
+        for place, (hit, words) in enumerate(turns):
+            found = [other for other, others in turns[place + 1 :] if _are_similar(words, others)]
+            if found:
+                later[hit.id] = tuple(SimilarTurn(id=one.id, at=one.at) for one in found)
+    return [
+        replace(hit, similar_later=later[hit.id])
+        if hit.kind == "episode" and hit.id in later
+        else hit
+        for hit in hits
+    ]
+
+
+def _are_similar(left: frozenset[str], right: frozenset[str]) -> bool:
+    smaller, larger = sorted((len(left), len(right)))
+    if smaller < LEAST_SIMILARITY * larger:
+        return False
+    common = len(left & right)
+    return common >= LEAST_SIMILARITY * (len(left) + len(right) - common)
