@@ -7,10 +7,28 @@ from typing import Any, NamedTuple
 
 from tests.bench.measuring import Bound, at_least, at_most
 
-BASELINE = "bm25"
+STARTED = "init"
+"""The memory that `slumberd init` makes: its search, its rules and their facts."""
 
-ENGINES = (BASELINE, "lexical", "vectors")
+BASELINE = "bm25"
+WITHOUT_LANGUAGE = "no-language"
+
+ENGINES = (STARTED, BASELINE, WITHOUT_LANGUAGE, "lexical", "vectors")
 """The columns of the table. The baseline has no bars."""
+
+WITHOUT_VECTORS = (WITHOUT_LANGUAGE, "lexical")
+"""The ways to search by words among which a user of `STARTED` could have chosen."""
+
+DEPTHS = (5, 10, 50)
+"""So many hits count for a recall."""
+
+BUDGETS = (1_000, 2_000, 4_096)
+"""So many tokens may a context have."""
+
+CORPORA = ("locomo", "beam", "beam-500k", "realtalk")
+"""The sections with conversations."""
+
+UNMARKED = "replaced sentences without a mark"
 
 
 _WHOLE = 1_000
@@ -57,11 +75,69 @@ class Bar(NamedTuple):
         )
 
 
+class Comparison(NamedTuple):
+    """A figure that must be at least another one of the same run.
+
+    Attributes:
+        section: The part of the run.
+        name: What was measured.
+        engine: Of which engine.
+        other: What it is compared with; often the same.
+        others: Of which engines; the best of those that were measured counts.
+        slack: So much less is allowed.
+    """
+
+    section: str
+    name: str
+    engine: str
+    other: str
+    others: tuple[str, ...]
+    slack: float = 0.0
+
+    def is_missed(self, figures: Sequence[Figure]) -> bool:
+        """Return whether both were measured, and the figure is too low."""
+        own = [figure.value for figure in figures if figure[:3] == self[:3]]
+        return any(value < least for value in own for least in self._least(figures))
+
+    def _least(self, figures: Sequence[Figure]) -> list[float]:
+        measured = [
+            figure.value
+            for figure in figures
+            if figure.section == self.section
+            and figure.name == self.other
+            and figure.engine in self.others
+        ]
+        return [max(measured) - self.slack] if measured else []
+
+    def __str__(self) -> str:
+        slack = f" less {self.slack:g}" if self.slack else ""
+        others = " or ".join(self.others)
+        return (
+            f"{self.section}: {self.name} of {self.engine}, at least {self.other} of"
+            f" {others}{slack}"
+        )
+
+
+def recall_at(depth: int) -> str:
+    """Return the name of a recall."""
+    return f"recall @{depth}"
+
+
+def evidence_in(budget: int) -> str:
+    """Return the name of the share of the evidence that a context holds."""
+    return f"evidence in {budget:,} tokens"
+
+
+def by_rank(budget: int) -> str:
+    """Return the name of the share of the evidence among the hits that fit."""
+    return f"{evidence_in(budget)}, by rank"
+
+
 def _recall_bars(
     section: str, engine: str, least: Sequence[float], aims: Sequence[float]
 ) -> Iterator[Bar]:
-    for depth, number, aim in zip((5, 10, 50), least, aims, strict=True):
-        yield Bar(section, f"recall @{depth}", engine, at_least(number), at_least(aim))
+    for depth, number, aim in zip(DEPTHS, least, aims, strict=True):
+        yield Bar(section, recall_at(depth), engine, at_least(number), at_least(aim))
 
 
 def _context_bars(engine: str) -> Iterator[Bar]:
@@ -88,7 +164,32 @@ BARS: tuple[Bar, ...] = (
         Bar("latency", "a user among others, to alone", engine, at_most(1.5))
         for engine in ("lexical", "vectors")
     ),
+    *(
+        Bar(section, f"{prefix}{UNMARKED}", STARTED, at_most(0))
+        for section in CORPORA
+        for prefix in (("", "stated updates: ") if section.startswith("beam") else ("",))
+    ),
+    Bar("statements", f"stories: {UNMARKED}", STARTED, at_most(0)),
 )
+
+
+def _comparisons(section: str) -> Iterator[Comparison]:
+    for depth in DEPTHS:
+        name = recall_at(depth)
+        yield Comparison(section, name, STARTED, name, WITHOUT_VECTORS, slack=0.01)
+    for engine in (STARTED, *WITHOUT_VECTORS, "vectors"):
+        for budget in BUDGETS:
+            yield Comparison(section, evidence_in(budget), engine, by_rank(budget), (engine,))
+
+
+COMPARISONS = tuple(one for section in CORPORA for one in _comparisons(section))
+
+
+def worse(
+    figures: Sequence[Figure], comparisons: Sequence[Comparison] = COMPARISONS
+) -> list[Comparison]:
+    """Return the comparisons that the figures of a run miss."""
+    return [one for one in comparisons if one.is_missed(figures)]
 
 
 def missed(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[Bar]:

@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from slumberd.model.episode import Episode
-from tests.recall.engine import Named, Prompt
+from slumberd.retrieval.token_counter import EstimatedTokens
+from tests.recall.engine import Ledger, Named, Prompt
 from tests.recall.figures import BASELINE
 
 K1 = 1.2
@@ -20,6 +21,9 @@ B = 0.75
 
 _CONTEXT = 10
 """So many texts make the context of the baseline."""
+
+_RANKED = 50
+_TOKENS = EstimatedTokens()
 
 _WORD = re.compile(r"\w+")
 
@@ -93,6 +97,25 @@ class PlainBM25:
     async def context(self, user: str, question: str, budget: int) -> Prompt:
         """Return the plain top ten; the budget, in tokens, does not matter."""
         ids = self._users[user].search(question, _CONTEXT)
+        return self._prompt(ids)
+
+    async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
+        found = self._users[user].search(question, _RANKED)
+        return [self._fill(found, budget) for budget in budgets]
+
+    def _fill(self, found: Sequence[str], budget: int) -> Prompt:
+        ids: list[str] = []
+        for id in found:
+            if _TOKENS.count_tokens(self._prompt([*ids, id]).text) > budget:
+                break
+            ids.append(id)
+        return self._prompt(ids)
+
+    async def ledger(self, user: str) -> Ledger | None:
+        """Return nothing: the baseline has no ledger."""
+        return None
+
+    def _prompt(self, ids: list[str]) -> Prompt:
         return Prompt("\n".join(self._texts[id] for id in ids), ids)
 
 
