@@ -12,6 +12,7 @@ from typing import Any
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
+from slumberd.retrieval.hits import Kind
 from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -22,6 +23,7 @@ from tests.recall.prompts_of_hits import RANKED, fill_by_rank, prompt_of
 from tests.recall.started import open_started
 
 _LANGUAGE = "english"
+_EPISODES: tuple[Kind, ...] = ("episode",)
 _MOST_NAMED = 1_000
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -58,7 +60,7 @@ class Slumberd:
         await self._memory.forget(ScopeFilter.of(user, session, None), (), moment=0)
 
     async def search(self, user: str, query: str, limit: int) -> list[str]:
-        found = await self._searcher.search(query, user=user, kinds=("episode",), limit=limit)
+        found = await self._searcher.search(query, user=user, kinds=_EPISODES, limit=limit)
         return [hit.id for hit in found]
 
     async def declare(self, named: Sequence[Named]) -> None:
@@ -74,7 +76,7 @@ class Slumberd:
         return prompt_of(context.text, context.items)
 
     async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
-        hits = await self._searcher.search(question, user=user, kinds=("episode",), limit=RANKED)
+        hits = await self._searcher.search(question, user=user, kinds=_EPISODES, limit=RANKED)
         return [fill_by_rank(hits, budget) for budget in budgets]
 
     async def ledger(self, user: str) -> Ledger | None:

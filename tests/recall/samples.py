@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slumberd.model.episode import Episode
+from slumberd.operations.memory_forms import KnownFact
 from tests.recall.engine import Engine, Prompt
 from tests.recall.plain_bm25 import PlainBM25
 from tests.recall.stories import Story, story_of
@@ -25,6 +26,21 @@ def episode(id: str, content: str, *, user: str = "ann", session: str = "s1") ->
     )
 
 
+def known(id: str, subject: str = "", predicate: str = "", object: str = "") -> KnownFact:
+    return KnownFact(
+        id=id,
+        user="ann",
+        agent="default",
+        payload={"subject": subject, "predicate": predicate, "object": object},
+        lineage=[{"rule_id": "r", "source_episode_ids": [id]}],
+        confidence=1.0,
+        said_at=START,
+        pinned_at=START,
+        metadata={},
+        version="1",
+    )
+
+
 class Blind(PlainBM25):
     """An engine that finds nothing, under the name of one with bars."""
 
@@ -40,6 +56,18 @@ class Blind(PlainBM25):
         return Prompt("", [])
 
 
+class BlindDefault(Blind):
+    """The same, under the name of the memory that `slumberd init` makes."""
+
+    name = "init"
+
+
+class Seeing(PlainBM25):
+    """The baseline, under the name of one with bars."""
+
+    name = "lexical"
+
+
 @asynccontextmanager
 async def plain() -> AsyncIterator[Engine]:
     yield PlainBM25()
@@ -48,6 +76,16 @@ async def plain() -> AsyncIterator[Engine]:
 @asynccontextmanager
 async def blind() -> AsyncIterator[Engine]:
     yield Blind()
+
+
+@asynccontextmanager
+async def blind_default() -> AsyncIterator[Engine]:
+    yield BlindDefault()
+
+
+@asynccontextmanager
+async def seeing() -> AsyncIterator[Engine]:
+    yield Seeing()
 
 
 def belief(id: str, name: str, **changes: Any) -> dict[str, Any]:

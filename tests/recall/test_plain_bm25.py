@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.recall.engine import Prompt
 from tests.recall.plain_bm25 import PlainBM25, UserIndex
 from tests.recall.samples import episode
 
@@ -61,4 +62,16 @@ async def test_the_baseline_searches_one_user_only() -> None:
     await engine.put([episode("a", "green tea", user="ann"), episode("b", "tea", user="ben")])
 
     assert await engine.search("ann", "tea", 10) == ["a"]
-    assert await engine.context("ben", "tea", 4_096) == ("tea", ["b"])
+    assert await engine.context("ben", "tea", 4_096) == Prompt("tea", ["b"])
+
+
+async def test_hits_fill_a_budget_until_the_first_that_exceeds_it() -> None:
+    engine = PlainBM25()
+    long = f"tea and tea {'and more ' * 50}"
+    await engine.put([episode("a", "tea tea tea"), episode("b", long), episode("c", "a tea cup")])
+
+    small, large = await engine.ranked("ann", "tea", [20, 1_000])
+
+    assert await engine.search("ann", "tea", 10) == ["a", "c", "b"]
+    assert (small.ids, large.ids) == (["a", "c"], ["a", "c", "b"])
+    assert await engine.ledger("ann") is None

@@ -1,0 +1,58 @@
+"""Hits become prompts: by rank, with the sources of facts and the marks of replaced sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from slumberd.retrieval.hits import Hit
+from slumberd.retrieval.token_counter import EstimatedTokens
+from tests.recall.prompts_of_hits import fill_by_rank, prompt_of
+from tests.support.builders import START
+
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
+
+
+def fields(id: str, text: str = "tea", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": id, "kind": "episode", "score": 0.5, "lexical": 0.5, "vector": None, "text": text,
+        "at": START, "user": "ann", "agent": "default", **changes,
+    }  # fmt: skip
+
+
+def hit(id: str, text: str = "tea", **changes: Any) -> Hit:
+    return Hit(**fields(id, text, **changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedHit(Hit):
+    """A hit that says what has replaced its claims."""
+
+    superseded: tuple[str, ...] = ("ann lives_in Braga",)
+
+
+def test_a_prompt_tells_quoted_episodes_from_the_sources_of_facts() -> None:
+    prompt = prompt_of("text", [hit("f", kind="fact", sources=("b", "c")), hit("a")])
+
+    assert (prompt.ids, prompt.sources) == (["a"], {"b", "c"})
+    assert prompt.episodes == {"a", "b", "c"}
+
+
+def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
+    prompt = prompt_of("text", [hit("a"), MarkedHit(**fields("b"))])
+
+    assert prompt.marked == {"b"}
+
+
+@pytest.mark.parametrize("budget", [0, 60, 90, 150, 10_000])
+def test_hits_are_taken_by_rank_until_the_first_that_exceeds_the_budget(budget: int) -> None:
+    hits = [hit("c"), hit("a"), hit("b", "tea " * 100), hit("d")]
+
+    prompt = fill_by_rank(hits, budget)
+
+    assert prompt.ids == ["c", "a", "b", "d"][: len(prompt.ids)]
+    within = [fill_by_rank(hits[:count], 10_000) for count in range(5)]
+    fitting = [one for one in within if EstimatedTokens().count_tokens(one.text) <= budget]
+    assert len(prompt.ids) == max((len(one.ids) for one in fitting), default=0)
