@@ -32,8 +32,8 @@ class Answered(NamedTuple):
     Attributes:
         question: The question.
         found: The hits, best first.
-        contexts: A context for each of `BUDGETS`; none for the baseline.
-        ranked: The first hits that fit, for each of `BUDGETS`.
+        contexts: A context for each budget; none for the baseline.
+        ranked: The first hits that fit, for each budget.
     """
 
     question: Question
@@ -42,14 +42,24 @@ class Answered(NamedTuple):
     ranked: Mapping[int, Prompt]
 
 
-async def measure(conversations: Conversations, openers: Sequence[Opener]) -> list[Figure]:
-    """Return the figures of each engine: recall, contexts, updates, and seconds."""
+async def measure(
+    conversations: Conversations, openers: Sequence[Opener], budgets: Sequence[int] = BUDGETS
+) -> list[Figure]:
+    """Return the figures of each engine: recall, contexts, updates, and seconds.
+
+    Args:
+        conversations: What is put, and asked.
+        openers: Open the engines.
+        budgets: The tokens of the contexts that are measured.
+    """
     figures: list[Figure] = []
     for opener in openers:
         started = time.perf_counter()
         async with opener() as engine:
             await put_all(engine, conversations)
-            answered = [await _answer(engine, question) for question in conversations.questions]
+            answered = [
+                await _answer(engine, question, budgets) for question in conversations.questions
+            ]
             figures += _figures(conversations.name, engine.name, answered)
             ledgers = await ledgers_of(engine, conversations)
             figures += _marks(conversations.name, engine.name, answered, ledgers)
@@ -89,15 +99,14 @@ async def _stated_updates(conversations: Conversations, opener: Opener) -> list[
         return await updates.measure_stated(stated, engine, ledgers)
 
 
-async def _answer(engine: Engine, question: Question) -> Answered:
+async def _answer(engine: Engine, question: Question, budgets: Sequence[int]) -> Answered:
     user, text = question.user, question.text
-    budgets = () if engine.name == BASELINE else BUDGETS  # its contexts have no budget
-    return Answered(
-        question,
-        await engine.search(user, text, DEPTHS[-1]),
-        {budget: await engine.context(user, text, budget) for budget in budgets},
-        dict(zip(BUDGETS, await engine.ranked(user, text, BUDGETS), strict=True)),
-    )
+    found = await engine.search(user, text, DEPTHS[-1])
+    ranked = await engine.ranked(user, text, budgets) if budgets else ()
+    # The contexts of the baseline have no budget.
+    of_contexts = () if engine.name == BASELINE else budgets
+    contexts = {budget: await engine.context(user, text, budget) for budget in of_contexts}
+    return Answered(question, found, contexts, dict(zip(budgets, ranked, strict=True)))
 
 
 def _figures(section: str, engine: str, answered: Sequence[Answered]) -> Iterator[Figure]:
@@ -120,7 +129,7 @@ def _figures(section: str, engine: str, answered: Sequence[Answered]) -> Iterato
 def _shares(answered: Sequence[Answered]) -> Iterator[tuple[str, float]]:
     for depth in DEPTHS:
         yield recall_at(depth), _recall_at(answered, depth)
-    for budget in BUDGETS:
+    for budget in answered[0].ranked:
         if budget in answered[0].contexts:
             held = [recall(one.contexts[budget].episodes, _evidence(one)) for one in answered]
             yield evidence_in(budget), fmean(held)

@@ -36,7 +36,8 @@ class MarkedHit(Hit):
 def test_a_prompt_tells_quoted_episodes_from_the_sources_of_facts() -> None:
     prompt = prompt_of("text", [hit("f", kind="fact", sources=("b", "c")), hit("a")])
 
-    assert (prompt.ids, prompt.sources) == (["a"], {"b", "c"})
+    assert prompt.ids == ["a"]
+    assert prompt.sources == {"b", "c"}
     assert prompt.episodes == {"a", "b", "c"}
 
 

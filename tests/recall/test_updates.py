@@ -10,6 +10,7 @@ from slumberd.model.episode import Episode
 from tests.recall import evidence, updates
 from tests.recall.conversations import Conversations, Question, Update
 from tests.recall.engine import Ledger, Prompt
+from tests.recall.figures import UNMARKED
 from tests.recall.samples import episode, plain
 from tests.recall.started import open_started
 from tests.support.builders import START
@@ -43,7 +44,7 @@ def test_quoted_sentences_that_the_ledger_has_replaced_need_a_mark() -> None:
 
     counts = updates.count_marks(prompt, Ledger([], frozenset("abc")))
 
-    assert counts == {updates.QUOTED: 2, updates.UNMARKED: 1}
+    assert counts == {updates.QUOTED: 2, UNMARKED: 1}
 
 
 def story() -> Conversations:
@@ -112,4 +113,4 @@ async def test_an_engine_without_a_ledger_has_no_stated_updates() -> None:
     found = {figure.name: figure.value for figure in figures}
     assert found[f"updates: {updates.BOTH}"] == 2
     assert not [name for name in found if name.startswith("stated")]
-    assert updates.UNMARKED not in found
+    assert UNMARKED not in found
