@@ -31,6 +31,18 @@ class Prompt(NamedTuple):
         return self.sources.union(self.ids)
 
 
+class Line(NamedTuple):
+    """A hit as a line of a prompt.
+
+    Attributes:
+        id: The episode.
+        tokens: How many tokens the line has.
+    """
+
+    id: str
+    tokens: int
+
+
 class Ledger(NamedTuple):
     """What the ledger of one user says.
 
@@ -91,8 +103,8 @@ class Engine(Protocol):
         """Return what answers a question, within a budget of tokens."""
         ...
 
-    async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
-        """Return the hits of a search for each budget, by rank until the first that exceeds it."""
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        """Return the hits of a search, best first, as lines of a prompt."""
         ...
 
     async def ledger(self, user: str) -> Ledger | None:

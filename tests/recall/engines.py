@@ -16,10 +16,10 @@ from slumberd.retrieval.hits import Kind
 from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.recall.engine import Engine, Ledger, Named, Opener, Prompt
+from tests.recall.engine import Engine, Ledger, Line, Named, Opener, Prompt
 from tests.recall.figures import BASELINE, STARTED, WITHOUT_LANGUAGE
 from tests.recall.plain_bm25 import PlainBM25
-from tests.recall.prompts_of_hits import RANKED, fill_by_rank, prompt_of
+from tests.recall.prompts_of_hits import lines_of, prompt_of
 from tests.recall.started import open_started
 
 _LANGUAGE = "english"
@@ -75,9 +75,9 @@ class Slumberd:
         context = await self._searcher.context(question, user=user, budget=budget)
         return prompt_of(context.text, context.items)
 
-    async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
-        hits = await self._searcher.search(question, user=user, kinds=_EPISODES, limit=RANKED)
-        return [fill_by_rank(hits, budget) for budget in budgets]
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        hits = await self._searcher.search(question, user=user, kinds=_EPISODES, limit=limit)
+        return lines_of(hits)
 
     async def ledger(self, user: str) -> Ledger | None:
         """Return nothing: no rule runs here."""

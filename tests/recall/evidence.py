@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import NamedTuple
 
 from tests.recall import updates
 from tests.recall.conversations import Conversations, Question
-from tests.recall.engine import Engine, Ledger, Opener, Prompt
+from tests.recall.engine import Engine, Ledger, Line, Opener, Prompt
 from tests.recall.figures import (
     BASELINE,
     BUDGETS,
@@ -19,8 +20,10 @@ from tests.recall.figures import (
     Figure,
     by_rank,
     evidence_in,
+    leading_hits,
     recall_at,
 )
+from tests.recall.prompts_of_hits import FRAME
 
 _PUT_AT_ONCE = 10_000
 _KINDS_AT = 10
@@ -33,13 +36,11 @@ class Answered(NamedTuple):
         question: The question.
         found: The hits, best first.
         contexts: A context for each budget; none for the baseline.
-        ranked: The first hits that fit, for each budget.
     """
 
     question: Question
-    found: Sequence[str]
+    found: Sequence[Line]
     contexts: Mapping[int, Prompt]
-    ranked: Mapping[int, Prompt]
 
 
 async def measure(
@@ -60,7 +61,7 @@ async def measure(
             answered = [
                 await _answer(engine, question, budgets) for question in conversations.questions
             ]
-            figures += _figures(conversations.name, engine.name, answered)
+            figures += _figures(conversations.name, engine.name, answered, budgets)
             ledgers = await ledgers_of(engine, conversations)
             figures += _marks(conversations.name, engine.name, answered, ledgers)
             figures += await updates.measure(conversations, engine)
@@ -101,22 +102,40 @@ async def _stated_updates(conversations: Conversations, opener: Opener) -> list[
 
 async def _answer(engine: Engine, question: Question, budgets: Sequence[int]) -> Answered:
     user, text = question.user, question.text
-    found = await engine.search(user, text, DEPTHS[-1])
-    ranked = await engine.ranked(user, text, budgets) if budgets else ()
     # The contexts of the baseline have no budget.
     of_contexts = () if engine.name == BASELINE else budgets
     contexts = {budget: await engine.context(user, text, budget) for budget in of_contexts}
-    return Answered(question, found, contexts, dict(zip(budgets, ranked, strict=True)))
+    return Answered(question, await engine.ranked(user, text, DEPTHS[-1]), contexts)
 
 
-def _figures(section: str, engine: str, answered: Sequence[Answered]) -> Iterator[Figure]:
+def fill(lines: Sequence[Line], budget: int, *, leading: bool) -> list[str]:
+    """Return the episodes of the best lines that fit into a budget together.
+
+    Args:
+        lines: The lines, best first.
+        budget: At most this many tokens.
+        leading: Whether the first line that does not fit ends the list; else it is left out.
+    """
+    taken: list[str] = []
+    for line in lines:
+        if line.tokens <= budget:
+            taken.append(line.id)
+            budget -= line.tokens
+        elif leading:
+            break
+    return taken
+
+
+def _figures(
+    section: str, engine: str, answered: Sequence[Answered], budgets: Sequence[int]
+) -> Iterator[Figure]:
     if not answered:
         return
     parts = sorted({one.question.part for one in answered})
     for part in ["", *(part for part in parts if part)]:
         some = [one for one in answered if part in ("", one.question.part)]
         suffix = f", {part}" if part else ""
-        for name, share in _shares(some):
+        for name, share in _shares(some, budgets):
             yield Figure(section, name + suffix, engine, share)
     by_kind: dict[str, list[Answered]] = defaultdict(list)
     for one in answered:
@@ -126,23 +145,31 @@ def _figures(section: str, engine: str, answered: Sequence[Answered]) -> Iterato
         yield Figure(section, name, engine, _recall_at(some, _KINDS_AT))
 
 
-def _shares(answered: Sequence[Answered]) -> Iterator[tuple[str, float]]:
+def _shares(answered: Sequence[Answered], budgets: Sequence[int]) -> Iterator[tuple[str, float]]:
     for depth in DEPTHS:
         yield recall_at(depth), _recall_at(answered, depth)
-    for budget in answered[0].ranked:
+    for budget in budgets:
         if budget in answered[0].contexts:
-            held = [recall(one.contexts[budget].episodes, _evidence(one)) for one in answered]
-            yield evidence_in(budget), fmean(held)
-        ranked = [recall(one.ranked[budget].ids, _evidence(one)) for one in answered]
-        yield by_rank(budget), fmean(ranked)
+            yield evidence_in(budget), _mean(answered, partial(_held, budget=budget))
+        for name, leading in ((by_rank(budget), False), (leading_hits(budget), True)):
+            fitting = partial(_fitting, budget=budget, leading=leading)
+            yield name, _mean(answered, fitting)
 
 
-def _evidence(one: Answered) -> frozenset[str]:
-    return one.question.evidence
+def _held(one: Answered, *, budget: int) -> frozenset[str]:
+    return one.contexts[budget].episodes
+
+
+def _fitting(one: Answered, *, budget: int, leading: bool) -> list[str]:
+    return fill(one.found, budget - FRAME, leading=leading)
 
 
 def _recall_at(answered: Sequence[Answered], depth: int) -> float:
-    return fmean(recall(one.found[:depth], _evidence(one)) for one in answered)
+    return _mean(answered, lambda one: [line.id for line in one.found[:depth]])
+
+
+def _mean(answered: Sequence[Answered], found: Callable[[Answered], Collection[str]]) -> float:
+    return fmean(recall(found(one), one.question.evidence) for one in answered)
 
 
 def _marks(

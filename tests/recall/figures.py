@@ -129,8 +129,13 @@ def evidence_in(budget: int) -> str:
 
 
 def by_rank(budget: int) -> str:
-    """Return the name of the share of the evidence among the hits that fit."""
+    """Return the name of the share among the best hits that fit; a longer one is left out."""
     return f"{evidence_in(budget)}, by rank"
+
+
+def leading_hits(budget: int) -> str:
+    """Return the name of the share among the hits before the first that does not fit."""
+    return f"{evidence_in(budget)}, leading hits"
 
 
 def _recall_bars(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from slumberd.model.episode import Episode
 from slumberd.retrieval.token_counter import EstimatedTokens
-from tests.recall.engine import Ledger, Named, Prompt
+from tests.recall.engine import Ledger, Line, Named, Prompt
 from tests.recall.figures import BASELINE
 
 K1 = 1.2
@@ -22,7 +22,6 @@ B = 0.75
 _CONTEXT = 10
 """So many texts make the context of the baseline."""
 
-_RANKED = 50
 _TOKENS = EstimatedTokens()
 
 _WORD = re.compile(r"\w+")
@@ -97,26 +96,15 @@ class PlainBM25:
     async def context(self, user: str, question: str, budget: int) -> Prompt:
         """Return the plain top ten; the budget, in tokens, does not matter."""
         ids = self._users[user].search(question, _CONTEXT)
-        return self._prompt(ids)
+        return Prompt("\n".join(self._texts[id] for id in ids), ids)
 
-    async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
-        found = self._users[user].search(question, _RANKED)
-        return [self._fill(found, budget) for budget in budgets]
-
-    def _fill(self, found: Sequence[str], budget: int) -> Prompt:
-        ids: list[str] = []
-        for id in found:
-            if _TOKENS.count_tokens(self._prompt([*ids, id]).text) > budget:
-                break
-            ids.append(id)
-        return self._prompt(ids)
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        found = self._users[user].search(question, limit)
+        return [Line(id, _TOKENS.count_tokens(self._texts[id])) for id in found]
 
     async def ledger(self, user: str) -> Ledger | None:
         """Return nothing: the baseline has no ledger."""
         return None
-
-    def _prompt(self, ids: list[str]) -> Prompt:
-        return Prompt("\n".join(self._texts[id] for id in ids), ids)
 
 
 def words_of(text: str) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from slumberd.retrieval.context import quote
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.token_counter import EstimatedTokens
-from tests.recall.engine import Prompt
-
-RANKED = 50
-"""So many hits a context chooses among."""
+from tests.recall.engine import Line, Prompt
 
 _TOKENS = EstimatedTokens()
+
+FRAME = _TOKENS.count_tokens(quote(()))
+"""The tokens of the two marks and the notice around the lines of a context."""
 
 
 def prompt_of(text: str, hits: Sequence[Hit]) -> Prompt:
@@ -23,11 +23,6 @@ def prompt_of(text: str, hits: Sequence[Hit]) -> Prompt:
     return Prompt(text, [hit.id for hit in quoted], sources, marked)
 
 
-def fill_by_rank(hits: Sequence[Hit], budget: int) -> Prompt:
-    """Return the first hits, quoted as a context quotes them, until one exceeds the budget."""
-    taken: list[Hit] = []
-    for hit in hits:
-        if _TOKENS.count_tokens(quote([*taken, hit])) > budget:
-            break
-        taken.append(hit)
-    return prompt_of(quote(taken), taken)
+def lines_of(hits: Sequence[Hit]) -> list[Line]:
+    """Return hits as the lines that quote them in a context."""
+    return [Line(hit.id, _TOKENS.count_tokens(quote([hit])) - FRAME) for hit in hits]

@@ -8,7 +8,7 @@ from typing import Any
 
 from slumberd.model.episode import Episode
 from slumberd.operations.memory_forms import KnownFact
-from tests.recall.engine import Engine, Prompt
+from tests.recall.engine import Engine, Line, Prompt
 from tests.recall.plain_bm25 import PlainBM25
 from tests.recall.stories import Story, story_of
 from tests.support.builders import START
@@ -47,6 +47,9 @@ class Blind(PlainBM25):
     name = "lexical"
 
     async def search(self, user: str, query: str, limit: int) -> list[str]:
+        return []
+
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
         return []
 
     async def search_names(self, user: str, scope: str, query: str) -> list[str]:

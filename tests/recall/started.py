@@ -14,9 +14,9 @@ from slumberd.client.transports import Transport, open_transport
 from slumberd.model.episode import Episode
 from slumberd.operations.memory_forms import KnownFact, Remembered
 from slumberd.service.new_state_directory import make_state_directory
-from tests.recall.engine import Engine, Ledger, Named, Prompt
+from tests.recall.engine import Engine, Ledger, Line, Named, Prompt
 from tests.recall.figures import STARTED
-from tests.recall.prompts_of_hits import RANKED, fill_by_rank, prompt_of
+from tests.recall.prompts_of_hits import lines_of, prompt_of
 
 _AGENT = "default"
 _PUT_AT_ONCE = 5_000
@@ -74,9 +74,8 @@ class StartedMemory:
         context = await self._memory(user).context(question, budget=budget)
         return prompt_of(context.text, context.items)
 
-    async def ranked(self, user: str, question: str, budgets: Sequence[int]) -> list[Prompt]:
-        hits = await self._memory(user).recall(question, kinds="episode", limit=RANKED)
-        return [fill_by_rank(hits, budget) for budget in budgets]
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        return lines_of(await self._memory(user).recall(question, kinds="episode", limit=limit))
 
     async def ledger(self, user: str) -> Ledger | None:
         facts = await self._facts(user)

@@ -7,6 +7,7 @@ import pytest
 from tests.bench.measuring import at_least, at_most
 from tests.recall import evidence
 from tests.recall.conversations import Conversations, Question
+from tests.recall.engine import Line
 from tests.recall.figures import (
     BARS,
     CORPORA,
@@ -136,6 +137,24 @@ def test_no_two_bars_bound_the_same_figure() -> None:
 )
 def test_recall_is_the_share_of_the_evidence_among_the_first_hits(depth: int, share: float) -> None:
     assert evidence.recall(["a", "x", "b"][:depth], frozenset("ab")) == share
+
+
+LINES = [Line("a", 30), Line("b", 90), Line("c", 20), Line("d", 60)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "leading", "taken"),
+    [
+        pytest.param(100, True, "a", id="until the first that does not fit"),
+        pytest.param(100, False, "ac", id="without those that do not fit"),
+        pytest.param(110, False, "acd", id="exactly full"),
+        pytest.param(29, False, "c", id="not even the first"),
+        pytest.param(29, True, "", id="nothing"),
+        pytest.param(200, True, "abcd", id="all"),
+    ],
+)
+def test_lines_fill_a_budget_by_rank(budget: int, leading: bool, taken: str) -> None:
+    assert evidence.fill(LINES, budget, leading=leading) == [*taken]
 
 
 async def test_an_engine_that_finds_nothing_misses_every_bar_of_a_corpus() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from slumberd.retrieval.context import quote
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.token_counter import EstimatedTokens
-from tests.recall.prompts_of_hits import fill_by_rank, prompt_of
+from tests.recall.prompts_of_hits import lines_of, prompt_of
 from tests.support.builders import START
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
@@ -47,13 +48,12 @@ def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
     assert prompt.marked == {"b"}
 
 
-@pytest.mark.parametrize("budget", [0, 60, 90, 150, 10_000])
-def test_hits_are_taken_by_rank_until_the_first_that_exceeds_the_budget(budget: int) -> None:
-    hits = [hit("c"), hit("a"), hit("b", "tea " * 100), hit("d")]
+def test_the_lines_of_hits_have_the_tokens_of_their_quotes() -> None:
+    hits = [hit("b", "tea " * 40), hit("a")]
 
-    prompt = fill_by_rank(hits, budget)
+    lines = lines_of(hits)
 
-    assert prompt.ids == ["c", "a", "b", "d"][: len(prompt.ids)]
-    within = [fill_by_rank(hits[:count], 10_000) for count in range(5)]
-    fitting = [one for one in within if EstimatedTokens().count_tokens(one.text) <= budget]
-    assert len(prompt.ids) == max((len(one.ids) for one in fitting), default=0)
+    assert [line.id for line in lines] == ["b", "a"]
+    whole = EstimatedTokens().count_tokens(quote(hits))
+    frame = EstimatedTokens().count_tokens(quote(()))
+    assert sum(line.tokens for line in lines) == pytest.approx(whole - frame, abs=len(hits))

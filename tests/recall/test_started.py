@@ -42,9 +42,8 @@ async def test_the_memory_searches_and_has_the_facts_of_its_rules() -> None:
         context = await memory.context("ann", "Where is the home of Ann?", 1_000)
         assert {"a", "b"} <= context.episodes
         assert "b" in context.sources
-        (ranked,) = await memory.ranked("ann", "Where is the home of Ann?", [1_000])
-        assert {"a", "b"} <= {*ranked.ids}
-        assert ranked.sources == frozenset()
+        ranked = await memory.ranked("ann", "Where is the home of Ann?", 10)
+        assert {"a", "b"} <= {line.id for line in ranked}
 
 
 async def test_the_memory_of_another_user_is_empty() -> None:
