@@ -12,7 +12,7 @@ from typing import Any
 from slumberd.client.memory import Memory
 from slumberd.client.transports import Transport, open_transport
 from slumberd.model.episode import Episode
-from slumberd.operations.memory_forms import KnownFact, Remembered
+from slumberd.operations.memory_forms import MOST_CHARACTERS, KnownFact, Remembered
 from slumberd.service.new_state_directory import make_state_directory
 from tests.recall.engine import Engine, Ledger, Line, Named, Prompt
 from tests.recall.figures import STARTED
@@ -131,10 +131,10 @@ def _is_stored(one: Remembered) -> bool:
 
 
 def _arguments(episode: Episode) -> dict[str, Any]:
-    """Return the arguments of `Memory.remember` for an episode."""
+    """Return the arguments of `Memory.remember` for an episode; a host cuts a longer text."""
     metadata = dict(episode.metadata)
     return {
-        "text": episode.content,
+        "text": episode.content[:MOST_CHARACTERS],
         "id": episode.id,
         "when": episode.timestamp,
         "session": episode.session,

@@ -54,6 +54,13 @@ async def test_the_memory_of_another_user_is_empty() -> None:
         assert await memory.ledger("ben") == ([], frozenset())
 
 
+async def test_a_text_that_is_too_long_is_cut_as_a_host_cuts_it() -> None:
+    async with open_started() as memory:
+        await memory.put([episode("a", "tea " * 30_000)])
+
+        assert await memory.search("ann", "tea", 10) == ["a"]
+
+
 async def test_the_memory_forgets_one_session() -> None:
     async with open_started() as memory:
         await memory.put([episode("a", "I like tea."), episode("b", "I like tea.", session="s2")])
