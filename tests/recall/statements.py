@@ -20,7 +20,7 @@ import yaml
 
 from slumberd.model.episode import Episode
 from slumberd.operations.memory_forms import KnownFact
-from tests.recall.conversations import read_locomo
+from tests.recall.conversations import Conversations, read_locomo
 from tests.recall.engine import Engine, Ledger, Opener
 from tests.recall.evidence import ledgers_of, put_all
 from tests.recall.figures import UNMARKED, Figure
@@ -31,6 +31,9 @@ HELD_OUT = Path(__file__).parents[1] / "extraction" / "held_out"
 
 _MORE_WORDS = 2
 """So many further words may stand beside the right object."""
+
+_PERSON = "user"
+"""The speaker who is the person, by default."""
 
 _TURN = timedelta(seconds=30)
 _LETTERS = 4
@@ -218,8 +221,11 @@ _OBSERVATIONS = "locomo.observations.jsonl.gz"
 
 
 async def _observed(opener: Opener, data: Path) -> list[Figure]:
-    """Return the share of LoCoMo's observations of which a fact holds a telling word."""
-    conversations = read_locomo(data)
+    """Return the share of LoCoMo's observations of which a fact holds a telling word.
+
+    Each speaker has a memory of their own, in which they are the person.
+    """
+    conversations = of_each_speaker(read_locomo(data))
     with gzip.open(data / _OBSERVATIONS) as file:
         observations = [orjson.loads(line) for line in file]
     async with opener() as engine:
@@ -233,10 +239,40 @@ async def _observed(opener: Opener, data: Path) -> list[Figure]:
     held = [
         row
         for row in observations
-        if any(told.get(id, set()) & _long_words(row["text"]) for id in row["evidence"])
+        if any(
+            told.get(_own_id(row["subject"], id), set()) & _long_words(row["text"])
+            for id in row["evidence"]
+        )
     ]
     share = len(held) / (len(observations) or 1)
     return [Figure(SECTION, "observations with a fact", engine.name, share)]
+
+
+def of_each_speaker(conversations: Conversations) -> Conversations:
+    """Return each conversation once for each of its speakers, who is the person of that copy."""
+    speakers = {(one.user, one.metadata["speaker"]) for one in conversations.episodes}
+    copies = [
+        one.model_copy(
+            update={
+                "id": _own_id(speaker, one.id),
+                "user": f"{user}-{speaker}",
+                "metadata": {**one.metadata, "speaker": _role(one, speaker)},
+            }
+        )
+        for user, speaker in sorted(speakers)
+        for one in conversations.episodes
+        if one.user == user
+    ]
+    return Conversations(conversations.name, copies, [])
+
+
+def _role(episode: Episode, person: str) -> str:
+    speaker = str(episode.metadata["speaker"])
+    return _PERSON if speaker == person else speaker
+
+
+def _own_id(speaker: str, id: str) -> str:
+    return f"{speaker}:{id}"
 
 
 def _sources(fact: KnownFact) -> Iterator[str]:

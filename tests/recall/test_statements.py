@@ -10,9 +10,18 @@ import pytest
 import yaml
 
 from tests.recall import statements
+from tests.recall.conversations import read_locomo
 from tests.recall.samples import episode, known, plain
 from tests.recall.started import open_started
-from tests.recall.statements import Statement, Story, judge, read_chat, read_stories, says
+from tests.recall.statements import (
+    Statement,
+    Story,
+    judge,
+    of_each_speaker,
+    read_chat,
+    read_stories,
+    says,
+)
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
@@ -109,19 +118,34 @@ async def test_the_memory_of_init_is_measured_on_stories_and_observations(held_o
     assert found["observations with a fact"] == 0.5
 
 
+def test_each_speaker_is_the_person_of_a_memory_of_their_own(held_out: Path) -> None:
+    write_locomo(held_out)
+
+    copies = of_each_speaker(read_locomo(held_out)).episodes
+
+    assert [(one.id, one.user, one.metadata["speaker"]) for one in copies] == [
+        ("Ann:a", "ann-Ann", "user"),
+        ("Ann:b", "ann-Ann", "Ben"),
+        ("Ben:a", "ann-Ben", "Ann"),
+        ("Ben:b", "ann-Ben", "user"),
+    ]
+
+
 def write_locomo(folder: Path) -> None:
     """Write two turns, of which a host states one, with an observation of each."""
-    said = {"triples": [{"subject": "Ann", "predicate": "owns", "object": "a red kayak"}]}
+    said = [{"subject": "Ann", "predicate": "owns", "object": "a red kayak"}]
     turns = [
-        episode("a", "I bought it.").model_copy(update={"metadata": said}),
-        episode("b", "It rains."),
+        episode("a", "I bought it.").model_copy(
+            update={"metadata": {"speaker": "Ann", "triples": said}}
+        ),
+        episode("b", "It rains.").model_copy(update={"metadata": {"speaker": "Ben"}}),
     ]
     files = {
         "episodes": [turn.model_dump(mode="json") for turn in turns],
         "questions": [],
         "observations": [
-            {"text": "Ann owns a kayak.", "evidence": ["a"]},
-            {"text": "Ann hates the rain.", "evidence": ["b"]},
+            {"subject": "Ann", "text": "Ann owns a kayak.", "evidence": ["a"]},
+            {"subject": "Ben", "text": "Ben hates the rain.", "evidence": ["b"]},
         ],
     }
     for name, rows in files.items():
