@@ -1,8 +1,8 @@
 """Measure search and context on public data: ``python -m tests.recall [SECTION ...]``.
 
 Each section measures the memory that ``slumberd init`` makes, plain BM25, and the search of
-slumberd without a language, by words and with vectors, in the same run. The command prints one
-table, and exits with 1 when a figure misses its bar.
+slumberd without a language, by words and with vectors, in the same run. The command prints a
+table for each section, and exits with 1 when a figure misses its bar.
 
 The data are not part of the project. ``--data`` or ``SLUMBERD_TEST_DATA`` is the directory with
 LoCoMo, GateMem and precisionMemBench. ``--beam`` or ``SLUMBERD_BEAM_DATA`` is ``chats/100K`` of
@@ -104,10 +104,11 @@ def main(words: list[str]) -> int:
             print(f"skipped: {name}; its data are not in {part.needs}")
             continue
         openers = [OPENERS[engine] for engine in options.engines if engine not in part.without]
-        figures += asyncio.run(_measured(part, openers))
-    print(*table(figures), sep="\n")
-    if options.json:
-        options.json.write_bytes(orjson.dumps(document(figures), option=orjson.OPT_INDENT_2))
+        some = asyncio.run(_measured(part, openers))
+        print(*table(some), sep="\n", flush=True)
+        figures += some
+        if options.json:  # after each section, so that a later failure loses nothing
+            options.json.write_bytes(orjson.dumps(document(figures), option=orjson.OPT_INDENT_2))
     if options.most is not None:  # the bars are those of whole corpora
         return 0
     failed = [*map(str, missed(figures)), *map(str, worse(figures))]
