@@ -193,9 +193,8 @@ def read_realtalk(folder: Path) -> Conversations:
     """Read the chats of a directory: chats 1 to 5 are for development, the others held out."""
     episodes: list[Episode] = []
     questions: list[Question] = []
-    for number, path in sorted(
-        (int(path.stem.split("_")[1]), path) for path in folder.rglob("Chat_*.json")
-    ):
+    by_number = {int(path.stem.split("_")[1]): path for path in folder.rglob("Chat_*.json")}
+    for number, path in sorted(by_number.items()):
         chat = orjson.loads(path.read_bytes())
         some = list(_realtalk_episodes(number, chat))
         episodes += some

@@ -162,6 +162,14 @@ def test_realtalk_turns_keep_the_order_of_the_file(tmp_path: Path) -> None:
     assert episodes[1].metadata == {"speaker": "Ben", "caption": "a boat"}
 
 
+def test_a_chat_of_realtalk_in_two_directories_is_read_once(tmp_path: Path) -> None:
+    write_realtalk(tmp_path)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "Chat_2.json").write_bytes((tmp_path / "a/Chat_2_Ann_Ben.json").read_bytes())
+
+    assert len(read_realtalk(tmp_path).episodes) == 4
+
+
 def test_realtalk_questions_are_of_two_parts_and_have_known_evidence(tmp_path: Path) -> None:
     write_realtalk(tmp_path)
 
