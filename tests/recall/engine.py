@@ -48,7 +48,8 @@ class Ledger(NamedTuple):
 
     Attributes:
         facts: The current facts.
-        replaced: The episodes that made claims of which none is current any more.
+        replaced: The episodes whose facts later rows have all removed, and whose values no
+            current fact has.
     """
 
     facts: list[KnownFact]

@@ -79,7 +79,24 @@ class StartedMemory:
 
     async def ledger(self, user: str) -> Ledger | None:
         facts = await self._facts(user)
-        return Ledger(facts, replaced_episodes(await self._changes(user), facts))
+        removed = removed_facts(await self._changes(user), facts)
+        current = {_value_of(fact.payload) for fact in facts}
+        # A value that was said again is removed with its fact, and holds by another one.
+        replaced = [
+            episode
+            for episode, ids in removed.items()
+            if not current.intersection([await self._said(user, id) for id in ids])
+        ]
+        return Ledger(facts, frozenset(replaced))
+
+    async def _said(self, user: str, fact: str) -> Value | None:
+        """Return the value of a fact that is not current any more; None when nothing has it."""
+        request = {"user": user, "id": fact, "kind": "fact"}
+        answer = await self._transport.call("explain", request)
+        for row in answer["explanation"]["history"]:
+            if row["fact_id"] == fact and row["event"] == "claim":
+                return _value_of(row["said"])
+        return None
 
     async def _facts(self, user: str) -> list[KnownFact]:
         found: list[KnownFact] = []
@@ -105,10 +122,10 @@ class StartedMemory:
         return Memory(self._transport, user=user, agent=_AGENT, session=_AGENT)
 
 
-def replaced_episodes(
+def removed_facts(
     changes: Sequence[dict[str, Any]], facts: Sequence[KnownFact]
-) -> frozenset[str]:
-    """Return the episodes of whose facts none is current, because later rows removed them.
+) -> dict[str, set[str]]:
+    """Return the facts of each episode of whose facts later rows have removed all.
 
     Args:
         changes: Rows of the ledger, oldest first.
@@ -121,8 +138,17 @@ def replaced_episodes(
         if row["kind"] in ("add", "update"):
             for episode in row["episode_ids"]:
                 made[episode].add(row["fact_id"])
-    return frozenset(
-        episode for episode, ids in made.items() if ids <= removed and not ids & current
+    return {episode: ids for episode, ids in made.items() if ids <= removed and not ids & current}
+
+
+Value = tuple[str, ...]
+"""A subject, a predicate and an object, without regard to case and white space."""
+
+
+def _value_of(payload: dict[str, Any]) -> Value:
+    return tuple(
+        " ".join(str(payload.get(name)).casefold().split())
+        for name in ("subject", "predicate", "object")
     )
 
 

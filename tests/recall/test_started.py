@@ -10,7 +10,7 @@ from slumberd.model.episode import Episode
 from tests.recall import prompts
 from tests.recall.access import load_mappings
 from tests.recall.samples import episode, known, office_story
-from tests.recall.started import open_started, replaced_episodes
+from tests.recall.started import open_started, removed_facts
 from tests.support.builders import START
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -44,6 +44,21 @@ async def test_the_memory_searches_and_has_the_facts_of_its_rules() -> None:
         assert "b" in context.sources
         ranked = await memory.ranked("ann", "Where is the home of Ann?", 10)
         assert {"a", "b"} <= {line.id for line in ranked}
+
+
+async def test_a_value_that_was_said_again_is_not_replaced() -> None:
+    async with open_started() as memory:
+        await memory.put(
+            [
+                stating("a", "My home is in Porto.", "Porto"),
+                stating("b", "Porto is still my home.", "porto", intent="set"),
+            ]
+        )
+
+        ledger = await memory.ledger("ann")
+        assert ledger is not None
+        assert len(ledger.facts) == 1
+        assert ledger.replaced == frozenset()
 
 
 async def test_the_memory_of_another_user_is_empty() -> None:
@@ -83,7 +98,7 @@ def row(kind: str, fact_id: str, *replaces: str, of: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "current", "replaced"),
+    ("rows", "current", "removed"),
     [
         pytest.param([row("add", "a", of="a")], "a", "", id="current"),
         pytest.param(
@@ -102,9 +117,9 @@ def row(kind: str, fact_id: str, *replaces: str, of: str) -> dict[str, Any]:
         pytest.param([row("add", "a", of="a")], "", "", id="taken back by an undo"),
     ],
 )
-def test_an_episode_is_replaced_when_a_later_row_removed_each_of_its_facts(
-    rows: list[dict[str, Any]], current: str, replaced: str
+def test_later_rows_remove_the_facts_of_an_episode(
+    rows: list[dict[str, Any]], current: str, removed: str
 ) -> None:
     facts = [known(id) for id in current]
 
-    assert replaced_episodes(rows, facts) == {*replaced}
+    assert removed_facts(rows, facts) == {id: {id} for id in removed}
