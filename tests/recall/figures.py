@@ -218,10 +218,10 @@ def table(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> Iterator[str
     values: dict[tuple[str, str], dict[str, Figure]] = {}
     for figure in figures:
         values.setdefault((figure.section, figure.name), {})[figure.engine] = figure
-    yield f"{'':52}" + "".join(f"{engine:>12}" for engine in ENGINES) + "  bars"
+    yield f"{'':62}" + "".join(f"{engine:>12}" for engine in ENGINES) + "  bars"
     for (section, name), by_engine in values.items():
         cells = "".join(f"{_shown(by_engine.get(engine)):>12}" for engine in ENGINES)
-        yield f"{section + ': ' + name:52}{cells}  {_results(by_engine, bars)}".rstrip()
+        yield f"{section + ': ' + name:62}{cells}  {_results(by_engine, bars)}".rstrip()
 
 
 def document(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[dict[str, Any]]:
