@@ -7,13 +7,53 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from slumberd.model.episode import Episode
+from slumberd.operations.memory_forms import KnownFact
 
 
 class Prompt(NamedTuple):
-    """A text for a prompt, and the ids of the episodes in it."""
+    """A text for a prompt.
+
+    Attributes:
+        text: The text.
+        ids: The episodes that it quotes, in its order.
+        sources: The episodes that its facts come from.
+        marked: The quoted episodes of which it says that their claims are replaced.
+    """
 
     text: str
     ids: list[str]
+    sources: frozenset[str] = frozenset()
+    marked: frozenset[str] = frozenset()
+
+    @property
+    def episodes(self) -> frozenset[str]:
+        """The episodes that it quotes, or whose facts it holds."""
+        return self.sources.union(self.ids)
+
+
+class Line(NamedTuple):
+    """A hit as a line of a prompt.
+
+    Attributes:
+        id: The episode.
+        tokens: How many tokens the line has.
+    """
+
+    id: str
+    tokens: int
+
+
+class Ledger(NamedTuple):
+    """What the ledger of one user says.
+
+    Attributes:
+        facts: The current facts.
+        replaced: The episodes whose facts later rows have all removed, and whose values no
+            current fact has.
+    """
+
+    facts: list[KnownFact]
+    replaced: frozenset[str]
 
 
 class Named(NamedTuple):
@@ -37,7 +77,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """``bm25``, ``lexical`` or ``vectors``."""
+        """Its column in the table, one of `figures.ENGINES`."""
         ...
 
     async def put(self, episodes: Sequence[Episode]) -> None:
@@ -62,6 +102,14 @@ class Engine(Protocol):
 
     async def context(self, user: str, question: str, budget: int) -> Prompt:
         """Return what answers a question, within a budget of tokens."""
+        ...
+
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        """Return the hits of a search, best first, as lines of a prompt."""
+        ...
+
+    async def ledger(self, user: str) -> Ledger | None:
+        """Return what the ledger says of a user; None for an engine without a ledger."""
         ...
 
 

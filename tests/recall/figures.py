@@ -7,10 +7,28 @@ from typing import Any, NamedTuple
 
 from tests.bench.measuring import Bound, at_least, at_most
 
-BASELINE = "bm25"
+STARTED = "init"
+"""The memory that `slumberd init` makes: its search, its rules and their facts."""
 
-ENGINES = (BASELINE, "lexical", "vectors")
+BASELINE = "bm25"
+WITHOUT_LANGUAGE = "no-language"
+
+ENGINES = (STARTED, BASELINE, WITHOUT_LANGUAGE, "lexical", "vectors")
 """The columns of the table. The baseline has no bars."""
+
+WITHOUT_VECTORS = (WITHOUT_LANGUAGE, "lexical")
+"""The ways to search by words among which a user of `STARTED` could have chosen."""
+
+DEPTHS = (5, 10, 50)
+"""So many hits count for a recall."""
+
+BUDGETS = (1_000, 2_000, 4_096)
+"""So many tokens may a context have."""
+
+CORPORA = ("locomo", "beam", "beam-500k", "realtalk")
+"""The sections with conversations."""
+
+UNMARKED = "replaced sentences without a mark"
 
 
 _WHOLE = 1_000
@@ -57,11 +75,74 @@ class Bar(NamedTuple):
         )
 
 
+class Comparison(NamedTuple):
+    """A figure that must be at least another one of the same run.
+
+    Attributes:
+        section: The part of the run.
+        name: What was measured.
+        engine: Of which engine.
+        other: What it is compared with; often the same.
+        others: Of which engines; the best of those that were measured counts.
+        slack: So much less is allowed.
+    """
+
+    section: str
+    name: str
+    engine: str
+    other: str
+    others: tuple[str, ...]
+    slack: float = 0.0
+
+    def is_missed(self, figures: Sequence[Figure]) -> bool:
+        """Return whether both were measured, and the figure is too low."""
+        own = [figure.value for figure in figures if figure[:3] == self[:3]]
+        return any(value < least for value in own for least in self._least(figures))
+
+    def _least(self, figures: Sequence[Figure]) -> list[float]:
+        measured = [
+            figure.value
+            for figure in figures
+            if figure.section == self.section
+            and figure.name == self.other
+            and figure.engine in self.others
+        ]
+        return [max(measured) - self.slack] if measured else []
+
+    def __str__(self) -> str:
+        slack = f" less {self.slack:g}" if self.slack else ""
+        others = " or ".join(self.others)
+        return (
+            f"{self.section}: {self.name} of {self.engine}, at least {self.other} of"
+            f" {others}{slack}"
+        )
+
+
+def recall_at(depth: int) -> str:
+    """Return the name of a recall."""
+    return f"recall @{depth}"
+
+
+def evidence_in(budget: int) -> str:
+    """Return the name of the share of the evidence that a context holds."""
+    return f"evidence in {budget:,} tokens"
+
+
+def by_rank(budget: int) -> str:
+    """Return the name of the share among the best hits that fit; a longer one is left out."""
+    return f"{evidence_in(budget)}, by rank"
+
+
+def leading_hits(budget: int) -> str:
+    """Return the name of the share among the hits before the first that does not fit."""
+    return f"{evidence_in(budget)}, leading hits"
+
+
 def _recall_bars(
     section: str, engine: str, least: Sequence[float], aims: Sequence[float]
 ) -> Iterator[Bar]:
-    for depth, number, aim in zip((5, 10, 50), least, aims, strict=True):
-        yield Bar(section, f"recall @{depth}", engine, at_least(number), at_least(aim))
+    for depth, number, aim in zip(DEPTHS, least, aims, strict=True):
+        yield Bar(section, recall_at(depth), engine, at_least(number), at_least(aim))
 
 
 def _context_bars(engine: str) -> Iterator[Bar]:
@@ -75,6 +156,11 @@ BARS: tuple[Bar, ...] = (
     *_recall_bars("locomo", "vectors", (0.73, 0.81, 0.92), (0.76, 0.845, 0.945)),
     *_recall_bars("beam", "lexical", (0.42, 0.51, 0.70), (0.46, 0.55, 0.74)),
     *_recall_bars("beam", "vectors", (0.44, 0.53, 0.76), (0.50, 0.58, 0.80)),
+    *_recall_bars("beam-500k", "lexical", (0.41, 0.52, 0.70), (0.418, 0.526, 0.709)),
+    *_recall_bars("beam-500k", "vectors", (0.42, 0.53, 0.71), (0.429, 0.531, 0.718)),
+    *_recall_bars("realtalk", "lexical", (0.46, 0.53, 0.70), (0.46, 0.547, 0.702)),
+    *_recall_bars("realtalk", "vectors", (0.48, 0.57, 0.74), (0.48, 0.57, 0.74)),
+    *_context_bars(STARTED),
     *_context_bars("lexical"),
     *_context_bars("vectors"),
     Bar("precision", "cases passed of 76", "lexical", at_least(72)),
@@ -88,7 +174,32 @@ BARS: tuple[Bar, ...] = (
         Bar("latency", "a user among others, to alone", engine, at_most(1.5))
         for engine in ("lexical", "vectors")
     ),
+    *(
+        Bar(section, f"{prefix}{UNMARKED}", STARTED, at_most(0))
+        for section in CORPORA
+        for prefix in (("", "stated updates: ") if section.startswith("beam") else ("",))
+    ),
+    Bar("statements", f"stories: {UNMARKED}", STARTED, at_most(0)),
 )
+
+
+def _comparisons(section: str) -> Iterator[Comparison]:
+    for depth in DEPTHS:
+        name = recall_at(depth)
+        yield Comparison(section, name, STARTED, name, WITHOUT_VECTORS, slack=0.01)
+    for engine in (STARTED, *WITHOUT_VECTORS, "vectors"):
+        for budget in BUDGETS:
+            yield Comparison(section, evidence_in(budget), engine, by_rank(budget), (engine,))
+
+
+COMPARISONS = tuple(one for section in CORPORA for one in _comparisons(section))
+
+
+def worse(
+    figures: Sequence[Figure], comparisons: Sequence[Comparison] = COMPARISONS
+) -> list[Comparison]:
+    """Return the comparisons that the figures of a run miss."""
+    return [one for one in comparisons if one.is_missed(figures)]
 
 
 def missed(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[Bar]:
@@ -107,10 +218,10 @@ def table(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> Iterator[str
     values: dict[tuple[str, str], dict[str, Figure]] = {}
     for figure in figures:
         values.setdefault((figure.section, figure.name), {})[figure.engine] = figure
-    yield f"{'':52}" + "".join(f"{engine:>12}" for engine in ENGINES) + "  bars"
+    yield f"{'':62}" + "".join(f"{engine:>12}" for engine in ENGINES) + "  bars"
     for (section, name), by_engine in values.items():
         cells = "".join(f"{_shown(by_engine.get(engine)):>12}" for engine in ENGINES)
-        yield f"{section + ': ' + name:52}{cells}  {_results(by_engine, bars)}".rstrip()
+        yield f"{section + ': ' + name:62}{cells}  {_results(by_engine, bars)}".rstrip()
 
 
 def document(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[dict[str, Any]]:

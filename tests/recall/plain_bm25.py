@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from slumberd.model.episode import Episode
-from tests.recall.engine import Named, Prompt
+from slumberd.retrieval.token_counter import EstimatedTokens
+from tests.recall.engine import Ledger, Line, Named, Prompt
 from tests.recall.figures import BASELINE
 
 K1 = 1.2
@@ -20,6 +21,8 @@ B = 0.75
 
 _CONTEXT = 10
 """So many texts make the context of the baseline."""
+
+_TOKENS = EstimatedTokens()
 
 _WORD = re.compile(r"\w+")
 
@@ -94,6 +97,14 @@ class PlainBM25:
         """Return the plain top ten; the budget, in tokens, does not matter."""
         ids = self._users[user].search(question, _CONTEXT)
         return Prompt("\n".join(self._texts[id] for id in ids), ids)
+
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        found = self._users[user].search(question, limit)
+        return [Line(id, _TOKENS.count_tokens(self._texts[id])) for id in found]
+
+    async def ledger(self, user: str) -> Ledger | None:
+        """Return nothing: the baseline has no ledger."""
+        return None
 
 
 def words_of(text: str) -> list[str]:

@@ -52,7 +52,7 @@ async def _count(engine: Engine, story: Story, mapping: access.Mapping) -> Count
         counts += tally(prompt.text, turns, checkpoint, archive)
         whole = await desk.ask(_EVERYBODY, _all_turns(story, checkpoint), checkpoint.text)
         counts["from all turns"] += sum(_holds(whole.text, one) for one in checkpoint.include)
-        stale = [desk.turns[id] for id in prompt.ids if id in desk.turns]
+        stale = [desk.turns[id] for id in prompt.episodes if id in desk.turns]
         counts["stale"] += any(archive.is_superseded(turn, checkpoint.said) for turn in stale)
     return counts
 

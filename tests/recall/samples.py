@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slumberd.model.episode import Episode
-from tests.recall.engine import Engine, Prompt
+from slumberd.operations.memory_forms import KnownFact
+from tests.recall.engine import Engine, Line, Prompt
 from tests.recall.plain_bm25 import PlainBM25
 from tests.recall.stories import Story, story_of
 from tests.support.builders import START
@@ -25,6 +26,21 @@ def episode(id: str, content: str, *, user: str = "ann", session: str = "s1") ->
     )
 
 
+def known(id: str, subject: str = "", predicate: str = "", object: str = "") -> KnownFact:
+    return KnownFact(
+        id=id,
+        user="ann",
+        agent="default",
+        payload={"subject": subject, "predicate": predicate, "object": object},
+        lineage=[{"rule_id": "r", "source_episode_ids": [id]}],
+        confidence=1.0,
+        said_at=START,
+        pinned_at=START,
+        metadata={},
+        version="1",
+    )
+
+
 class Blind(PlainBM25):
     """An engine that finds nothing, under the name of one with bars."""
 
@@ -33,11 +49,26 @@ class Blind(PlainBM25):
     async def search(self, user: str, query: str, limit: int) -> list[str]:
         return []
 
+    async def ranked(self, user: str, question: str, limit: int) -> list[Line]:
+        return []
+
     async def search_names(self, user: str, scope: str, query: str) -> list[str]:
         return []
 
     async def context(self, user: str, question: str, budget: int) -> Prompt:
         return Prompt("", [])
+
+
+class BlindDefault(Blind):
+    """The same, under the name of the memory that `slumberd init` makes."""
+
+    name = "init"
+
+
+class Seeing(PlainBM25):
+    """The baseline, under the name of one with bars."""
+
+    name = "lexical"
 
 
 @asynccontextmanager
@@ -48,6 +79,16 @@ async def plain() -> AsyncIterator[Engine]:
 @asynccontextmanager
 async def blind() -> AsyncIterator[Engine]:
     yield Blind()
+
+
+@asynccontextmanager
+async def blind_default() -> AsyncIterator[Engine]:
+    yield BlindDefault()
+
+
+@asynccontextmanager
+async def seeing() -> AsyncIterator[Engine]:
+    yield Seeing()
 
 
 def belief(id: str, name: str, **changes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.recall import __main__ as command
-from tests.recall.samples import blind, episode, plain
+from tests.recall.samples import blind, blind_default, episode, plain, seeing
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
@@ -55,13 +55,39 @@ def test_the_command_names_the_bars_that_an_engine_misses(
     assert "missed: locomo: recall @5 of lexical, at least 0.69" in lines
 
 
+@pytest.mark.parametrize("section", ["beam", "beam-500k", "realtalk"])
 def test_a_part_without_its_data_is_skipped_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = command.main(["beam", "--beam", str(tmp_path / "none"), "--engines", "bm25"])
+    code = command.main([section, f"--{section}", str(tmp_path / "none"), "--engines", "bm25"])
 
     assert code == 0
-    assert "skipped: beam; its data are not in " in capsys.readouterr().out
+    assert f"skipped: {section}; its data are not in {tmp_path / 'none'}" in capsys.readouterr().out
+
+
+def test_a_part_of_the_conversations_is_measured_and_not_judged(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "OPENERS", {"lexical": blind})
+    words = ["locomo", "--data", str(data), "--engines", "lexical", "--most", "1"]
+
+    code = command.main(words)
+
+    assert code == 0
+    assert "locomo: recall @5" in capsys.readouterr().out
+
+
+def test_a_default_that_is_worse_than_another_search_is_named(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "OPENERS", {"init": blind_default, "lexical": seeing})
+
+    code = command.main(["locomo", "--data", str(data), "--engines", "init", "lexical"])
+
+    assert code == 1
+    lines = capsys.readouterr().out.splitlines()
+    wanted = "locomo: recall @5 of init, at least recall @5 of no-language or lexical less 0.01"
+    assert f"missed: {wanted}" in lines
 
 
 def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

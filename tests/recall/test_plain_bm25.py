@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.recall.engine import Line, Prompt
 from tests.recall.plain_bm25 import PlainBM25, UserIndex
 from tests.recall.samples import episode
 
@@ -61,4 +62,12 @@ async def test_the_baseline_searches_one_user_only() -> None:
     await engine.put([episode("a", "green tea", user="ann"), episode("b", "tea", user="ben")])
 
     assert await engine.search("ann", "tea", 10) == ["a"]
-    assert await engine.context("ben", "tea", 4_096) == ("tea", ["b"])
+    assert await engine.context("ben", "tea", 4_096) == Prompt("tea", ["b"])
+
+
+async def test_the_baseline_ranks_lines_and_has_no_ledger() -> None:
+    engine = PlainBM25()
+    await engine.put([episode("a", "tea tea tea"), episode("b", "tea, and a cup")])
+
+    assert await engine.ranked("ann", "tea", 10) == [Line("a", 3), Line("b", 4)]
+    assert await engine.ledger("ann") is None

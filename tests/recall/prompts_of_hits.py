@@ -1,0 +1,28 @@
+"""Turn the hits of slumberd into prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slumberd.retrieval.context import quote
+from slumberd.retrieval.hits import Hit
+from slumberd.retrieval.token_counter import EstimatedTokens
+from tests.recall.engine import Line, Prompt
+
+_TOKENS = EstimatedTokens()
+
+FRAME = _TOKENS.count_tokens(quote(()))
+"""The tokens of the two marks and the notice around the lines of a context."""
+
+
+def prompt_of(text: str, hits: Sequence[Hit]) -> Prompt:
+    """Return a context with its items."""
+    quoted = [hit for hit in hits if hit.kind == "episode"]
+    sources = frozenset(id for hit in hits if hit.kind == "fact" for id in hit.sources)
+    marked = frozenset(hit.id for hit in quoted if getattr(hit, "superseded", ()))
+    return Prompt(text, [hit.id for hit in quoted], sources, marked)
+
+
+def lines_of(hits: Sequence[Hit]) -> list[Line]:
+    """Return hits as the lines that quote them in a context."""
+    return [Line(hit.id, _TOKENS.count_tokens(quote([hit])) - FRAME) for hit in hits]

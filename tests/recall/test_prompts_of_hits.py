@@ -1,0 +1,59 @@
+"""Hits become prompts: by rank, with the sources of facts and the marks of replaced sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from slumberd.retrieval.context import quote
+from slumberd.retrieval.hits import Hit
+from slumberd.retrieval.token_counter import EstimatedTokens
+from tests.recall.prompts_of_hits import lines_of, prompt_of
+from tests.support.builders import START
+
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
+
+
+def fields(id: str, text: str = "tea", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": id, "kind": "episode", "score": 0.5, "lexical": 0.5, "vector": None, "text": text,
+        "at": START, "user": "ann", "agent": "default", **changes,
+    }  # fmt: skip
+
+
+def hit(id: str, text: str = "tea", **changes: Any) -> Hit:
+    return Hit(**fields(id, text, **changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedHit(Hit):
+    """A hit that says what has replaced its claims."""
+
+    superseded: tuple[str, ...] = ("ann lives_in Braga",)
+
+
+def test_a_prompt_tells_quoted_episodes_from_the_sources_of_facts() -> None:
+    prompt = prompt_of("text", [hit("f", kind="fact", sources=("b", "c")), hit("a")])
+
+    assert prompt.ids == ["a"]
+    assert prompt.sources == {"b", "c"}
+    assert prompt.episodes == {"a", "b", "c"}
+
+
+def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
+    prompt = prompt_of("text", [hit("a"), MarkedHit(**fields("b"))])
+
+    assert prompt.marked == {"b"}
+
+
+def test_the_lines_of_hits_have_the_tokens_of_their_quotes() -> None:
+    hits = [hit("b", "tea " * 40), hit("a")]
+
+    lines = lines_of(hits)
+
+    assert [line.id for line in lines] == ["b", "a"]
+    whole = EstimatedTokens().count_tokens(quote(hits))
+    frame = EstimatedTokens().count_tokens(quote(()))
+    assert sum(line.tokens for line in lines) == pytest.approx(whole - frame, abs=len(hits))
