@@ -310,7 +310,7 @@ class _Asker:
 
     async def _find(self, kind: Candidates, asked: Asked) -> Found:
         """Choose candidates in the database, and score them."""
-        terms = _ANALYSER.query_terms(asked.text)
+        terms = [*dict.fromkeys(_ANALYSER.terms(asked.text))]
         total = facts_of_user(self._connection, asked.user)
         counts = kind.count(self._connection, asked.user, terms)
         neighbours = Neighbours()

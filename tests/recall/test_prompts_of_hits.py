@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from slumberd.model.superseded import Superseded
 from slumberd.retrieval.context import quote
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.token_counter import EstimatedTokens
@@ -27,11 +27,10 @@ def hit(id: str, text: str = "tea", **changes: Any) -> Hit:
     return Hit(**fields(id, text, **changes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkedHit(Hit):
-    """A hit that says what has replaced its claims."""
-
-    superseded: tuple[str, ...] = ("ann lives_in Braga",)
+MARK = Superseded(
+    subject="ann", predicate="lives_in", object="Porto", kind="replaced", by="Braga", at=START,
+    fact_id="e2", text="ann lives_in Braga",
+)  # fmt: skip
 
 
 def test_a_prompt_tells_quoted_episodes_from_the_sources_of_facts() -> None:
@@ -43,7 +42,7 @@ def test_a_prompt_tells_quoted_episodes_from_the_sources_of_facts() -> None:
 
 
 def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
-    prompt = prompt_of("text", [hit("a"), MarkedHit(**fields("b"))])
+    prompt = prompt_of("text", [hit("a"), Hit(**fields("b"), superseded=(MARK,))])
 
     assert prompt.marked == {"b"}
 

@@ -336,7 +336,7 @@ def published(
     named = {turn.speaker for turn in turns.values() if turn.speaker in question}
     if named == {one.speaker} and len(one.text.split()) <= 60:
         weight += 0.3
-    raised = 1 - (1 - part) ** math.exp(weight)
+    raised: float = 1 - (1 - part) ** math.exp(weight)
     once = 1 / 2.2
     return 0.9 * raised / once if raised < once else 0.9 + 0.1 * (raised - once) / (1 - once)
 
