@@ -60,7 +60,11 @@ WHERE claims.shard = :shard
   AND claims.reason = 'unresolved'
   AND claims.what = 1
   AND claims.fact_id IS NOT NULL
-  AND slumberd.as_jsonb(claims.payload) #> '{payload,extracted}' IS NULL
+  -- A sentence may take back what was never said, as "I quit smoking" does.
+  AND (
+    slumberd.as_jsonb(claims.payload) -> 'clears' IS NULL
+    OR slumberd.as_jsonb(claims.payload) -> 'payload' -> 'extracted' IS NULL
+  )
   AND NOT EXISTS (
     SELECT 1
     FROM slumberd.ledger AS later

@@ -49,9 +49,10 @@ FROM slumberd_ledger AS claims
 WHERE claims.reason = 'unresolved'
   AND claims.what = 1
   AND claims.fact_id IS NOT NULL
-  AND NOT EXISTS (
-    SELECT 1
-    FROM json_each(CAST(claims.payload AS TEXT), '$.payload.extracted')
+  -- A sentence may take back what was never said, as "I quit smoking" does.
+  AND (
+    json_extract(CAST(claims.payload AS TEXT), '$.clears') IS NULL
+    OR json_extract(CAST(claims.payload AS TEXT), '$.payload.extracted') IS NULL
   )
   AND NOT EXISTS (
     SELECT 1
