@@ -273,6 +273,14 @@ def test_lists_of_two_groups_give_each_pair() -> None:
     ]
 
 
+def test_pronoun_in_a_list_is_the_speaker() -> None:
+    one = pattern("(?P<who>.*) likes? (?P<what>tea)", Says("{who}", "likes", "{what}"),
+                  normalise={"who": ["list", "case"]})  # fmt: skip
+
+    assert {found[0] for found in triples("Bob and I like tea", one)} == {"bob", "ada"}
+    assert triples("You and I like tea", one) == [("ada", "likes", "tea")]
+
+
 def test_number_of_triples_of_a_list_is_bounded() -> None:
     one = pattern("(?P<who>.*) like (?P<what>.*)", Says("{who}", "likes", "{what}"),
                   normalise={"who": ["list"], "what": ["list"]})  # fmt: skip

@@ -295,6 +295,8 @@ class _Writer:
         claim["payload"] = {"object": chance.choice(["o", "p", 1])}
         if chance.random() < 0.2:
             claim["payload"]["extracted"] = {"by": "tea"}
+        if chance.random() < 0.5:
+            claim["clears"] = True
         return orjson.dumps(claim)
 
     def _write_keys(self) -> None:

@@ -307,7 +307,8 @@ def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] =
         "timestamp": instant(version.at).isoformat(),
     }
     add_triple(payload, metadata)
-    add_extracted(payload, version)
+    if version.part and "extracted" in metadata:
+        payload["extracted"] = metadata["extracted"]
     return Claim(
         fact_id=fact_id,
         owner=owner,
@@ -320,12 +321,6 @@ def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] =
         confidence=confidence_of(metadata),
         payload=payload,
     )
-
-
-def add_extracted(payload: dict[str, Any], version: EpisodeVersion) -> None:
-    """Add to a payload which pattern or model found its triple, and where."""
-    if version.part and "extracted" in version.metadata:
-        payload["extracted"] = version.metadata["extracted"]
 
 
 def precedence_of(version: EpisodeVersion, names: tuple[str, ...]) -> Precedence:
@@ -357,10 +352,11 @@ def _retraction(
     owner = owner_of(version.user, version.agent, channel)
     payload: dict[str, Any] = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
-    add_extracted(payload, version)
     words = version.metadata.get("object_words") if clears_key else None
     if words:
         payload["object_words"] = [words] if isinstance(words, str) else words
+    if version.part and "extracted" in version.metadata:
+        payload["extracted"] = version.metadata["extracted"]
     if not version.part and "triples" in version.metadata:  # their number: see `statements_of`
         payload["triples"] = version.metadata["triples"]
     return Claim(

@@ -237,12 +237,20 @@ def _values(pattern: Pattern, groups: Mapping[str, str], context: _Context) -> _
 
 
 def _values_of(pattern: Pattern, name: str, text: str, context: _Context) -> Sequence[Value | None]:
-    word = text.casefold()
+    if text.casefold() in FIRST_PERSON | SECOND_PERSON:
+        return [_speaker_or(text, context)]
+    found = _normalised(pattern, name, text, context.at)
+    return [_speaker_or(value, context) for value in found]  # a list may be "Bob and I"
+
+
+def _speaker_or(value: Value | None, context: _Context) -> Value | None:
+    """Return the speaker whom a pronoun means, None if unknown; another value as it is."""
+    word = value.casefold() if isinstance(value, str) else ""
     if word in FIRST_PERSON:
-        return [context.speaker or None]
+        return context.speaker or None
     if word in SECOND_PERSON:
-        return [context.other or None]
-    return _normalised(pattern, name, text, context.at)
+        return context.other or None
+    return value
 
 
 class _Candidate(NamedTuple):

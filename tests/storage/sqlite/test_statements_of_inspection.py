@@ -75,7 +75,9 @@ def disagreements(t: Tables, limit: int) -> list[Any]:
 
 
 def is_extracted(row: SimpleNamespace) -> bool:
-    return "extracted" in orjson.loads(row.payload or b"{}").get("payload", {})
+    """Return whether a retraction of a key was found in a text."""
+    document = orjson.loads(row.payload or b"{}")
+    return "clears" in document and "extracted" in document.get("payload", {})
 
 
 @INSPECTION.rows({"limit": LARGE}, {"limit": 1})
