@@ -161,6 +161,15 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "works_in_a",
+        rf"(?:works?|{_BEEN} working) in (?P<o>(?:a|an|the) (?:\w+ ){{0,4}}(?:shop|bakery|hospital"
+        r"|school|restaurant|bank|office|factory|library|cafe|café|hotel|company|store|bar|clinic"
+        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b",
+        "works_at=employer:o",
+        "-worked_at",
+        "known",
+    ),
+    (
         "makes_a_living",
         r"(?:make|makes|earn|earns) (?:a|my|her|his) living as (?P<o>.+)",
         "job=job:o",
@@ -203,7 +212,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "got_job_as",
         r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started"
-        r"|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|gig)"
+        r"|begun)(?: a| an| the| my)?(?: [\w-]+){0,4} (?:job|role|position|gig)"
         r" as (?P<o>.+)",
         "job=job:o",
         "",
@@ -1256,6 +1265,19 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
         "-owns=owned:o",
     ),
     ("stole", r"(?:somebody|someone) stole (?:my|our) (?P<o>.+)", "-owns=owned:o"),
+    (
+        "one_favourite",
+        r"one of my (?:all[- ]time |absolute )*favourite \w+(?: \w+)?(?: of all time)? is"
+        r" (?P<o>.+)",
+        "likes=favourites:o",
+    ),
+    (
+        "among_favourites",
+        r"(?P<o>[\w '-]+?) (?:is|are) (?:absolutely |definitely |also |still |probably"
+        r" )*(?:one|some)"
+        r" of my (?:all[- ]time |absolute )*favou?rite",
+        "likes=things:o",
+    ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (
         "is_favourite",
