@@ -47,7 +47,7 @@ _PASTED = re.compile(
     r"\b(?:e-?mail|mail|message|letter|article|poem|lyrics|paragraph|essay|draft|transcript"
     r"|excerpt|review|bio|cover letter|sentences?|text|tweet|caption|passage|following"
     r"|translate|rewrite|proofread|correct|summari[sz]e|paraphrase|rephrase|polish|role-?play"
-    r"|example|says|said|reads|wrote|writes|sings|goes|quote)\b[^.!?\n:]{0,60}:(?=\s)",
+    r"|example|says|said|reads|wrote|writes|sings|goes|quote|something like)\b[^.!?\n:]{0,60}:(?=\s)",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(
