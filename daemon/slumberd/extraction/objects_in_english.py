@@ -17,7 +17,8 @@ _MOST_WORDS = 6
 Object = str | int | float
 
 _END = re.compile(
-    rf"[.!?()\"{CUT}\u2026;:]|,?\s+(?:because|but|since|when|whenever|while|after|before|until"
+    rf"[!?()\"{CUT}\u2026;:]|\.(?!\w)|,?\s+(?:because|but|since|when|whenever|while|after"
+    rf"|before|until"
     rf"|till|that|which|who|whose"
     r"|where|than|if|so|though|although|cause|cuz|bc|as|especially|lately|recently|now|today"
     r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol"

@@ -133,7 +133,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "works_at",
         rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely|"
-        rf" nights| days| weekends| shifts| freelance)? (?:at|for|with) (?P<o>.+)",
+        rf" nights| days| weekends| shifts| freelance)? (?:at|for) (?P<o>.+)",
         "works_at=employer:o",
         "-worked_at",
         "any",
@@ -1182,7 +1182,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "wants",
         r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am"
         r" hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|study"
-        r"|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build"
+        r"|adopt|write|start an?|open|run|climb|go to|get a|get an|have kids|retire|live|build"
         r"|quit|change|publish|own) .+)",
         "wants=wish:o",
         "-",
