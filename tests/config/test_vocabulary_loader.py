@@ -14,6 +14,7 @@ from slumberd.config.vocabulary_loader import (
 from slumberd.config.yaml_reader import read_document_text
 from slumberd.errors import ConfigurationError
 from slumberd.extraction.attributes_in_english import ATTRIBUTES
+from slumberd.extraction.conversation import Conversation
 from slumberd.extraction.statements_in_english import clause_expressions, expressions
 from slumberd.extraction.turn_reader import ALL_READERS
 from slumberd.extraction.vocabulary import Vocabulary
@@ -28,8 +29,7 @@ def vocabulary(text: str) -> Vocabulary:
 
 def stated(words: Vocabulary, text: str) -> list[tuple[str, object]]:
     turn = Turn("e1", "s", "user", text, 0, "ada", "bot", True)
-    [found] = conversation_extraction({}, words).extractor.extract([turn], [None])  # type: ignore[union-attr]
-    assert not isinstance(found, Failed)
+    [found] = Conversation(words).extract([turn], [None])
     return [(one.predicate, one.object) for one in found if one.intent == "add"]
 
 
@@ -56,6 +56,20 @@ def test_extraction_says_how_many_objects_its_predicates_hold() -> None:
     assert {"lives_in", "diet", "favourite_*"} <= extraction.single_valued
     assert {"allergic_to", "speaks", "has_pet"} <= extraction.multi_valued
     assert not extraction.single_valued & extraction.multi_valued
+
+
+def test_page_lists_every_predicate_under_its_number_of_values_and_every_list() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/vocabulary.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    cells = [row for row in rows if len(row) == 5]
+    words = shipped_vocabulary()
+
+    single, many = (
+        {name for row in cells for name in row[place].replace("`", " ").split()} for place in (2, 3)
+    )
+    assert single == words.single_valued
+    assert many == words.multi_valued
+    assert [name for name in words.words if f"`{name}`" not in page] == []
 
 
 def test_file_adds_words_aliases_and_predicates_and_removes_some() -> None:
