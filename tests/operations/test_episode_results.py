@@ -346,6 +346,14 @@ async def test_word_that_says_most_comes_from_the_rule_that_learned(
     assert (await became(home, "e1", silent, HOST))[0] == "learned"
 
 
+async def test_disabled_rule_hides_no_reason_of_another_one(home: OpenStores) -> None:
+    resting = rule("resting", enabled=False)
+    await home.put(episode("e1"))
+    await home.fire(HOST)
+
+    assert (await became(home, "e1", resting, HOST))[0] == "filtered"
+
+
 async def test_gate_holds_back_an_episode_of_low_salience(home: OpenStores) -> None:
     gated = rule("gated", salience={"min": 0.03})
 
