@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from slumberd.config.pattern_loader import load_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extraction
-from slumberd.model.firing import Limits
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.memory_forms import NO_RULE, Became, FactOfEpisode, ResultOfRule
-from slumberd.operations.reads.episode_results import best_of
+from slumberd.operations.reads.episode_results import Circumstances, best_of, results_of
 from slumberd.operations.reads.explainer import read_outcome, read_results
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
+from tests.support.random_histories import EVERYTHING, USERS, Step, Story, play
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 
@@ -116,6 +122,23 @@ async def test_fact_that_arrives_after_a_newer_one_is_not_current(home: OpenStor
     found = await after_firing(home, ALL, HOME)
 
     assert found == ("replaced", "not current any more: ada lives_in Oslo")
+
+
+async def test_version_that_was_read_again_and_then_replaced_is_not_known(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(HOME)
+        await home.fire(ALL)
+        await home.facts.watermarks.rewind("all", Position())
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as connection, connection:
+            connection.execute("DELETE FROM slumberd_generations")  # as if no row had been lost
+        again = await after_firing(home, ALL, triple("e0", "bob", "is", "here"))
+        first = (await became(home, "e1", ALL))[0]
+        await home.put(triple("e2", "ada", "lives_in", "Rome", timestamp=at(9)))
+        await home.fire(ALL)
+
+        last = (await became(home, "e1", ALL))[0]
+
+    assert (again[0], first, last) == ("learned", "known", "replaced")
 
 
 async def test_retraction_names_what_it_retracted(home: OpenStores) -> None:
@@ -346,12 +369,43 @@ async def test_word_that_says_most_comes_from_the_rule_that_learned(
     assert (await became(home, "e1", silent, HOST))[0] == "learned"
 
 
+async def test_disabled_rule_hides_no_reason_of_another_one(home: OpenStores) -> None:
+    resting = rule("resting", enabled=False)
+    await home.put(episode("e1"))
+    await home.fire(HOST)
+
+    assert (await became(home, "e1", resting, HOST))[0] == "filtered"
+
+
 async def test_gate_holds_back_an_episode_of_low_salience(home: OpenStores) -> None:
     gated = rule("gated", salience={"min": 0.03})
 
     word, _ = await after_firing(home, gated, HOME)
 
     assert word == "below_salience"
+
+
+async def check_results(story: Story) -> None:
+    """Compare what results say of facts with the facts themselves."""
+    current = {fact.id: fact for fact in await story.store.query(FactPattern())}
+    for eid in USERS:
+        decisions = await story.store.reads.decisions_of(eid, [], {})
+        found = results_of(decisions, Circumstances({}))
+        assert len({(one.rule_id, one.channel) for one in found}) == len(found)
+        for said in (fact for one in found for fact in one.facts):
+            assert said.current == (said.id in current)
+            assert said.current or said.became in ("replaced", "retracted", "known")
+            assert not (said.current and said.became == "replaced")
+            if said.current:
+                assert said.object == current[said.id].payload.get("object")
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+@settings(max_examples=amount(20, full=150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(EVERYTHING)
+def test_results_agree_with_the_facts_in_every_story(steps: list[Step]) -> None:
+    play(steps, check_results)
 
 
 def test_no_rule_leaves_nothing_to_say() -> None:

@@ -26,6 +26,7 @@ ASSERTION_COLUMNS = (
     "row", "at", "firing", "rule hash", "trigger", "by", "did", "replaces", "counts",
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
+RESULT_COLUMNS = ("rule", "channel", "what became of it")
 DECISION_COLUMNS = (
     "rule", "channel", "outcome", "firing", "fact", "current", "what would change that",
 )  # fmt: skip
@@ -129,9 +130,9 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
 
 def print_results(results: Sequence[ResultOfRule]) -> None:
     """Print what became of an episode, in a sentence for each rule and channel."""
-    for result in results:
-        print(f"{cell(result.rule_id)} ({cell(result.channel)})  {cell(result.sentence)}")
     if results:
+        rows = ((result.rule_id, result.channel, result.sentence) for result in results)
+        print_table(RESULT_COLUMNS, rows)
         print()
 
 

@@ -399,7 +399,6 @@ Became = Literal[
     "due",
     "waiting",
     "paused",
-    "disabled",
     "said_nothing",
     "speaker_unknown",
     "other_speaker",
@@ -408,6 +407,7 @@ Became = Literal[
     "withdrawn",
     "undone",
     "erased",
+    "disabled",
     "skipped",
 ]
 """What became of an episode, in one word. Of several words, the one that comes first here counts:

@@ -193,10 +193,13 @@ def _became_resolved(decision: Decision) -> Became:
         return "retracted"
     if decision.reason == NOTHING_SAID:
         return "said_nothing"
-    if decision.outcome == "noop" and (decision.is_current or decision.reason == "known"):
-        return "known"
     if decision.is_current:
-        return "learned"
+        return "known" if decision.outcome == "noop" else "learned"
+    if decision.removed_by is not None:
+        return "replaced"
+    # Another claim of the version states the same, and its fact is the fact of both.
+    if decision.reason == "known":
+        return "known"
     return "replaced" if row is not None and row.asserts else "no_effect"
 
 
