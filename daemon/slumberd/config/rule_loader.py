@@ -72,8 +72,8 @@ _VOCABULARY = ("stages", 0, "extract", "vocabulary")
 _METHOD = ("stages", 0, "extract", "with")
 """Where a rule names its extractor."""
 
-HEURISTIC = "heuristic"
-"""The name of the extractor ``conversation`` in slumberd 0.2.0."""
+_OLD_NAME = "heuristic"
+"""The old name of the extractor ``conversation``."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -600,7 +600,7 @@ class _Extractions:
 def _find_outdated(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
     """Yield where a rule names the extractor ``heuristic`` of slumberd 0.2.0."""
     for place in places:
-        if place.text(*_METHOD) == HEURISTIC:
+        if place.text(*_METHOD) == _OLD_NAME:
             problem = (
                 "'heuristic' is the old name of another extractor: 'conversation' reads the"
                 " sentences now; write 'with: conversation', for the next release refuses this name"

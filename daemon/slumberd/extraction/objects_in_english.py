@@ -26,7 +26,9 @@ _END = re.compile(
     r"|at the moment"
     r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and"
     r" more|ever since|ever"
-    r"|out there|here|there|for now|for good|altogether|completely|entirely|totally|and (?:I"
+    r"|out there|here|there|for now|for good|(?:my|your|him|her|it|our|them)sel(?:f|ves)|dude"
+    r"|bro|better|wouldnt|wont|other than|to (?:make|get|see|be|do|have)|and(?= |$)(?= (?:its"
+    r"|it|im|i|ill|wouldnt|dont|cant|thats)\b)|altogether|completely|entirely|totally|and (?:I"
     r"|we|he|she|they|it|you|my|our|his|her|this|that"
     r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go"
     r"|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
@@ -120,7 +122,10 @@ def cut(text: str, *, strict: bool = False) -> str:
     words = f" {text}"[: end.start()] if end else text
     if strict and (end := _PREPOSITION.search(words.strip())):
         words = words.strip()[: end.start()]
-    return words.strip(" ,.'\"*~_-")
+    return _LINK_AT_END.sub("", words.strip(" ,.'\"*~_-"))
+
+
+_LINK_AT_END = re.compile(r"\s+(?:and|or|with|of|the|a)$", re.IGNORECASE)
 
 
 def plain(text: str) -> str:

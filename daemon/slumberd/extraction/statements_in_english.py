@@ -55,7 +55,6 @@ class Expression(NamedTuple):
 _BE = "(?:am|is|are)"
 _BEEN = "(?:am|is|are|have been|has been)"
 _HAVE = "(?:have|has)"
-_O = "(?P<o>.+)"
 _SINCE = "(?: (?:for|since|ever since|all my life|my whole life).*)"
 
 # id | expression | effects | when negated | subjects
@@ -141,7 +140,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "works_as_at",
-        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>.+)",
+        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>(?:a|an"
+        rf"|the|my|our) .+|[A-Z].+)",
         "job=job:o; works_at=employer:p",
         "",
         "known",
@@ -755,7 +755,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "pet",
         rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"
-        rf"|brought home|taken in|took in|picked up|inherited|found)|got myself|got ourselves)"
+        rf"|brought home|taken in|took in|picked up|inherited)|got myself|got ourselves)"
         rf" (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
         "has_pet=pet:o",
         "-",
