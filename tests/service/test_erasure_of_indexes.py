@@ -55,6 +55,7 @@ async def test_erased_text_leaves_the_memory_of_the_daemon_at_once(daemon: Memor
     victim, other = of_user(daemon, "victim"), of_user(daemon, "other")
     await fill_indexes(victim)
     await other.remember("I like tea", id="o1")
+    await other.wait_for("o1")
     before = await other.recall("tea")
     embedder = WordEmbedder()
     embedder.embed([CANARY])  # as the comparison of facts does
@@ -76,12 +77,13 @@ async def test_erasure_of_a_session_leaves_its_texts_in_no_index_of_the_user(
     victim = of_user(daemon, "victim")
     await fill_indexes(victim)
     await victim.remember("I like tea", id="t1", session="s2")
+    await victim.wait_for("t1")
 
     plan = await victim.forget(session="s1")
     await victim.forget(session="s1", plan=plan.plan)
 
     assert reachable_texts(daemon, holding=STEM) == []
-    assert [hit.id for hit in await victim.recall("tea")] == ["t1"]
+    assert {hit.id for hit in await victim.recall("tea")} == {"t1", "t1#1"}
 
 
 async def test_refused_erasure_keeps_what_is_not_erased(daemon: Memory) -> None:
