@@ -23,7 +23,11 @@ from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
-from slumberd.operations.reads.explanations import describe_removal, would_change
+from slumberd.operations.reads.explanations import (
+    describe_extraction,
+    describe_removal,
+    would_change,
+)
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, rule
 
@@ -54,6 +58,31 @@ def row(
         by=by,
         undoes=undoes,
     )
+
+
+@pytest.mark.parametrize(
+    ("payload", "content", "words"),
+    [
+        pytest.param({"content": "Hi"}, True, "", id="stated by a program"),
+        pytest.param({"extracted": "x"}, True, "", id="in a form of another program"),
+        pytest.param(
+            {"extracted": {"by": "home", "span": [4, 18]}, "content": "Hi. I live in Oslo."},
+            False,
+            "home, in characters 4 to 18 of the text",
+            id="without the words",
+        ),
+        pytest.param(
+            {"extracted": {"by": "home", "span": [4, 18]}, "content": "Hi. I live in Oslo."},
+            True,
+            "home, in characters 4 to 18 of the text: I live in Oslo",
+            id="with the words",
+        ),
+    ],
+)
+def test_description_of_an_extraction_names_the_pattern_and_the_place(
+    payload: dict[str, Any], content: bool, words: str
+) -> None:
+    assert describe_extraction(payload, content=content) == words
 
 
 @pytest.mark.parametrize(

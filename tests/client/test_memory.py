@@ -428,6 +428,23 @@ async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: 
     assert [item.text for item in context.items] == ["Lisbon is sunny"]
 
 
+async def test_what_was_found_in_a_text_is_told_from_what_was_stated(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I moved to Bergen.", id="e1")
+        await memory.remember("tea", triples=[("ann", "likes", "tea")], id="e2")
+        for id in ("e1", "e2"):
+            await memory.wait_for(id)
+        facts = {fact.id: fact for fact in (await memory.facts()).facts}
+        hits = {hit.id: hit for hit in await memory.recall("ann") if hit.kind == "fact"}
+
+    by = {"by": "conversation/moved", "span": [0, 18]}
+    assert {id: fact.payload.get("extracted") for id, fact in facts.items()} == {
+        "e1#1": by, "e2": None,
+    }  # fmt: skip
+    assert facts["e1#1"].confidence < facts["e2"].confidence == 1
+    assert {id: hit.trust for id, hit in hits.items()} == {"e1#1": "extracted", "e2": "derived"}
+
+
 async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         with pytest.raises(UnreadableEpisodeError):
@@ -823,7 +840,7 @@ async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path:
 @pytest.mark.parametrize(
     ("file", "text", "named"),
     [
-        pytest.param("slumberd.yaml", "search: {language: english}\n", "search", id="a setting"),
+        pytest.param("slumberd.yaml", "memory: {naive_timestamps: utc}\n", "memory", id="a setting"),
         pytest.param(
             "rules.d/more.yaml",
             "rules: [{id: r, cadence: {every: 1}, when_filter: '', then_emits: [notes]}]\n",
@@ -955,8 +972,9 @@ def test_synchronous_program_prints_only_what_it_prints_itself(
     tmp_path: Path, vectors: bool
 ) -> None:
     make_state_directory(tmp_path / "m")
-    with (tmp_path / "m/slumberd.yaml").open("a") as configuration:
-        configuration.write(f"search: {{vectors: {str(vectors).lower()}}}\n")
+    configuration = tmp_path / "m/slumberd.yaml"
+    search = f"{{language: auto, vectors: {str(vectors).lower()}}}"
+    configuration.write_text(configuration.read_text().replace("{language: auto}", search))
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "m")],
         capture_output=True,

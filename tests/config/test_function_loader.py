@@ -245,13 +245,15 @@ def test_mistake_says_what_is_wrong_with_the_function(
     [
         pytest.param(
             "extract: {with: python}",
-            "'patterns', 'conversation', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
+            "'patterns', 'conversation', 'heuristic', 'openai' or"
+            " 'python:package.module:function' is needed, not"
             " 'python'",
             id="no function",
         ),
         pytest.param(
             'extract: {with: "python:cafe.find"}',
-            "'patterns', 'conversation', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
+            "'patterns', 'conversation', 'heuristic', 'openai' or"
+            " 'python:package.module:function' is needed, not"
             " 'python:cafe.find'",
             id="no colon",
         ),

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
+from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
 from slumberd.model.predicates import ManyBut, holds_several

@@ -238,6 +238,23 @@ def test_fact_that_is_not_current_is_explained(operator: Person) -> None:
     assert 'name="change"' not in seen.html
 
 
+def test_fact_page_names_the_pattern_that_found_it_and_the_words(changed: HttpDaemon) -> None:
+    found = {
+        "subject": "ana", "predicate": "likes", "object": "tea",
+        "extracted": {"by": "conversation/likes", "span": [5, 16]},
+    }  # fmt: skip
+    with changed.with_token("ana") as client:
+        put = {"id": "e2", "text": "Well I like tea.", "metadata": {"triples": [found]}}
+        client.post("/v1/episodes", json=put).raise_for_status()
+        assert client.get("/v1/outcomes/e2", params={"seconds": 60}).json()["settled"]
+    with signed_in(changed, "operator") as person:
+        seen = person.read("/fact", id="e2#1", user="ana")
+        stated = person.read("/fact", id="e1", user="ana")
+
+    assert "conversation/likes, in characters 5 to 16 of the text: I like tea." in seen.text
+    assert "Extracted by" not in stated.text
+
+
 def test_episode_page_says_what_became_of_it(operator: Person) -> None:
     seen = operator.read("/episode", id="e1", user="ana")
 

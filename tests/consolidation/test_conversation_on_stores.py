@@ -31,7 +31,7 @@ def said(minute: int, content: str, speaker: str = "user", **overrides: Any) -> 
 async def facts_of(home: OpenStores) -> list[tuple[object, object, object]]:
     found = await home.facts.query(FactPattern())
     parts = ("subject", "predicate", "object")
-    return sorted(tuple(fact.payload[part] for part in parts) for fact in found)  # type: ignore[misc]
+    return sorted(tuple(fact.payload[part] for part in parts) for fact in found)
 
 
 async def learned(home: OpenStores, *episodes: Episode) -> list[tuple[object, object, object]]:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import slumberd.extraction.conversation as source
+import slumberd.extraction
 from slumberd.config.vocabulary_loader import vocabulary_of
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.conversation import Conversation, pattern_names
+from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.pattern_names import IN_CODE, pattern_names
 from slumberd.model.extraction import Turn
 
 pytestmark = pytest.mark.unit
@@ -45,10 +46,10 @@ def test_unknown_pattern_is_a_mistake_with_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_every_pattern_of_the_code_has_its_name_in_the_list() -> None:
-    text = Path(source.__file__).read_text()
-    literal = r'_(?:add|retract)\(\s*clause,\s*"(\w+)"|_add, clause, "(\w+)"|\{NAME\}/(\w+)"'
+    sources = Path(slumberd.extraction.__file__).parent.glob("*.py")
+    literal = r'add,? ?\(?\s*clause,\s*"(\w+)"|retract\(\s*clause,\s*"(\w+)"|\{NAME\}/(\w+)"'
 
-    named = {f"conversation/{''.join(groups)}" for groups in re.findall(literal, text)}
+    found = [match for file in sources for match in re.findall(literal, file.read_text())]
 
-    assert len(named) > 8
-    assert named <= pattern_names()
+    assert {"".join(groups) for groups in found} == {*IN_CODE}
+    assert {f"conversation/{id}" for id in IN_CODE} < pattern_names()

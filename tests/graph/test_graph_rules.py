@@ -77,7 +77,7 @@ def objects(home: Home) -> set[object]:
 def test_commands_fire_explain_and_undo_a_graph_rule(home: Home) -> None:
     assert home.call("check").stdout.startswith("valid: 1 rule in 1 file: team")
 
-    fired = home.call("fire", "team")
+    fired = home.call("fire", "team", "--verbose")
 
     assert objects(home) == {"tea", "Acme"}
     lines = events(fired.stderr)

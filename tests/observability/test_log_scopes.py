@@ -183,7 +183,7 @@ def fired_lines(home: Home) -> list[dict[str, Any]]:
 
     home.state.mkdir()
     asyncio.run(put())
-    done = home.call("fire", "all")
+    done = home.call("fire", "all", "--verbose")
     lines = [orjson.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     return [line for line in lines if line["event"] == "delta.applied"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import UsageError
 from slumberd.retrieval import scope_index
+from slumberd.retrieval.priors import sought_by, weight_of
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import LANGUAGES
 from tests.support.lists import of_each
@@ -181,14 +182,58 @@ def test_each_listed_language_can_be_stemmed(language: str) -> None:
 
 
 def test_score_says_how_much_of_the_question_is_answered() -> None:
-    index = index_of(*(turn(str(number), f"word{number}", "") for number in range(20)))
+    index = index_of(*(turn(str(number), f"word{number} here", "") for number in range(20)))
 
+    exact = index.search("Word1, here!")[0].score
     whole = index.search("word1")[0].score
     half = index.search("word1 word2")[0].score
     little = index.search("word1 and five words of which nothing is known")[0].score
 
-    assert 1 > whole > half > little > 0
+    assert exact == 1
+    assert whole == 0.9
     assert half == pytest.approx(whole / 2)
+    assert half > little > 0
+
+
+EXACT = [
+    pytest.param("I am allergic to peanuts.", id="English"),
+    pytest.param("Am I?", id="stop words"),
+    pytest.param("Ich wohne seit März in Krakau", id="German"),
+    pytest.param("東京に住んでいます", id="Japanese"),
+    pytest.param("\U0001f44d", id="a picture"),
+    pytest.param(" ".join(f"word{number}" for number in range(300)), id="long"),
+    pytest.param("tea tea tea", id="repeated"),
+]
+
+
+@pytest.mark.parametrize("language", [None, "auto", "english"])
+@pytest.mark.parametrize("text", EXACT)
+def test_exact_text_has_the_score_1_and_no_other_has(text: str, language: str | None) -> None:
+    others = [turn(f"o{number}", f"{text} {number} more", "") for number in range(5)]
+    index = index_of(turn("a", text, speaker="Ann"), *others, language=language)
+
+    first, *rest = index.search(text)
+
+    assert (first.id, first.score, first.lexical) == ("a", 1, 1)
+    assert all(0 < match.score < 1 for match in rest)
+
+
+def test_exact_text_beside_a_caption_has_the_score_1() -> None:
+    index = index_of(turn("a", "Look at this!", "", extra="a sunset over the lake " * 20))
+
+    assert index.search("look at this")[0].score == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", [False, True])
+def test_exact_text_has_the_score_1_with_vectors_too(*, vectors: bool) -> None:
+    index = ScopeIndex(vectors=vectors)
+    index.put([turn("a", "I like green tea"), turn("b", "I like green tea very much", minute=1)])
+
+    first, second = index.search("I like green tea")
+
+    assert (first.id, first.score) == ("a", 1)
+    assert second.lexical <= second.score < 1
 
 
 def test_least_score_is_inclusive() -> None:
@@ -225,7 +270,9 @@ def test_empty_question_finds_nothing() -> None:
 
 
 def test_question_of_stop_words_only_still_counts() -> None:
-    assert index_of(turn("a", "The Who", ""), language="english").search("the who") == []
+    index = index_of(turn("a", "The Who", ""), turn("b", "the tea", ""), language="english")
+
+    assert ids(index.search("the who")) == ["a"]
 
 
 def test_rebuilt_index_finds_what_a_new_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +318,38 @@ def expected(turns: Sequence[IndexedTurn], question: Sequence[str]) -> dict[str,
             if frequency:
                 part = 2.2 * weight * frequency / (1.2 + frequency)
                 found[one.id] = found.get(one.id, 0.0) + part
-    return {id: score / most for id, score in found.items()}
+    parts = {id: score / most for id, score in found.items()}
+    return {id: published(current[id], parts[id], question, parts, current) for id in parts}
+
+
+def published(
+    one: IndexedTurn,
+    part: float,
+    question: Sequence[str],
+    parts: Mapping[str, float],
+    turns: Mapping[str, IndexedTurn],
+) -> float:
+    """Return the score of a text by what it has of the question: raised, and on one scale."""
+    if one.text.split() == [*question]:
+        return 1.0
+    weight = 0.7 * share_of_session(one.session, parts, turns)
+    named = {turn.speaker for turn in turns.values() if turn.speaker in question}
+    if named == {one.speaker} and len(one.text.split()) <= 60:
+        weight += 0.3
+    raised = 1 - (1 - part) ** math.exp(weight)
+    once = 1 / 2.2
+    return 0.9 * raised / once if raised < once else 0.9 + 0.1 * (raised - once) / (1 - once)
+
+
+def share_of_session(
+    session: str, parts: Mapping[str, float], turns: Mapping[str, IndexedTurn]
+) -> float:
+    """Return the evidence of the best three texts of a session, to that of the best session."""
+    best: dict[str, float] = {}
+    for name in {turn.session for turn in turns.values()} - {""}:
+        own = [-math.log(1 - parts[id]) for id in parts if turns[id].session == name]
+        best[name] = sum(sorted(own)[-3:])
+    return best.get(session, 0.0) / max(best.values()) if any(best.values()) else 0.0
 
 
 def weighted(one: IndexedTurn, word: str, turns: Sequence[IndexedTurn]) -> float:
@@ -336,3 +414,197 @@ def test_as_many_texts_are_found_as_are_asked_for(frequent_and_rare: ScopeIndex)
 
     assert len(found) == 500
     assert {id[0] for id in ids(found[:120])} == {"z"}
+
+
+LANGUAGES_OF_TEXTS = {
+    "english": "We are going to the garden because the children have seen the birds",
+    "german": "Wir gehen in den Garten, weil die Kinder dort die Vögel gesehen haben",
+    "french": "Nous allons dans le jardin parce que les enfants y ont vu des oiseaux",
+    "spanish": "Vamos al jardín porque los niños han visto allí los pájaros",
+    "italian": "Andiamo nel giardino perché i bambini hanno visto gli uccelli",
+    "portuguese": "Vamos para o jardim porque as crianças viram os pássaros no jardim",
+    "dutch": "Wij gaan naar de tuin omdat de kinderen daar de vogels hebben gezien",
+    "swedish": "Vi går till trädgården för att barnen har sett fåglarna där",
+    "danish": "Vi går ud i haven, hvor børnene har set noget af det meste, og hvad gør du",
+    "norwegian": "Vi går ut i hagen fordi barna har sett noe der, og hva gjør dere nå",
+    "russian": "Мы идём в сад, потому что дети там увидели птиц, и это было так",
+}
+
+
+@pytest.mark.parametrize("language", list(LANGUAGES_OF_TEXTS))
+def test_language_of_a_scope_is_recognised(language: str) -> None:
+    assert index_of(turn("a", LANGUAGES_OF_TEXTS[language]), language="auto").languages == (
+        language,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "Wczoraj Maria kupiła nowy rower i pojechała na wycieczkę przez zielony las",
+            id="Polish",
+        ),
+        pytest.param(
+            "Maria osti eilen uuden polkupyörän ja lähti retkelle vihreän metsän läpi kotiin äidin",
+            id="Finnish",
+        ),
+        pytest.param(
+            "Včera si Maria koupila nové kolo, potom jela přes zelený les domů ke své matce",
+            id="Czech",
+        ),
+    ],
+)
+def test_other_languages_are_unknown_and_similar_words_count_as_forms(text: str) -> None:
+    index = index_of(turn("a", text), language="auto")
+
+    assert index.languages == ("unknown",)
+
+
+def test_forms_of_a_word_of_an_unknown_language_are_found() -> None:
+    polish = "Wczoraj Maria kupiła zielony rower i pojechała rowerem przez duży las razem z siostrą"
+    index = index_of(turn("a", polish, ""), turn("b", "Kupię jutro herbatę", ""), language="auto")
+
+    assert ids(index.search("siostra")) == ["a"]
+    assert ids(index.search("herbata"))[0] == "b"
+
+
+def test_text_without_many_words_leaves_english() -> None:
+    assert index_of(turn("a", "pizza"), language="auto").languages == ("english",)
+    assert ids(index_of(turn("a", "running", ""), language="auto").search("runs")) == ["a"]
+
+
+def test_scope_of_two_languages_has_the_forms_of_both() -> None:
+    index = index_of(
+        turn("e", "I am going to buy some trees for the garden", ""),
+        turn("g", "Ich habe die Bäume in den Garten gesetzt", ""),
+        turn("h", "Mein Bruder hat schon wieder Katzen", ""),
+        turn("f", "My neighbour has three cats and I like them", ""),
+        language="auto",
+    )
+
+    assert set(index.languages) == {"english", "german"}
+    assert ids(index.search("a tree"))[0] == "e"
+    assert ids(index.search("der Baum"))[0] == "g"
+    assert ids(index.search("eine Katze"))[0] == "h"
+    assert ids(index.search("the cat"))[0] == "f"
+
+
+TEXTS_OF_LANGUAGES = st.lists(
+    st.builds(
+        IndexedTurn,
+        id=st.sampled_from([f"t{number}" for number in range(12)]),
+        text=st.sampled_from(
+            [*LANGUAGES_OF_TEXTS.values(), "tea", "pizza garden", "Vogel", "birds Garten"]
+        ),
+        session=st.sampled_from(["", "one"]),
+        at=st.integers(1, 5).map(lambda minute: minute * MINUTE),
+    ),
+    max_size=20,
+)
+
+
+@pytest.mark.slow
+@given(TEXTS_OF_LANGUAGES, st.randoms(use_true_random=False), st.integers(1, 6))
+@settings(max_examples=100)
+def test_order_and_division_of_texts_change_neither_languages_nor_results(
+    turns: list[IndexedTurn], shuffling: random.Random, size: int
+) -> None:
+    current = list({one.id: one for one in turns}.values())
+    shuffled = shuffling.sample(current, len(current))
+    other = ScopeIndex(language="auto")
+    for start in range(0, len(shuffled), size):
+        some = shuffled[start : start + size]
+        other.put([one._replace(text=LANGUAGES_OF_TEXTS["german"]) for one in some])
+        other.put([turn("x", LANGUAGES_OF_TEXTS["french"])])
+        other.search("garden")
+        other.put(some)
+        other.drop(["x"])
+
+    index = index_of(*current, language="auto")
+    assert other.languages == index.languages
+    for question in ("the birds in a garden", "Vögel im Garten", "tea", "les oiseaux"):
+        assert other.search(question) == index.search(question)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        pytest.param("She broke her arm", "broken", id="irregular verb"),
+        pytest.param("The children sang", "a child sings", id="irregular noun"),
+        pytest.param("My check-up is on Monday", "checkup", id="compound in the question"),
+        pytest.param("My checkup is on Monday", "check-up", id="compound in the text"),
+        pytest.param("We meet on December 8", "8th", id="ordinal in the question"),
+        pytest.param("We meet on the 22nd", "22", id="ordinal in the text"),
+    ],
+)
+def test_other_form_of_a_word_is_found(text: str, question: str) -> None:
+    index = index_of(turn("a", text, ""), turn("b", "rain all day", ""), language="english")
+
+    assert ids(index.search(question)) == ["a"]
+
+
+def test_ordinal_names_the_day_of_a_text() -> None:
+    index = index_of(
+        IndexedTurn("a", "I slept", "", 1_702_000_000_000_000),
+        IndexedTurn("b", "I slept", "", 1_702_100_000_000_000),
+        language="english",
+    )
+
+    assert ids(index.search("8th December"))[0] == "a"
+    assert ids(index.search("December 9th"))[0] == "b"
+
+
+def test_elided_article_is_no_part_of_a_word() -> None:
+    index = index_of(turn("a", "Il a vu l\u2019oiseau", ""), language="french")
+
+    assert ids(index.search("des oiseaux")) == ["a"]
+
+
+def test_text_by_the_one_person_in_the_question_comes_first() -> None:
+    index = index_of(
+        turn("a", "I adopted a puppy", "", speaker="Melanie"),
+        turn("b", "I adopted a puppy", "", speaker="Caroline"),
+    )
+
+    assert ids(index.search("Which puppy did Caroline get?")) == ["b", "a"]
+
+
+def test_long_text_gains_nothing_by_its_speaker() -> None:
+    sought = sought_by("What did Ann say?", ["what", "did", "ann"], [("Ann", frozenset({"ann"}))])
+
+    assert weight_of("word " * 60, "Ann", sought) > 0
+    assert weight_of("word " * 61, "Ann", sought) == 0
+    assert weight_of("word", "Ben", sought) == 0
+
+
+def test_two_persons_in_the_question_raise_no_text() -> None:
+    names = [("Ann", frozenset({"ann"})), ("Ben", frozenset({"ben"}))]
+
+    assert sought_by("Did Ann meet Ben?", ["did", "ann", "meet", "ben"], names).speaker is None
+    assert sought_by("Where is Ann's cat?", ["where", "is", "ann's"], names).speaker == "Ann"
+
+
+def test_question_for_a_time_raises_a_short_text_that_names_one() -> None:
+    index = index_of(turn("a", "I ran a race", ""), turn("b", "I ran a race last week", ""))
+
+    assert ids(index.search("When was the race?")) == ["b", "a"]
+    assert ids(index.search("Where was the race?")) == ["a", "b"]
+
+
+def test_text_of_the_session_that_answers_most_comes_first() -> None:
+    index = index_of(
+        turn("a", "the race", "one"),
+        turn("b", "the race", "two"),
+        *(turn(f"n{n}", "rain", "two", minute=n) for n in range(1, 4)),
+        turn("c", "the medal of a race", "two", minute=9),
+    )
+
+    assert ids(index.search("race medal"))[:2] == ["c", "b"]
+
+
+def test_larger_limit_changes_no_score() -> None:
+    texts = [turn(f"t{n:03}", f"tea {'milk ' * (n % 7)}", f"s{n % 9}") for n in range(400)]
+    index = index_of(*texts)
+
+    assert index.search("tea milk", limit=400)[:20] == index.search("tea milk", limit=20)

@@ -50,7 +50,7 @@ def test_text_with_the_meaning_and_no_word_of_the_question_is_found() -> None:
     assert best.id == "t0"
     assert best.lexical == 0
     assert best.vector is not None
-    assert best.score == pytest.approx(0.4 * best.vector)
+    assert best.score == pytest.approx(0.9 * 2.2 * 0.4 * best.vector)
 
 
 def test_cosine_is_that_of_the_definition() -> None:

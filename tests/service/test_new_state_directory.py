@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory
+from slumberd.client.own_daemons import load_directory
 from slumberd.operations.memory_forms import KnownFact
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial
@@ -33,6 +34,21 @@ def test_file_of_rules_is_short_and_passes_its_test(purpose: Purpose, tmp_path: 
     assert {file.name for file in folder.iterdir()} == {f"{purpose}.yaml", f"{purpose}.test.yaml"}
     assert len((folder / f"{purpose}.yaml").read_text().splitlines()) <= 45
     assert len((folder / f"{purpose}.test.yaml").read_text().splitlines()) <= 30
+
+
+async def test_search_finds_other_forms_of_a_word_in_a_new_directory(tmp_path: Path) -> None:
+    make_state_directory(tmp_path / "m")
+    settings, _ = load_directory(tmp_path / "m")
+    async with Memory.open(tmp_path / "m", user="ada") as memory:
+        for text in (
+            "I have been painting the kitchen.", "We went to the market with the children.",
+            "It is what I told you about the boat.",
+        ):  # fmt: skip
+            await memory.remember(text)
+        hits = await memory.recall("Who painted?", kinds=["episode"])
+
+    assert settings.search.language == "auto"
+    assert hits[0].text == "I have been painting the kitchen."
 
 
 async def facts_after(directory: Path, *turns: Turn, **further: Any) -> dict[str, set[object]]:
@@ -120,6 +136,27 @@ async def test_predicate_that_the_vocabulary_does_not_name_holds_many_values(
         facts = (await memory.facts()).facts
 
     assert by_key(facts) == {"ada flew_to": {"Oslo", "Rome"}}
+
+
+@pytest.mark.slow
+async def test_commands_name_the_pattern_that_found_a_fact(tmp_path: Path) -> None:
+    await facts_after(tmp_path / "m", ("user", "I moved to Bergen."), id="e1")
+    await facts_after(tmp_path / "m", ("user", "I like tea."), id="e2")
+
+    words = [
+        ("why", "e1#1"), ("why", "e1#1", "--content"),
+        ("facts", "--extracted-by", "conversation/moved", "--json"),
+    ]  # fmt: skip
+    why, with_content, facts = [
+        await asyncio.to_thread(called, *some, "--config", str(tmp_path / "m/slumberd.yaml"))
+        for some in words
+    ]
+
+    line = "extracted   by conversation/moved, in characters 0 to 18 of the text"
+    assert f"\n{line}\n" in why.stdout
+    assert f"\n{line}: I moved to Bergen.\n" in with_content.stdout
+    [fact] = map(json.loads, facts.stdout.splitlines())
+    assert fact["payload"]["extracted"] == {"by": "conversation/moved", "span": [0, 18]}
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_ledger_of_a_copy_verifies_with_the_same_head_and_replays(
     home: Home, postgres_address: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "slumberd.log"
-    log.write_text(home.call("fire", "likes").stderr)
+    log.write_text(home.call("fire", "likes", "--verbose").stderr)
     wanted, facts = home.call("audit", "verify").stdout, home.facts()
     copy(home.state, postgres_address)
     use_database(home, postgres_address)

@@ -161,9 +161,9 @@ async def test_sentence_that_takes_back_nothing_is_not_reported(settings: Settin
         "subject": "ann", "predicate": "habit", "intent": "delete", "object_words": ["smoking"],
         "extracted": {"by": "conversation/quit_smoking", "span": [0, 14]},
     }  # fmt: skip
-    quit = episode("quit", user="ann", timestamp=at(6), metadata={"triples": [retraction]})
+    said = episode("quit", user="ann", timestamp=at(6), metadata={"triples": [retraction]})
     async with open_stores(settings, SystemClock(), settings.facts_path) as stores:
-        await stores.memory.put_many([quit])
+        await stores.memory.put_many([said])
     await run(settings, "fire", rules=None)
 
     assert inspections_of(settings).facts.unreached_retractions(None) == ["gone"]

@@ -218,12 +218,13 @@ class SearchSettings(Form):
 
     Attributes:
         language: The language of the texts, in English, such as ``english`` or ``german``: the
-            forms of a word then count as one. null (default) compares words as they are.
+            forms of a word then count as one. ``auto`` (default) recognises the languages of each
+            scope by their most frequent words. null compares words as they are.
         vectors: Whether the meanings of texts count beside their words. Needs the extra
             ``vectors``, whose model knows English. Default: false.
     """
 
-    language: Language | None = None
+    language: Language | None = "auto"
     vectors: bool = False
 
 

@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 from slumberd.config.file_access import Place
 from slumberd.config.yaml_reader import Document, Trail
 from slumberd.errors import Mistake
+from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.terms import LANGUAGES
 
 NAME = r"^[a-z0-9._:-]{1,64}$"
@@ -451,8 +452,8 @@ def _check_instant(text: str) -> str:
 
 
 def _check_language(text: str) -> str:
-    if text not in LANGUAGES:
-        known = ", ".join(LANGUAGES)
+    if text not in (AUTO, *LANGUAGES):
+        known = ", ".join((AUTO, *LANGUAGES))
         raise ValueError(f"{format_value(text)} is not a language that is known: {known}")
     return text
 
@@ -468,9 +469,9 @@ TemplateName = Annotated[
 Language = Annotated[
     str,
     AfterValidator(_check_language),
-    Field(json_schema_extra={"enum": [*LANGUAGES]}),
+    Field(json_schema_extra={"enum": [AUTO, *LANGUAGES]}),
 ]
-"""A language whose words can be stemmed."""
+"""A language whose words can be stemmed, or ``auto``."""
 
 
 def _check_database(address: str) -> str:

@@ -13,7 +13,9 @@ from slumberd.config.validation import mistakes_of, suggestion
 from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.conversation import NAME, VERSION, Conversation, pattern_names
+from slumberd.extraction.conversation import VERSION, Conversation
+from slumberd.extraction.pattern_names import pattern_names
+from slumberd.extraction.turn_notes import NAME
 from slumberd.extraction.vocabulary import Person, Vocabulary
 from slumberd.model.extraction import Extraction
 

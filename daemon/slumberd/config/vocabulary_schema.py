@@ -34,7 +34,8 @@ class VocabularyFile(Form):
             ends with ``*`` names all predicates that begin so.
         remove: Predicates that the extractor must not state, and patterns of which it must take
             nothing, as ``conversation/moved``: a fact names its pattern in ``extracted.by``.
-        opposites: Pairs of predicates. A statement with one takes back the same object of the other.
+        opposites: Pairs of predicates. A statement with one takes back the same object of the
+            other.
         people: What words for people mean, such as ``wife``.
         aliases: Other words for people and animals, such as ``mum`` for ``mother``.
         words: Lists of words, such as ``jobs``. A file adds words to a list.

@@ -25,6 +25,7 @@ from slumberd.contract.values import MemoryRecord, MemorySearchQuery, MemoryWrit
 from slumberd.model.scope import Scope, ScopeFilter
 from slumberd.portal import Portal
 from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
+from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.scope_index import ScopeIndex
 from slumberd.storage.episodes.revision import write_revision
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -44,7 +45,8 @@ class EpisodeMemoryStore(MemoryStore):
 
     Args:
         path: The file; the first call creates it and its directories.
-        language: The language of the texts, for the stems of words; None stems no word.
+        language: The language of the texts, for the stems of words; ``auto`` recognises it in each
+            namespace; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         clock: The time of writes.
 
@@ -57,7 +59,7 @@ class EpisodeMemoryStore(MemoryStore):
         self,
         path: str | Path,
         *,
-        language: str | None = None,
+        language: str | None = AUTO,
         vectors: bool = False,
         clock: Clock | None = None,
     ) -> None:

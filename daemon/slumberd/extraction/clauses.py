@@ -25,13 +25,11 @@ class Clause(NamedTuple):
         span: Where its sentence stands in the turn, in characters.
         text: Its words, without contractions and introductions.
         sentence: The number of its sentence in the turn, from 0.
-        greets: Whether an introduction such as ``Hi,`` stood before it.
     """
 
     span: tuple[int, int]
     text: str
     sentence: int
-    greets: bool = False
 
 
 def _words(words: str) -> str:
@@ -107,7 +105,7 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(I|we|he|she|they|you|it|who)'ll\b", r"\1 will"),
         (r"\b(I|we|he|she|they|you|it|who)'d\b", r"\1 would"),
         (r"\b(he|she|it|that|who|there|here|name|birthday)'s\b", r"\1 is"),
-        (r"\b(he|she)s\b", r"\1 is"),
+        (r"\b(he|she|that|there)s\b", r"\1 is"),
         (r"\b(favou?rite \w+|\w+(?='s not\b))'s\b", r"\1 is"),
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
@@ -120,6 +118,10 @@ _QUESTION = re.compile(
     r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b)",
     re.IGNORECASE,
 )
+_EMPHATIC = re.compile(r"(?:\?[?!]+|!+\?)$")
+_DOUBTED = re.compile(
+    r"(?:so |and |but )?(?:you|that|really|seriously|wait|what|am|have|did|do)\b", re.IGNORECASE
+)
 _HARMLESS_IF = re.compile(
     r"\bif (?:you ask me|I am (?:being )?honest|that (?:matters|helps)|anyone asks|you must know"
     r"|you were wondering|you remember|you are wondering|it helps|it matters)\b",
@@ -130,7 +132,8 @@ _SUPPOSED = re.compile(
         "if unless whether imagine imagining pretend pretending suppose supposing hypothetically"
         " role-?play roleplay joking kidding jk"
     )
-    + r"|\b(?:let us say|as though|in (?:my|a|the|this) (?:dream|game|book|novel|movie|film|story"
+    + r"|\b(?:one more [^.]{1,60}and I\b|I swear|let us say|as though|in (?:my|a|the|this)"
+    r" (?:dream|game|book|novel|movie|film|story"
     r"|show|series|play|song)|my character|april fools|what would|for example|e\.g\.|act as"
     r"|you are a)\b",
     re.IGNORECASE,
@@ -138,11 +141,12 @@ _SUPPOSED = re.compile(
 _HEDGED = re.compile(
     _words(
         "wish wishes wished would might could should shall maybe perhaps probably possibly almost"
-        " nearly apparently allegedly supposedly presumably hopefully guess think thought thinking"
+        " nearly allegedly supposedly presumably hopefully guess think thought thinking"
         " considering wonder wondering hoping doubt seems? seemed kinda sometimes dream dreamed"
         " dreamt dreaming theoretically ideally someday tempted potentially likely unlikely"
     )
-    + r"|\b(?:hope(?! to)|sort of|kind of|not sure|as if|one day|about to|supposed to|trying to"
+    + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day"
+    r"|about to|supposed to|trying to"
     r"|need to|have to|has to|feels? like|felt like|looks? like|used to think)\b|\b(?-i:may)\b",
     re.IGNORECASE,
 )
@@ -156,8 +160,13 @@ _SPEECH = re.compile(
     re.IGNORECASE,
 )
 _OWN_SPEECH = re.compile(
-    r"^(?:as )?I(?: have)?(?: already| just)? (?:told you|said|mentioned)"
-    r"(?: before| earlier| already)?(?: that)?[, ]+",
+    r"^(?:I (?:must |have to |can |will |should |do )?(?:admit|confess|forget|forgot"
+    r"|reali[sz]e|reali[sz]ed"
+    r"|found out|discovered|learned|learnt|am (?:glad|happy|proud|sorry|afraid|sad|pleased"
+    r"|excited)(?: to say)?)"
+    r"(?: sometimes| now| today| just)?(?: that)?,? (?=(?:I|my|we|our)\b)|(?:as )?I(?:"
+    r" have)?(?: already| just)? (?:told you|said|mentioned)"
+    r"(?: before| earlier| already)?(?: that)?[, ]+)",
     re.IGNORECASE,
 )
 
@@ -176,6 +185,9 @@ _BREAK = re.compile(
     r"|[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]+"
     r"|[\s,]*\b(?:but|because|cause|cuz|though|although|however|whereas|while|plus|except)\b[\s,]*"
     rf"|,?\s+(?:and|so|then)\s+(?:then\s+|now\s+)?(?=(?:{_SUBJECT})\b)"
+    r"|,\s+(?:and|so|then)\s+(?:(?!(?:maybe|perhaps|probably|hopefully|if|unless|when|that|he|she"
+    r"|they|you|I|we)\b)[a-z]+\s+){1,4}(?=(?:I|we)\b)|,\s+(?=since\b)"
+    r"|,\s+(?=(?-i:[A-Z])\w+ (?:is|has|lives|works|moved)\b)"
     rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
     rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
@@ -184,11 +196,14 @@ _BREAK = re.compile(
 _OPENER = re.compile(
     r"(?:(?:well|so|ok|okay|oh|ah|aww?|hey|hi|hello|hiya|yes|yeah|yep|yup|no|nope|nah|ha(?:ha)+|lol"
     r"|omg|btw|by the way|fyi|actually|turns out|it turns out|honestly|also|anyway|anyways|and|but"
-    r"|plus|then|now|update|edit|ps|p\.s\.|(?:good|bad|great|big|sad|some|quick|small) (?:news|update)|news"
+    r"|plus|then|now|update|edit|ps|p\.s\.|(?:good|bad|great|big|sad|some|quick|small) (?:news"
+    r"|update)|news"
     r"|guess what|fun fact|sorry|thanks|thank you|sure|right|cool|nice|great|same|me too|me|well"
     r"|unfortunately|sadly|luckily|fortunately|finally|recently|currently|lately|these days"
     r"|nowadays|as of (?:today|now|last week|this week|yesterday)|for the record|to be honest|tbh"
-    r"|just so you know|please remember|remember|note|heads up|as you know|you know|well then"
+    r"|just so you know|please remember|remember|in other news|on another note|note|apparently"
+    r"|heads up|as you know|you know"
+    r"|well then"
     r"|after all|besides|personally|for me|in fact|believe it or not|about me|a bit about me"
     r"|good morning|good evening|morning|wow|ugh|yay|correction|to clarify|just to clarify"
     r"|I should (?:mention|add|say)|just|still|apparently not|true|exactly|indeed|meanwhile"
@@ -204,12 +219,19 @@ _OPENER = re.compile(
     r"(?: (?!I\b|[A-Z])that)?(?:[ ,:!.\u2013-]+|$))+",
     re.IGNORECASE,
 )
+_SHORT_OPENER = re.compile(
+    r"(?:(?:so|and|but|hey|hi|hello|ok|okay|well|oh|also|btw|by the way)[ ,]+)+", re.IGNORECASE
+)
+_CLOSER = re.compile(
+    r"(?:,? (?:by the way|btw|lol|haha+|you know|anyway|after all|of course|for what it is"
+    r" worth|fyi|yes really|no joke|I think))+$",
+    re.IGNORECASE,
+)
 _VOCATIVE = re.compile(r"(?:[A-Z]\w+[,!] +)(?=(?:I|my|My|we|We|our|Our)\b)")
-_GREETING = re.compile(r"\b(?:hi|hello|hey|hiya|morning|evening)\b", re.IGNORECASE)
 _NAMED_OPENER = re.compile(
     r"(?:hi|hello|hey|thanks|thank you|yes|no|ok|okay|sorry) [A-Z]\w+[ ,!.]+", re.IGNORECASE
 )
-_PAST_TIME = re.compile(r"^(?:when|while|back when|before|after|until)\b", re.IGNORECASE)
+_PAST_TIME = re.compile(r"^(?:when|while|back when|before|until)\b", re.IGNORECASE)
 
 
 def divide_into_clauses(text: str) -> list[Clause]:
@@ -226,26 +248,29 @@ def divide_into_clauses(text: str) -> list[Clause]:
 
 
 def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
-    whole = sentence.text[:MAX_SENTENCE]
-    if _TRANSCRIPT.match(whole) and not _OPENER.match(whole):
-        return
-    text = _OWN_SPEECH.sub("", _expand(whole))
-    if _QUESTION.search(_OPENER.sub("", text)) or _SUPPOSED.search(_HARMLESS_IF.sub("", text)):
-        return
+    text = _asserted(sentence.text[:MAX_SENTENCE])
     span = (sentence.start, sentence.start + len(sentence.text))
-    parts = _BREAK.split(text)
+    parts = [part for part in _BREAK.split(text) if part and part.strip()]
     if len(sentence.text) > MAX_SENTENCE:
-        parts.pop()
-    greets = greeted_before = False
+        parts = parts[:-1]
     for part in parts:
-        if not part or not part.strip():
-            continue
-        words, greeted = _without_openers(part)
-        greets, greeted_before = greeted, greets
+        words = _without_openers(part)
         if _SPEECH.search(words):
             return
         if words and not _HEDGED.search(_WANTS.sub("", words)) and not _PAST_TIME.match(words):
-            yield Clause(span, words, number, greets or greeted_before)
+            yield Clause(span, words, number)
+
+
+def _asserted(sentence: str) -> str:
+    """Return a sentence without contractions; empty when it asserts nothing."""
+    if _TRANSCRIPT.match(sentence) and not _OPENER.match(sentence):
+        return ""
+    text = _OWN_SPEECH.sub("", _expand(sentence))
+    if not _DOUBTED.match(text):
+        text = _EMPHATIC.sub("!", text)
+    if _QUESTION.search(_SHORT_OPENER.sub("", text)):
+        return ""
+    return "" if _SUPPOSED.search(_HARMLESS_IF.sub("", text)) else text
 
 
 def _expand(text: str) -> str:
@@ -255,14 +280,13 @@ def _expand(text: str) -> str:
     return " ".join(text.split())
 
 
-def _without_openers(part: str) -> tuple[str, bool]:
-    """Return a clause without its introduction, and whether that was a greeting."""
-    words = part.strip(" ,.!\"'*~_#\u2022-")
-    start = _NAMED_OPENER.match(words)
-    rest = words[start.end() :] if start else words
-    opened = _OPENER.match(rest)
-    rest = rest[opened.end() :] if opened else rest
-    called = _VOCATIVE.match(rest)
-    rest = rest[called.end() :] if called else rest
-    greets = _GREETING.search(words[: len(words) - len(rest)]) is not None
-    return rest.strip(" ,.!\"'*~_#\u2022-"), greets
+def _without_openers(part: str) -> str:
+    """Return a clause without its introduction."""
+    words = part.strip(_EDGES)
+    for opener in (_NAMED_OPENER, _OPENER, _VOCATIVE):
+        start = opener.match(words)
+        words = words[start.end() :] if start else words
+    return _CLOSER.sub("", words.strip(_EDGES))
+
+
+_EDGES = " ,.!\"'*~_#\u2022-"

@@ -8,12 +8,26 @@ from typing import NamedTuple
 
 from slumberd.extraction.normalisers import read_date
 from slumberd.extraction.objects_in_english import cut, is_object, plain
+from slumberd.extraction.vocabulary import word_set
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS = {
     name: number
     for number, name in enumerate(
-        "january february march april may june july august september october november december".split(),
+        [
+            "january",
+            "february",
+            "march",
+            "april",
+            "may",
+            "june",
+            "july",
+            "august",
+            "september",
+            "october",
+            "november",
+            "december",
+        ],
         1,
     )
 }
@@ -21,26 +35,39 @@ _DATE = re.compile(
     r"\s+(?:(?P<month>(?:in|this|next|for|during) (?:(?:early|late|mid)[- ])?(?:"
     + "|".join(_MONTHS)
     + r"))(?! \d)"
-    r"|(?P<date>(?:on |in |for |from |until |starting )?(?:the )?(?:(?:next|this|this coming) (?:\w+day|week|month|year)"
-    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:a|two|three|four|five|six|seven|eight|nine|ten|\d{1,2}) (?:days?|weeks?|months?|years?)(?: from now)?"
+    r"|(?P<date>(?:on |in |for |from |until |starting )?(?:the )?(?:(?:next|this|this coming)"
+    r" (?:\w+day|week|month|year)"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:a|two|three|four|five|six|seven|eight"
+    r"|nine|ten|\d{1,2}) (?:days?|weeks?|months?|years?)(?: from now)?"
     r"|\d{4}-\d\d-\d\d|(?:" + "|".join(_MONTHS) + r") (?:the )?\d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?"
     r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? (?:" + "|".join(_MONTHS) + r")(?:,? \d{4})?"
     r"|(?:" + "|".join(_MONTHS) + r") \d{4}|tomorrow|today|tonight|the day after tomorrow)))\b",
     re.IGNORECASE,
 )
 _PLAN = re.compile(
-    r"(?:am|is|are) (?:going to(?! [A-Z])|planning to|planning on|set to|scheduled to|due to) (?P<verb>.+)"
-    r"|(?:am|is|are) (?P<doing>(?:going|flying|travell?ing|moving|heading|visiting|starting|running|leaving|attending"
-    r"|getting married|getting|having|taking|hosting|meeting|driving|hiking|competing|performing|graduating|retiring|sailing|cycling"
+    r"(?:am|is|are) (?:going to(?! [A-Z])|planning to|planning on|set to|scheduled to|due to)"
+    r" (?P<verb>.+)"
+    r"|(?:am|is|are) (?P<doing>(?:going|flying|travell?ing|moving|heading|visiting|starting"
+    r"|running|leaving|attending"
+    r"|getting married|getting|having|taking|hosting|meeting|driving|hiking|competing"
+    r"|performing|graduating|retiring|sailing|cycling"
     r"|buying|selling|speaking|giving|doing|throwing) ?.*)"
-    r"|(?:have|has|booked|have booked|scheduled|have scheduled|bought|got|have got) (?P<thing>(?:a|an|my|our|the|tickets|flights)\b.*\b(?:appointment|exam|flight|flights|interview|surgery|operation|trip|wedding"
-    r"|concert|marathon|race|holiday|vacation|tickets|conference|ceremony|party|check-?up|visit|meeting|presentation|deadline|recital|tour|cruise|safari|half[- ]marathon)\b.*)"
+    r"|(?:have|has|booked|have booked|scheduled|have scheduled|bought|got|have got)"
+    r" (?P<thing>(?:a|an|my|our|the|tickets|flights)\b.*\b(?:appointment|exam|flight|flights"
+    r"|interview|surgery|operation|trip|wedding"
+    r"|concert|marathon|race|holiday|vacation|tickets|conference|ceremony|party|check-?up"
+    r"|visit|meeting|presentation|deadline|recital|tour|cruise|safari|half[- ]marathon)\b.*)"
 )
 _TRIP = re.compile(
-    r"(?:(?:am|is|are) planning|booked|have booked|(?:am|is|are) organi[sz]ing|plan|have planned) (?P<o>(?:a|an|my|our) (?:\w+ ){0,2}?(?:trip|holiday|vacation|wedding|honeymoon|road trip|move|safari|cruise|weekend|getaway)\b(?: (?:to|in|around|through|across) .+)?)"
+    r"(?:(?:am|is|are) planning|booked|have booked|(?:am|is|are) organi[sz]ing|plan|have"
+    r" planned) (?P<o>(?:a|an|my|our) (?:\w+ ){0,2}?(?:trip|holiday|vacation|wedding|honeymoon"
+    r"|road trip|move|safari|cruise|weekend|getaway)\b(?: (?:to|in|around|through|across) .+)?)"
 )
 _TRIVIAL = re.compile(
-    r"^(?:be|have to|do|get|see|try|make|take a|sleep|rest|relax|watch|eat|cook|check|talk|call|tell|let|give|keep|look|start|go to (?:bed|sleep|work)|going to (?:bed|sleep|work|class)|say|stay|work|study|go out|getting (?:ready|better|used|back|up)|giving up|going out|taking (?:a break|it)|hang|send|text|miss|need|ask|leave|having a|doing)\b"
+    r"^(?:be|have to|do|get|see|try|make|take a|sleep|rest|relax|watch|eat|cook|check|talk"
+    r"|call|tell|let|give|keep|look|start|go to (?:bed|sleep|work)|going to (?:bed|sleep|work"
+    r"|class)|say|stay|work|study|go out|getting (?:ready|better|used|back|up)|giving up|going"
+    r" out|taking (?:a break|it)|hang|send|text|miss|need|ask|leave|having a|doing)\b"
     r"|\b(?:it|this|that|you|them|something|stuff|some)\b",
     re.IGNORECASE,
 )
@@ -106,20 +133,24 @@ def _read(found: re.Match[str], at: int) -> str:
         r"^(?:for|from|until|starting) (?:the )?|^(?:in|on) (?=next|this)|^the (?=\d)",
         "",
         found["date"],
-        flags=re.I,
+        flags=re.IGNORECASE,
     )
-    words = re.sub(r"^this coming ", "this ", words, flags=re.I)
+    words = re.sub(r"^this coming ", "this ", words, flags=re.IGNORECASE)
     return read_date(words, at) or read_date(re.sub(r"^(?:in|on) ", "", words), at) or ""
 
 
 _CANCELLED = re.compile(
-    r"(?:(?:the|my|our) (?P<o>.+?) (?:is|are|was|were|got|has been|have been|had to be) (?:just |now |sadly |unfortunately )*(?:cancell?ed|called off|off$|postponed indefinitely|not happening|no longer happening|scrapped)"
+    r"(?:(?:the|my|our) (?P<o>.+?) (?:is|are|was|were|got|has been|have been|had to be)"
+    r" (?:just |now |sadly |unfortunately )*(?:cancell?ed|called off|off$|postponed"
+    r" indefinitely|not happening|no longer happening|scrapped)"
     r"|(?:the|my|our) (?P<p>.+?) (?:fell through|will not happen|got axed)"
-    r"|(?:I|we)(?: have)?(?: had to)?(?: just)? (?:cancel(?:l?ed)?|called off|call off|scrapped) (?:the|my|our) (?P<q>.+))",
+    r"|(?:I|we)(?: have)?(?: had to)?(?: just)? (?:cancel(?:l?ed)?|called off|call off"
+    r"|scrapped) (?:the|my|our) (?P<q>.+))",
     re.IGNORECASE,
 )
-_NOT_PLANS = frozenset(
-    "the a an my our trip plan plans holiday vacation flight to in of for on visit tickets this that next whole entire".split()
+_NOT_PLANS = word_set(
+    "the a an my our trip plan plans holiday vacation flight to in of for on visit tickets "
+    "this that next whole entire"
 )
 
 
@@ -137,17 +168,22 @@ def cancelled_plan(text: str) -> tuple[str, ...] | None:
 
 
 _OFTEN = (
-    r"(?:every (?:single |other )?(?:day|morning|evening|night|week|weekend|month|year|summer|winter|\w+day|two weeks|few weeks)s?"
-    r"|(?:once|twice|three times|four times|five times|\d times|two times|\d+ (?:km|miles|minutes|hours)) (?:a|per|each) (?:day|week|month|year)"
-    r"|each (?:day|morning|evening|week)|on (?:mon|tues|wednes|thurs|fri|satur|sun)days|on weekends|daily|weekly"
+    r"(?:every (?:single |other )?(?:day|morning|evening|night|week|weekend|month|year|summer"
+    r"|winter|\w+day|two weeks|few weeks)s?"
+    r"|(?:once|twice|three times|four times|five times|\d times|two times|\d+ (?:km|miles"
+    r"|minutes|hours)) (?:a|per|each) (?:day|week|month|year)"
+    r"|each (?:day|morning|evening|week)|on (?:mon|tues|wednes|thurs|fri|satur|sun)days|on"
+    r" weekends|daily|weekly"
     r"|before (?:work|breakfast|bed)|after work)"
 )
 _HABIT = re.compile(
-    r"(?P<o>(?:go|goes|do|does|run|runs|swim|swims|cycle|cycles|bike|bikes|meditate|meditates|work out|works out|exercise|exercises"
-    r"|train|trains|practi[cs]es?|jog|jogs|cook|cooks|wake up|wakes up|get up|gets up|walk|walks|hike|hikes|play|plays|read|reads"
-    r"|attend|attends|visit|visits|volunteer|volunteers|journal|journals|stretch|bake|bakes|call|calls|write|writes|paint|paints|climb|climbs|row|rows|commute|commutes|garden|gardens)\b.{0,60}?\b"
-    + _OFTEN
-    + r")(?:$|,| )",
+    r"(?P<o>(?:go|goes|do|does|run|runs|swim|swims|cycle|cycles|bike|bikes|meditate|meditates"
+    r"|work out|works out|exercise|exercises"
+    r"|train|trains|practi[cs]es?|jog|jogs|cook|cooks|wake up|wakes up|get up|gets up|walk"
+    r"|walks|hike|hikes|play|plays|read|reads"
+    r"|attend|attends|visit|visits|volunteer|volunteers|journal|journals|stretch|bake|bakes"
+    r"|call|calls|write|writes|paint|paints|climb|climbs|row|rows|commute|commutes|garden"
+    r"|gardens)\b.{0,60}?\b" + _OFTEN + r")(?:$|,| )",
     re.IGNORECASE,
 )
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from slumberd.extraction.clauses import CUT
-from slumberd.extraction.normalisers import read_date, read_number
-from slumberd.extraction.vocabulary import Vocabulary, singular
+from slumberd.extraction.normalisers import read_number
+from slumberd.extraction.vocabulary import Vocabulary, singular, word_set
 
 MAX_OBJECT = 80
 """In characters; a longer object states nothing."""
@@ -17,17 +17,26 @@ _MOST_WORDS = 6
 Object = str | int | float
 
 _END = re.compile(
-    rf"[.!?()\"{CUT}\u2026;:]|,?\s+(?:because|but|since|when|whenever|while|after|before|until|till|that|which|who|whose"
+    rf"[.!?()\"{CUT}\u2026;:]|,?\s+(?:because|but|since|when|whenever|while|after|before|until"
+    rf"|till|that|which|who|whose"
     r"|where|than|if|so|though|although|cause|cuz|bc|as|especially|lately|recently|now|today"
-    r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol|ha(?:ha)+|lmao"
-    r"|tho|btw|rn|honestly|actually|really|very|right|instead|together|though|every|these days|at the moment"
-    r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and more|ever since|ever"
-    r"|out there|here|there|for now|and (?:I|we|he|she|they|it|you|my|our|his|her|this|that"
-    r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
-    r"|(?-i:its?)|thats|theyre|im|more|most|too+|like|such as|from time to time|depending|considering|given|for (?:its|his|her|their|those|being|how)|not|due|despite|even|hoping|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
+    r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol"
+    r"|ha(?:ha)+|lmao"
+    r"|tho|btw|rn|honestly|actually|really|very|right|instead|together|though|every|these days"
+    r"|at the moment"
+    r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and"
+    r" more|ever since|ever"
+    r"|out there|here|there|for now|for good|altogether|completely|entirely|totally|and (?:I"
+    r"|we|he|she|they|it|you|my|our|his|her|this|that"
+    r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go"
+    r"|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
+    r"|(?-i:its?)|thats|theyre|im|more|most|too+|like|such as|from time to time|depending"
+    r"|considering|given|for (?:its|his|her|their|those|being|how)|not|due|despite|even|hoping"
+    r"|thanks|via|per|pls|please|once|twice|yet|still|sometimes|usually"
     r"|since|for (?:a|an|the|about|over|almost|nearly|many|some|\d+|two|three|four|five|six|seven"
     r"|eight|nine|ten|years?|months?|now|me|us|fun|work|years)"
-    r"|last (?:\w+)|this (?:week|month|year|summer|winter|spring|fall|autumn|weekend|time|morning|one)"
+    r"|last (?:\w+)|this (?:week|month|year|summer|winter|spring|fall|autumn|weekend|time"
+    r"|morning|one)"
     r"|next \w+|(?:a|two|three|few|\d+) \w+ ago|in (?:19|20)\d\d|in (?:january|february|march|april"
     r"|may|june|july|august|september|october|november|december)|on (?:mon|tues|wednes|thurs|fri"
     r"|satur|sun)days?|on weekends?|right now|for breakfast|for lunch|for dinner)\b",
@@ -39,38 +48,64 @@ _PREPOSITION = re.compile(
     re.IGNORECASE,
 )
 _DETERMINER = re.compile(
-    r"^(?:(?:a lot of|lots of|all kinds of|a bit of|a couple of|a|an|the|my|our|some|any|another|other|all|both|his|her|own|brand[- ]new|new|newest"
+    r"^(?:(?:a lot of|lots of|all kinds of|a bit of|a couple of|a|an|the|my|our|some|any"
+    r"|another|other|all|both|his|her|own|brand[- ]new|new|newest"
     r"|current|latest|updated|still|now|just|very|really|also|new|a lot of|lots of|all kinds of"
     r"|a bit of|a couple of|more|mostly|mainly|only)\s+)+",
     re.IGNORECASE,
 )
 _NO_OBJECT = re.compile(
-    r"^(?:different|various|certain|areas|(?:watching|playing|using|doing|eating|wearing|trying|reading|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what|how|when|where|why|who"
+    r"^(?:different|various|certain|areas|(?:watching|playing|using|doing|eating|wearing"
+    r"|trying|reading|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what"
+    r"|how|when|where|why|who"
     r"|to|so|too|one|ones|something|anything|everything|nothing|someone|everyone|anyone|nobody|your"
-    r"|stuff|things?|lots?|way|idea|fact|sound|look|same|such|each|his|their|its|if|being|having|seeing"
-    r"|getting|going|being|thinking|hearing|myself|yourself|himself|herself|mine|yours|much|many|none"
-    r"|today|tomorrow|yesterday|tonight|now|later|soon|morning|week|month|year|time|day|bit|more|most"
+    r"|stuff|things?|lots?|way|idea|fact|sound|look|same|such|each|his|their|its|if|being"
+    r"|having|seeing"
+    r"|getting|going|being|thinking|hearing|myself|yourself|himself|herself|mine|yours|much"
+    r"|many|none"
+    r"|today|tomorrow|yesterday|tonight|now|later|soon|morning|week|month|year|time|day|bit"
+    r"|more|most"
     r"|less|all|both|first|second|last|next|good|great|nice|fine|ok|okay|better|best|worse|bad"
-    r"|and|or|not|no|from|at|in|on|with|for|of|by|people say|a|an|the|people|person|kind|type|sort|part"
-    r"|how|working|trying|making|taking|doing|meeting|hello|photos?|pics?|pictures?|video|question|answer|vibes?|energy|point|advice"
+    r"|and|or|not|no|from|at|in|on|with|for|of|by|people say|a|an|the|people|person|kind|type"
+    r"|sort|part"
+    r"|how|working|trying|making|taking|doing|meeting|hello|photos?|pics?|pictures?|video"
+    r"|question|answer|vibes?|energy|point|advice"
     r"|suggestions?|recommendations?|help|response|chatting|talking|i|we|he|she|they|can)\b"
     r"(?!'|-)",
     re.IGNORECASE,
 )
 _CAPITALISED = re.compile(
-    r"(?:the |The )?(?P<name>(?:St\.? )?[^\W\d_a-z][\w'\u2019.&-]*(?:(?: (?:of|de|da|do|del|la|le|los|las"
+    r"(?:the |The )?(?P<name>(?:St\.? )?[^\W\d_a-z][\w'\u2019.&-]*(?:(?: (?:of|de|da|do|del|la"
+    r"|le|los|las"
     r"|upon|am|and|&|the|van|von|der|for|y|e) (?=[^\W\d_a-z])| )[^\W\d_a-z][\w'\u2019.&-]*){0,5}"
     r"(?:, [^\W\d_a-z][\w'.-]+(?: [^\W\d_a-z][\w'.-]+)?)?)"
 )
-_MONTHS = (
-    "january february march april may june july august september october november december monday"
-    " tuesday wednesday thursday friday saturday sunday"
-).split()
-_NOT_PLACES = frozenset(
-    "fear denial hope peace pain town hell love luxury person bed school college university the"
-    " a an my our this that it here there what where uni hospital hospitals general total school"
-    " two one public school constant private shared school dorms dorm different theory mind general"
-    " spanish french german english style limbo harmony sin chaos poverty".split()
+_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+]
+_NOT_PLACES = word_set(
+    "fear denial hope peace pain town hell love luxury person bed school college university "
+    "the a an my our this that it here there what where uni hospital hospitals general total "
+    "school two one public school constant private shared school dorms dorm different theory "
+    "mind general spanish french german english style limbo harmony sin chaos poverty"
 )
 
 
@@ -99,6 +134,7 @@ def is_object(text: str) -> bool:
         1 < len(text) <= MAX_OBJECT
         and len(text.split()) <= _MOST_WORDS
         and not _NO_OBJECT.match(text)
+        and not text.endswith((" ones", " one", " stuff", " things", " thing"))
         and CUT not in text
         and any(map(str.isalnum, text))
     )
@@ -175,7 +211,8 @@ def _capitalised(text: str) -> str:
 def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return a place: a name in capitals, or one or two words in small letters."""
     text = re.sub(
-        r"^(?:downtown|central|north(?:ern)?|south(?:ern)?|east(?:ern)?|west(?:ern)?|sunny|rainy|beautiful|good old|upstate|lovely"
+        r"^(?:downtown|central|north(?:ern)?|south(?:ern)?|east(?:ern)?|west(?:ern)?|sunny"
+        r"|rainy|beautiful|good old|upstate|lovely"
         r"|the (?:city|town|suburbs|outskirts|middle|heart|cent(?:er|re)|north|south|east"
         r"|west) of) (?=[A-Z])",
         "",
@@ -241,9 +278,10 @@ def read_names(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NAME = re.compile(r"[^\W\d_a-z][\w'\u2019-]*(?: [^\W\d_a-z][\w'\u2019-]*)?(?![\w])")
-_NOT_NAMES = frozenset(
-    "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok Okay Lol"
-    " Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr Mrs Dr Happy".split()
+_NOT_NAMES = word_set(
+    "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok "
+    "Okay Lol Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr "
+    "Mrs Dr Happy"
 )
 
 
@@ -271,8 +309,9 @@ def read_job(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 _JOINED = re.compile(r"\s+(?:and|or|&)\s+(?=(?:a|an|my|the|in|very|love|have|am)\b)")
 _NO_JOB = re.compile(
-    r"^(?:good|great|bad|big|terrible|huge|lucky|amazing|horrible|fast|slow|heavy|light|natural|born|decent|better|happy)\b",
-    re.I,
+    r"^(?:good|great|bad|big|terrible|huge|lucky|amazing|horrible|fast|slow|heavy|light"
+    r"|natural|born|decent|better|happy)\b",
+    re.IGNORECASE,
 )
 _OF_JOBS = ("ologist", "ician", "iatrist", "ographer", "smith", "keeper", "wright")
 
@@ -335,8 +374,10 @@ def read_pet(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 _CALLED = re.compile(r",? (?:named|called) [A-Z][\w'-]*(?:(?: and|,) [A-Z][\w'-]*)?")
 _NUMBER = re.compile(
-    r"^(?:(?:one|two|three|four|five|six|\d{1,2}|several|many|(?:little|small|big|old|young|rescue|lovely|cute"
-    r"|beautiful|adorable|tiny|black|white|brown|grey|gray|orange|ginger|baby|pet|senior|fluffy|first|second|third)) )+",
+    r"^(?:(?:one|two|three|four|five|six|\d{1,2}|several|many|(?:little|small|big|old|young"
+    r"|rescue|lovely|cute"
+    r"|beautiful|adorable|tiny|black|white|brown|grey|gray|orange|ginger|baby|pet|senior"
+    r"|fluffy|first|second|third)) )+",
     re.IGNORECASE,
 )
 
@@ -398,7 +439,8 @@ def read_day(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _DAY = re.compile(
-    r"(?:\d{1,2}(?:st|nd|rd|th)?(?: of)? )?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+    r"(?:\d{1,2}(?:st|nd|rd|th)?(?: of)? )?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov"
+    r"|dec)[a-z]*"
     r"(?:\.? (?:the )?\d{1,2}(?:st|nd|rd|th)?)?(?:,? (?:19|20)\d\d)?(?!\w)",
     re.IGNORECASE,
 )
@@ -419,8 +461,9 @@ def read_activity(text: str, vocabulary: Vocabulary) -> list[Object]:
     return entries
 
 
-_NO_ACTIVITY = frozenset(
-    "be have see get know say think hear go know meet believe come it do make play watch use try ask keep call talk chat".split()
+_NO_ACTIVITY = word_set(
+    "be have see get know say think hear go know meet believe come it do make play watch use "
+    "try ask keep call talk chat"
 )
 
 
@@ -445,7 +488,8 @@ def read_title(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _TITLE = re.compile(
-    r"[^\W_a-z][\w'\u2019:&-]*(?: (?:[^\W_a-z][\w'\u2019:&-]*|(?:of|the|and|in|on|a|an|to|for|with)(?= [^\W_a-z]|  ?(?:the|a|an|of) )))*"
+    r"[^\W_a-z][\w'\u2019:&-]*(?: (?:[^\W_a-z][\w'\u2019:&-]*|(?:of|the|and|in|on|a|an|to|for"
+    r"|with)(?= [^\W_a-z]|  ?(?:the|a|an|of) )))*"
 )
 
 
@@ -458,6 +502,12 @@ def read_pronouns(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return pronouns such as ``they/them``."""
     match = re.match(r"(?:she|he|they|xe|ze)(?:/\w{2,6}){1,2}", text, re.IGNORECASE)
     return [match[0]] if match else []
+
+
+def read_subject(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a subject of studies that the list of the vocabulary holds."""
+    words = cut(text, strict=True)
+    return [words] if vocabulary.holds("subjects", words) else []
 
 
 def read_team(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -494,6 +544,7 @@ READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "place": read_place,
     "plays": _of_list("plays"),
     "religion": _of_list("religions"),
+    "subject_of_study": read_subject,
     "team": read_team,
     "things": read_things,
     "title": read_title,

@@ -9,12 +9,11 @@ from slumberd.extraction.objects_in_english import (
     READERS,
     Object,
     cut,
-    gerund,
     is_object,
     listed,
     plain,
 )
-from slumberd.extraction.vocabulary import Vocabulary
+from slumberd.extraction.vocabulary import Vocabulary, word_set
 
 
 def _company(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -24,7 +23,8 @@ def _company(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_COMPANY = re.compile(
-    r"\b(?:Club|Team|Gym|Choir|Band|Zoom|Discord|Facebook|Instagram|Twitter|TikTok|WhatsApp|Reddit|Tinder|Netflix|Spotify|League)\b"
+    r"\b(?:Club|Team|Gym|Choir|Band|Zoom|Discord|Facebook|Instagram|Twitter|TikTok|WhatsApp"
+    r"|Reddit|Tinder|Netflix|Spotify|League)\b"
 )
 
 
@@ -37,9 +37,12 @@ def _study(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 CUT_NAME = re.compile(r"^(?:hard|abroad|all|full|part|day|night|medical school)\b", re.IGNORECASE)
 _NO_STUDY = re.compile(
-    r"\b(?:exams?|tests?|finals?|midterms?|quiz|week|chapter|notes|together|lot|more|less|for|abroad|online|library"
-    r"|semester|tonight|study|classes|class|homework|school|college|university|freshman|sophomore|junior|senior"
-    r"|good|bad|great|grad|graduate|undergrad|undergraduate|exchange|international|transfer|hard|first|second|third|final|high|phd|masters|a|straight)\b",
+    r"\b(?:exams?|tests?|finals?|midterms?|quiz|week|chapter|notes|together|lot|more|less|for"
+    r"|abroad|online|library"
+    r"|semester|tonight|study|classes|class|homework|school|college|university|freshman"
+    r"|sophomore|junior|senior"
+    r"|good|bad|great|grad|graduate|undergrad|undergraduate|exchange|international|transfer"
+    r"|hard|first|second|third|final|high|phd|masters|a|straight)\b",
     re.IGNORECASE,
 )
 
@@ -64,11 +67,12 @@ def _skill(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [words] if is_known and is_object(words) else []
 
 
-_SKILLS = frozenset(
-    "to python java javascript rust coding programming cooking knitting sewing crochet crocheting pottery sailing"
-    " surfing skiing snowboarding drawing painting photography calligraphy woodworking carpentry baking swimming"
-    " driving climbing dancing salsa tango ballet karate judo yoga singing juggling sql react golang go chess"
-    " gardening welding typescript blender origami bouldering".split()
+_SKILLS = word_set(
+    "to python java javascript rust coding programming cooking knitting sewing crochet "
+    "crocheting pottery sailing surfing skiing snowboarding drawing painting photography "
+    "calligraphy woodworking carpentry baking swimming driving climbing dancing salsa tango "
+    "ballet karate judo yoga singing juggling sql react golang go chess gardening welding "
+    "typescript blender origami bouldering"
 )
 
 
@@ -80,8 +84,10 @@ def _lesson(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_LESSON = re.compile(
-    r"\b(?:one|two|three|four|online|workout|my|morning|evening|night|my|more|extra|some|few|many|summer|fall|spring|gym|fitness|hard|important|life|valuable|last|other|no|any|good|great|first)\b",
-    re.I,
+    r"\b(?:one|two|three|four|online|workout|my|morning|evening|night|my|more|extra|some|few"
+    r"|many|summer|fall|spring|gym|fitness|hard|important|life|valuable|last|other|no|any|good"
+    r"|great|first)\b",
+    re.IGNORECASE,
 )
 
 
@@ -154,11 +160,12 @@ def _pastime(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [one] if fits and one.islower() and not _NO_PASTIME.match(one) else []
 
 
-_PASTIMES = frozenset(
-    "chess golf tennis pilates ceramics crochet karate judo crossfit guitar piano origami ballet".split()
+_PASTIMES = word_set(
+    "chess golf tennis pilates ceramics crochet karate judo crossfit guitar piano origami ballet"
 )
 _NO_PASTIME = re.compile(
-    r"^(?:any|every|many|trouble|by|my|way|fighting|arguing|everything|anything|already|early|really|a|thing|nothing|something|money|party)\b"
+    r"^(?:any|every|many|trouble|by|my|way|fighting|arguing|everything|anything|already|early"
+    r"|really|a|thing|nothing|something|money|party)\b"
 )
 
 
@@ -168,7 +175,8 @@ def _heard(text: str, vocabulary: Vocabulary) -> list[Object]:
     is_heard = found and (
         found[0][:1].isupper()
         or re.search(
-            r"\b(?:music|jazz|rock|pop|metal|podcasts?|rap|hip[- ]hop|classical|techno|country|folk|k-pop|audiobooks|blues|indie|punk|reggae)\b",
+            r"\b(?:music|jazz|rock|pop|metal|podcasts?|rap|hip[- ]hop|classical|techno|country"
+            r"|folk|k-pop|audiobooks|blues|indie|punk|reggae)\b",
             found[0],
         )
     )
@@ -196,7 +204,8 @@ def _trip(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_TRIP = re.compile(
-    r"\b(?:University|College|School|Target|Walmart|Costco|Ikea|IKEA|Starbucks|Mass|Church|Walgreens|Zoom|Disney\+|Yoga|Pilates|CVS|Class|Best Buy|Mom|Mum|Dad)\b|'s$"
+    r"\b(?:University|College|School|Target|Walmart|Costco|Ikea|IKEA|Starbucks|Mass|Church"
+    r"|Walgreens|Zoom|Disney\+|Yoga|Pilates|CVS|Class|Best Buy|Mom|Mum|Dad)\b|'s$"
 )
 
 
@@ -211,7 +220,9 @@ def _wish(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 _GOES = re.compile(r"^(?:visit|go|travel|move|see|live)\b")
 _NO_WISH = re.compile(
-    r"\b(?:it|this|that|you|them|him|her|your|something|anything|there|some|one|what|how|these|those|more|someone|everyone|stuff|thing|things|together|up|out|back|home|bed|tonight|better|him|us|me)\b",
+    r"\b(?:it|this|that|you|them|him|her|your|something|anything|there|some|one|what|how|these"
+    r"|those|more|someone|everyone|stuff|thing|things|together|up|out|back|home|bed|tonight"
+    r"|better|him|us|me)\b",
     re.IGNORECASE,
 )
 
@@ -223,13 +234,22 @@ def _subject(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_SUBJECT = re.compile(
-    r"\b(?:kids?|children|students?|myself|lessons?|classes|class|people|grade|graders|dog|son|daughter|lesson|part|full|others?|her|him|adults|me|us|you|how|toddlers|school|kindergarten|online)\b",
+    r"\b(?:kids?|children|students?|myself|lessons?|classes|class|people|grade|graders|dog|son"
+    r"|daughter|lesson|part|full|others?|her|him|adults|me|us|you|how|toddlers|school"
+    r"|kindergarten|online)\b",
     re.IGNORECASE,
 )
 
 
+def _bare_job(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a job without an article, of at least two words, such as ``team manager``."""
+    found = READERS["job"](text, vocabulary)
+    return found if found and len(str(found[0]).split()) > 1 else []
+
+
 OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "allergens": _allergens,
+    "bare_job": _bare_job,
     "child": _child,
     "company": _company,
     "consumed": _consumed,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slumberd.extraction.clauses import clean
 
 MAX_ANSWER = 60
-"""A longer turn is no short answer."""
+"""A longer first sentence is no short answer."""
 
 _READ_LAST = 400
 """Of the turn before only so many characters are read, at its end."""
@@ -41,31 +41,65 @@ _QUESTIONS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         ("where were you born", "born_in", "named_place"),
         ("where do you work|who do you work for", "works_at", "named_employer"),
         (
-            "what (?:do you do for (?:work|a living)|is your job|kind of work do you do)|what's your (?:job|profession)",
+            "what (?:do you do for (?:work|a living)|is your job|kind of work do you do)"
+            "|what's your (?:job|profession)",
             "job",
             "job",
         ),
         ("what(?:'s| is) your name|what should I call you", "name", "names"),
         ("how old are you", "age", "age"),
         (
-            "what (?:do|are|did) you (?:study|studying|major in|majoring in)|what(?:'s| is) your major",
+            "who (?:do you report to|is your (?:new )?(?:boss|manager))|who's your (?:new"
+            " )?(?:boss|manager)",
+            "boss",
+            "names",
+        ),
+        ("what are you watching", "watching", "title"),
+        ("what are you reading", "reading", "title"),
+        (
+            "which language(?:s)? (?:do|can) you speak|what languages? do you speak",
+            "speaks",
+            "language",
+        ),
+        ("who do you live with", "lives_with", "names"),
+        (
+            "what (?:do|are|did) you (?:study|studying|major in|majoring in)|what(?:'s| is)"
+            " your major",
             "studies",
             "study",
         ),
     )
 )
+_VOCATIVE = re.compile(
+    r"\b(?:hi|hello|hey|back|thanks|thank you|morning|evening|welcome|sure|of"
+    r" course)\b[^.!?\n]{0,20}?,? "
+    r"(?-i:[A-Z][a-z]+)[!.,?]",
+    re.IGNORECASE,
+)
+_OTHER_NAME = re.compile(
+    r"(?:(?:no|oh|um),? )*(?:it is|it's|I am|I'm) (?P<o>(?-i:[A-Z][a-z]+))(?:,? (?:actually"
+    r"|not [A-Z]\w+|btw|by the way))",
+    re.IGNORECASE,
+)
 _FAVOURITE = re.compile(
-    r"\b(?:what(?:'s| is)|who(?:'s| is)) your (?:all[- ]time )?favou?rite (?P<kind>[a-z]+(?: [a-z]+)?)\?\W*$",
+    r"\b(?:what(?:'s| is)|who(?:'s| is)) your (?:all[- ]time )?favou?rite (?P<kind>[a-z]+(?:"
+    r" [a-z]+)?)\?\W*$",
     re.IGNORECASE,
 )
 _ANSWER = re.compile(
-    r"(?:(?:I am|I'm|it's|in|at|from|a|an|just|mine is|currently) )*(?P<o>(?-i:[^\W\d_a-z])[\w'-]*(?: (?-i:[^\W\d_a-z])[\w'-]*)?|\d{1,3})[.!]*",
+    r"(?:(?:I am|I'm|it's|in|at|from|a|an|just|mine is|currently)"
+    r" )*(?P<o>(?-i:[^\W\d_a-z])[\w'-]*(?: (?-i:[^\W\d_a-z])[\w'-]*)?|\d{1,3})[.!]*",
     re.IGNORECASE,
 )
 _GREETING = re.compile(
-    r"(?:hi|hello|hey|yes|no|yeah|yep|nope|ok|okay|thanks|thank|sure|sorry|lol|haha\w*|hm+|oh|wow|good|great|nice|well|maybe|same|me|you|i|nothing|nowhere|none|not|idk|what|why|guess|secret|home|here|everywhere)\b",
+    r"(?:hi|hello|hey|yes|no|yeah|yep|nope|ok|okay|thanks|thank|sure|sorry|lol|haha\w*|hm+|oh"
+    r"|wow|good|great|nice|well|maybe|same|me|you|i|nothing|nowhere|none|not|idk|what|why"
+    r"|guess|secret|home|here|everywhere)\b",
     re.IGNORECASE,
 )
+
+
+_FIRST_SENTENCE = re.compile(r"[^.!?]*[.!]?")
 
 
 def answered(question: str, text: str) -> Answer | None:
@@ -75,10 +109,13 @@ def answered(question: str, text: str) -> Answer | None:
         question: The turn before, of another speaker.
         text: The turn.
     """
-    words = text.strip()
-    if len(words) > MAX_ANSWER or "\n" in words:
+    if (match := _OTHER_NAME.match(clean(text[:_READ_LAST]))) and _VOCATIVE.search(question):
+        return Answer("name", "names", match["o"])
+    words = clean(text[:_READ_LAST]).strip().split("\n")[0]
+    words = _FIRST_SENTENCE.match(words)[0]  # type: ignore[index]  # it matches every text
+    if len(words) > MAX_ANSWER:
         return None
-    match = _ANSWER.fullmatch(clean(words))
+    match = _ANSWER.fullmatch(words)
     if match is None or _GREETING.match(match["o"]):
         return None
     if not (match["o"][0].isupper() or match["o"].isdigit()):
@@ -94,15 +131,26 @@ def answered(question: str, text: str) -> Answer | None:
 
 
 _TAKEN_BACK = re.compile(
-    r"\W*(?:(?:oh|wait|no|actually|oops|sorry|hmm|ah|whoops|ugh|hang on|hold on|my bad|my mistake)[\s,.!-]+)*"
-    r"(?:scratch that|strike that|ignore (?:that|my last message|what I said|the last message)|disregard (?:that|my last message)"
-    r"|forget (?:that|what I (?:just )?said|I said that)|I take (?:that|it) back|never ?mind(?: that| what I said)?|(?:I was |I am |I'm |im )?(?:just |only )?(?:kidding|joking)"
-    r"|jk|that (?:was|is) (?:wrong|not true|a typo|a mistake|incorrect|a joke)|that's (?:wrong|not true|not right|a typo|incorrect)|I misspoke|I was wrong|typo|wrong|I lied"
+    r"\W*(?:(?:oh|wait|no|actually|oops|sorry|hmm|ah|whoops|ugh|hang on|hold on|my bad|my"
+    r" mistake)[\s,.!-]+)*"
+    r"(?:scratch that|strike that|ignore (?:that|my last message|what I said|the last message)"
+    r"|disregard (?:that|my last message)"
+    r"|forget (?:that|what I (?:just )?said|I said that)|I take (?:that|it) back|never"
+    r" ?mind(?: that| what I said)?|(?:I was |I am |I'm |im )?(?:just |only )?(?:kidding|joking)"
+    r"|jk|that (?:was|is) (?:wrong|not true|a typo|a mistake|incorrect|a joke)|that's (?:wrong"
+    r"|not true|not right|a typo|incorrect)|I misspoke|I was wrong|typo|wrong|I lied"
     r"|(?:I )?meant(?: to (?:say|write|type))?|I mean(?= \w+[.!]?$)|correction|not true)\b",
     re.IGNORECASE,
 )
+_SLIP = re.compile(
+    r"\W*(?:(?:oh|no|wait|ah|oops),? )*(?:sorry|oops|no|correction|wait)[,:]+ (?:it is |it's "
+    r"|the |on |in |at )*"
+    r"(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
+    re.IGNORECASE,
+)
 _MEANT = re.compile(
-    r"\b(?:meant(?: to (?:say|write|type))?|mean|correction:?|it's|it is|should be|should have been)[ :]+(?:in |at |a |an |the )?(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
+    r"\b(?:meant(?: to (?:say|write|type))?|mean|correction:?|it's|it is|should be|should have"
+    r" been)[ :]+(?:in |at |a |an |the )?(?P<o>[\w][\w '-]{0,40}?)(?:[.,!]|$)",
     re.IGNORECASE,
 )
 
@@ -117,3 +165,9 @@ def meant_instead(text: str) -> str:
     """Return what was meant instead, as in ``sorry, I meant Leeds``; empty when it is not said."""
     match = _MEANT.search(clean(text[:_READ_LAST]))
     return match["o"].strip() if match else ""
+
+
+def slip(text: str) -> str:
+    """Return what a turn such as ``sorry, 15th of May`` puts in the place of what was said."""
+    match = _SLIP.match(clean(text[:_READ_LAST]))
+    return match["o"].strip() if match and "?" not in text[:_READ_LAST] else ""

@@ -63,7 +63,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # home
     (
         "moved",
-        r"(?:have |has )?(?:moved|relocated)(?: back| over| out| down| up| away| across| here| house)*"
+        r"(?:have |has )?(?:moved|relocated)(?: back| over| out| down| up| away| across| here|"
+        r" house)*"
         r"(?: from (?P<q>.+?))? to (?P<o>.+?)(?: from (?P<p>.+))?$",
         "lives_in=place:o; lived_in=named_place:p; lived_in=named_place:q",
         "",
@@ -92,7 +93,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "lives_in",
-        rf"(?:lives?|resides?|{_BEEN} (?:living|based|located|residing|settled))(?: here| out| over| down| up)?"
+        rf"(?:lives?|resides?|{_BEEN} (?:living|based|located|residing|settled))(?: here| out|"
+        rf" over| down| up)?"
         r" (?:in|out of) (?P<o>.+)",
         "lives_in=place:o",
         "-lived_in",
@@ -112,6 +114,14 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
+    (
+        "has_been_in",
+        rf"{_HAVE} been (?:here )?in (?P<o>.+?) (?:for .*(?:years?|months|decade)|since)\b",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
+    ("lives_alone", r"lives? (?:alone|on my own|by myself)\b", "-lives_with", "", "speaker"),
     ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
     (
         "lives_with",
@@ -123,7 +133,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # work
     (
         "works_at",
-        rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely)? (?:at|for|with) (?P<o>.+)",
+        rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely|"
+        rf" nights| days| weekends| shifts| freelance)? (?:at|for|with) (?P<o>.+)",
         "works_at=employer:o",
         "-worked_at",
         "any",
@@ -143,6 +154,21 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "works_shifts_at",
+        r"works? (?:[\w&-]+ ){1,6}?(?:at|for) (?P<o>(?:the )?[A-Z].+)",
+        "works_at=named_employer:o",
+        "-worked_at",
+        "known",
+    ),
+    (
+        "makes_a_living",
+        r"(?:make|makes|earn|earns) (?:a|my|her|his) living as (?P<o>.+)",
+        "job=job:o",
+        "",
+        "known",
+    ),
+    ("reports_to", r"reports? to (?P<o>[A-Z].+)", "boss=names:o", "-", "speaker"),
+    (
         "works_in",
         rf"(?:works?|{_BEEN} working|have a job|has a job) in (?P<o>.+)",
         "works_in=field:o",
@@ -151,21 +177,24 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "started_at",
-        r"(?:have |has )?(?:started|begun|began)(?: a)?(?: new| working)?(?: (?:job|role|position))?(?: working)? (?:at|with|for) (?P<o>.+)",
+        r"(?:have |has )?(?:started|begun|began)(?: a)?(?: new| working)?(?: (?:job|role"
+        r"|position))?(?: working)? (?:at|with|for) (?P<o>.+)",
         "works_at=named_employer:o",
         "",
         "known",
     ),
     (
         "started_as",
-        r"(?:have |has )?(?:started|begun|began)(?: a)?(?: new| working)?(?: (?:job|role|position))? as (?P<o>.+?)(?: (?:at|with) (?P<p>.+))?$",
+        r"(?:have |has )?(?:started|begun|began)(?: a)?(?: new| working)?(?: (?:job|role"
+        r"|position))? as (?P<o>.+?)(?: (?:at|with) (?P<p>.+))?$",
         "job=job:o; works_at=named_employer:p",
         "",
         "known",
     ),
     (
         "got_job_at",
-        r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|offer|gig)"
+        r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started"
+        r"|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|offer|gig)"
         r"(?: as (?P<p>.+?))? (?:at|with|from|for) (?P<o>.+)",
         "works_at=named_employer:o; job=job:p",
         "",
@@ -173,7 +202,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "got_job_as",
-        r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|gig)"
+        r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started"
+        r"|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|gig)"
         r" as (?P<o>.+)",
         "job=job:o",
         "",
@@ -187,15 +217,26 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "religion",
+        rf"(?:{_BE}|became|have become|was raised|converted to|have converted to|has converted"
+        rf" to|joined the|have joined the|has joined the) (?:a |an |a practi[sc]ing "
+        rf"|practi[sc]ing |devout )?(?P<o>.+)",
+        "religion=religion:o",
+        "-",
+        "known",
+    ),
+    (
         "joined",
-        r"(?:have |has )?joined (?P<o>.+?)(?: as (?P<p>.+))?$",
+        r"(?:have |has )?joined (?!.*\b(?:club|choir|team|gym|band|orchestra|group|league"
+        r"|church|society|union|class)\b)(?P<o>.+?)(?: as (?P<p>.+))?$",
         "works_at=company:o; job=job:p",
         "",
         "known",
     ),
     (
         "joined_group",
-        r"(?:have |has )?(?:joined|am in|is in|am part of) (?P<o>(?:a|an|the|my|our) .*(?:club|choir|team|gym|band|orchestra|group|league|church|society|union|class)\b.*)",
+        r"(?:have |has )?(?:joined|am in|is in|am part of) (?P<o>(?:a|an|the|my|our) .*(?:club"
+        r"|choir|team|gym|band|orchestra|group|league|church|society|union|class)\b.*)",
         "member_of=noun:o",
         "",
         "known",
@@ -211,7 +252,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "changed_jobs",
-        r"(?:have |has )?(?:switched|changed) (?:jobs|companies|employers|careers)(?: (?:to|and) (?:\w+ )?(?:at )?(?P<o>.+))?$",
+        r"(?:have |has )?(?:switched|changed) (?:jobs|companies|employers|careers)(?: (?:to"
+        r"|and) (?:\w+ )?(?:at )?(?P<o>.+))?$",
         "-works_at; works_at=named_employer:o",
         "",
         "known",
@@ -225,79 +267,106 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "second_job",
-        rf"(?:have|has|got|took|{_BE} working)(?: on)? (?:a|another) (?:second|side|weekend|part[- ]time) (?:job|gig) (?:at|with|in) (?P<o>.+)",
+        rf"(?:have|has|got|took|{_BE} working)(?: on)? (?:a|another) (?:second|side|weekend"
+        rf"|part[- ]time) (?:job|gig) (?:at|with|in) (?P<o>.+)",
         "works_also_at=employer:o",
         "",
         "known",
     ),
     (
         "left_job",
-        r"(?:have |has )?(?:quit|left|resigned from|lost|gave up|given up)(?: from)? (?:my|his|her|the) (?:old |current |full-time |day |corporate |last )?(?:job|position|role|work)"
-        r"(?: (?:at|with) (?P<o>.+?))?(?: (?:as|to|for|last|this|because|in|and|on|after|today|yesterday)\b.*)?$",
+        r"(?:have |has )?(?:quit|left|resigned from|lost|gave up|given up)(?: from)? (?:my|his"
+        r"|her|the) (?:old |current |full-time |day |corporate |last )?(?:job|position|role|work)"
+        r"(?: (?:at|with) (?P<o>.+?))?(?: (?:as|to|for|last|this|because|in|and|on|after|today"
+        r"|yesterday)\b.*)?$",
         "-works_at; worked_at=employer:o",
         "",
         "known",
     ),
     (
-        "left_company",
-        r"(?:have |has )?(?:quit|left|resigned from) (?P<o>[A-Z].+)",
-        "worked_at=company:o; -works_at~o; -lives_in~o",
-        "",
-        "known",
-    ),
-    (
         "laid_off",
-        r"(?:got|was|were|have been|has been|am|is) (?:fired|laid off|sacked|let go|made redundant)(?: (?:from|by|at) (?P<o>.+))?",
+        r"(?:got|was|were|have been|has been|am|is) (?:fired|laid off|sacked|let go|made"
+        r" redundant|the sack|the boot|canned)(?: (?:from|by|at) (?P<o>.+))?",
         "-works_at; worked_at=named_employer:o",
         "",
         "known",
     ),
     (
         "resigned",
-        r"(?:have |has )?(?:resigned|handed in (?:my|his|her) notice|quit)(?: (?:last|this|yesterday|today|on|in)\b.*)?$",
-        "-works_at",
+        r"(?:have |has )?(?:resigned|handed in (?:my|his|her) (?:notice|resignation)|quit)"
+        r"(?: (?:at|from) (?P<o>[A-Z].*?))?(?: (?:last|this|yesterday|today|on|in)\b.*)?$",
+        "-works_at; worked_at=named_employer:o",
+        "",
+        "known",
+    ),
+    (
+        "quit_company",
+        r"(?:have |has )?(?:quit|resigned from|finished at) (?P<o>[A-Z].+)",
+        "worked_at=company:o; -works_at~o",
+        "",
+        "known",
+    ),
+    (
+        "left_place",
+        r"(?:have |has )?left (?P<o>[A-Z].+)",
+        "-works_at=company:o; -lives_in~o; -studies_at~o",
+        "",
+        "known",
+    ),
+    (
+        "left_group",
+        r"(?:have |has )?(?:quit|left) (?P<o>(?:a|an|the|my|our) .*"
+        r"(?:club|choir|team|gym|band|orchestra|group|league|church|society|union)\b)",
+        "-member_of~o",
         "",
         "known",
     ),
     (
         "unemployed",
-        rf"{_BE} (?:unemployed|jobless|out of work|between jobs)\b",
+        rf"{_BE} (?:unemployed|jobless|out of work|between jobs|out of a job)\b",
         "job='unemployed'; -works_at",
         "-",
         "known",
     ),
     (
         "retired",
-        r"(?:am |is |are |have |has |got )?retired(?! (?:the|my|it|from (?:\w+ing|football|tennis)))(?: from (?P<o>.+))?(?P<z>\b.*)$",
+        r"(?:am |is |are |have |has |got )?retired(?! (?:the|my|it|from (?:football|tennis"
+        r"|running|racing|cycling|boxing)))(?: from (?P<o>.+))?(?P<z>\b.*)$",
         "job='retired'; -works_at; worked_at=named_employer:o",
         "-",
         "known",
     ),
     (
         "self_employed",
-        rf"(?:{_BE} (?:self[- ]employed|a freelancer|freelancing|my own boss)|work for myself|went freelance|started freelancing)\b(?P<o>.*)",
+        rf"(?:{_BE} (?:self[- ]employed|a freelancer|freelancing|my own boss)|work for myself"
+        rf"|went freelance|started freelancing)\b(?P<o>.*)",
         "job='self-employed'; -works_at",
         "",
         "known",
     ),
     (
         "job_at",
-        rf"{_BEEN} (?P<o>(?:a|an|the|now|head|chief|lead|senior|junior|one of the) .+?) (?:at|for|with) (?P<p>[A-Z].+)",
+        rf"{_BEEN} (?P<o>(?:a|an|the|now|head|chief|lead|senior|junior|one of the) .+?) (?:at"
+        rf"|for|with) (?P<p>[A-Z].+)",
         "job=job:o; works_at=named_employer:p",
         "",
         "known",
     ),
-    ("job", rf"{_BE} (?P<o>(?:a|an|the) .+)", "job=job:o", "-", "known"),
+    ("job", rf"{_BEEN} (?P<o>(?:a|an|the) .+)", "job=job:o", "-", "known"),
     (
         "became",
-        r"(?:have |has )?(?:became|become|got promoted to|was promoted to|have been promoted to|has been promoted to|qualified as|trained as|was made|been promoted to) (?P<o>.+)",
+        r"(?:have |has )?(?:became|become|got promoted to|was promoted to|have been promoted"
+        r" to|has been promoted to|qualified as|trained as|was made|been promoted to) (?P<o>.+)",
         "job=job:o",
         "",
         "known",
     ),
     (
         "runs",
-        r"(?:runs?|owns?|opened|founded|started|have started|has started|launched|have opened) (?P<o>(?:a|an|my own|my|her own|his own) .*(?:business|company|shop|startup|bakery|cafe|café|restaurant|studio|store|practice|agency|brewery|bookshop|farm|blog|podcast|channel|charity|newsletter|salon|gallery))\b",
+        r"(?:runs?|owns?|opened|founded|started|have started|has started|launched|have opened)"
+        r" (?P<o>(?:a|an|my own|my|her own|his own) .*(?:business|company|shop|startup|bakery"
+        r"|cafe|café|restaurant|studio|store|practice|agency|brewery|bookshop|farm|blog"
+        r"|podcast|channel|charity|newsletter|salon|gallery))\b",
         "started=noun:o",
         "",
         "known",
@@ -311,7 +380,10 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "works_on",
-        rf"{_BE} (?:writing|building|developing|working on|composing|recording|restoring|renovating) (?P<o>(?:a|an|my|our|my own) .*(?:novel|book|game|app|album|thesis|dissertation|startup|memoir|screenplay|phd|house|boat|car|song|comic|podcast|website|blog|short film|documentary))\b",
+        rf"{_BE} (?:writing|building|developing|working on|composing|recording|restoring"
+        rf"|renovating) (?P<o>(?:a|an|my|our|my own) .*(?:novel|book|game|app|album|thesis"
+        rf"|dissertation|startup|memoir|screenplay|phd|house|boat|car|song|comic|podcast"
+        rf"|website|blog|short film|documentary))\b",
         "works_on=noun:o",
         "",
         "known",
@@ -319,23 +391,47 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # study
     (
         "studies_at",
-        rf"(?:stud(?:y|ies)(?: .+?)?|{_BEEN} (?:studying(?: .+?)?|enrolled(?: in .+?)?|a (?:\w+ ){{0,3}}student|a (?:freshman|sophomore|junior|senior))|go|goes|attends?|got into|got accepted (?:to|into|at)|am doing my (?:phd|masters|master's|degree)(?: in .+?)?)"
-        r"(?: at| to| in)? (?P<o>(?:the )?(?:[A-Z][\w'.&-]* )*(?:University|College|School|Institute|Academy|Uni|MIT|UCLA|NYU|USC|ETH|Oxford|Cambridge|Stanford|Harvard|Yale|Princeton|Berkeley)\b(?: of [A-Z]\w+(?: [A-Z]\w+)?)?)",
+        rf"(?:stud(?:y|ies)(?: .+?)?|{_BEEN} (?:studying(?: .+?)?|enrolled(?: in .+?)?|a"
+        rf" (?:\w+ ){{0,3}}student|a (?:freshman|sophomore|junior|senior))|go|goes|attends?"
+        rf"|transferred to|have transferred to|has transferred to|switched to|got into|got"
+        rf" accepted (?:to|into|at)|am doing my (?:phd|masters|master's|degree)(?: in .+?)?)"
+        r"(?: at| to| in)? (?P<o>(?:the )?(?:[A-Z][\w'.&-]* )*(?:University|College|School"
+        r"|Institute|Academy|Uni|MIT|UCLA|NYU|USC|ETH|Oxford|Cambridge|Stanford|Harvard|Yale"
+        r"|Princeton|Berkeley)\b(?: of [A-Z]\w+(?: [A-Z]\w+)?)?)",
         "studies_at=named_employer:o",
         "-",
         "known",
     ),
     (
         "studies",
-        rf"(?:{_BEEN} (?:studying|majoring in|doing a (?:degree|master'?s|phd) in|doing my (?:degree|master'?s|phd) in|pursuing a (?:degree|master'?s|phd) in)|majors? in|stud(?:y|ies)|(?:switched|changed) (?:my )?major to|(?:am|is) a .+? (?:major|student) in) (?P<o>.+)",
+        rf"(?:{_BEEN} (?:studying|majoring in|doing a (?:degree|master'?s|phd) in|doing my"
+        rf" (?:degree|master'?s|phd) in|pursuing a (?:degree|master'?s|phd) in)|majors? in"
+        rf"|stud(?:y|ies)|(?:switched|changed) (?:my )?major to|(?:am|is) a .+? (?:major"
+        rf"|student) in) (?P<o>.+)",
         "studies=study:o",
         "-",
         "known",
     ),
+    (
+        "switched_subject",
+        r"(?:have |has )?(?:switched|changed|moved)(?: over)?(?: from (?P<p>\w+))? to (?P<o>.+)",
+        "studies=subject_of_study:o",
+        "",
+        "known",
+    ),
     ("major", rf"{_BE} (?:a|an) (?P<o>.+?) (?:major|student)$", "studies=study:o", "-", "known"),
     (
+        "year_of",
+        rf"{_BE} in (?:my|the) (?:\w+) year of (?:a |my )?(?P<o>.+?)(?: at (?P<p>[A-Z].+))?$",
+        "studies=study:o; studies_at=named_employer:p",
+        "",
+        "known",
+    ),
+    (
         "studied",
-        r"(?:studied|majored in|have a (?:degree|master'?s|phd|bachelor'?s) in|did (?:a|my) (?:degree|master'?s|phd|bachelor'?s) in|got (?:a|my) (?:degree|master'?s|phd|bachelor'?s) in) (?P<o>.+?)(?: (?:at|from) (?P<p>.+))?$",
+        r"(?:studied|majored in|have a (?:degree|master'?s|phd|bachelor'?s) in|did (?:a|my)"
+        r" (?:degree|master'?s|phd|bachelor'?s) in|got (?:a|my) (?:degree|master'?s|phd"
+        r"|bachelor'?s) in) (?P<o>.+?)(?: (?:at|from) (?P<p>.+))?$",
         "studied=study:o",
         "",
         "known",
@@ -349,35 +445,48 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "graduated",
-        r"(?:have |has )?(?:graduated|dropped out|finished (?:uni|university|college|school|my degree|my studies))\b(?! from| with)(?: of (?P<o>.+))?",
+        r"(?:have |has )?(?:graduated|dropped out|finished (?:uni|university|college|school|my"
+        r" degree|my studies))\b(?! from| with)(?: of (?P<o>.+))?",
         "-studies_at; -studies",
         "",
         "known",
     ),
     (
         "learning",
-        rf"(?:{_BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun|began)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)? (?P<o>.+)",
+        rf"(?:{_BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun"
+        rf"|began)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)?"
+        rf" (?P<o>.+)",
         "learning=skill:o",
         "-",
         "known",
     ),
     (
         "lessons",
-        rf"(?:{_BE} taking|takes?|(?:have |has )?(?:started|signed up for|begun|began)|{_HAVE}|am doing|am having) (?P<o>.+?) (?:lessons|classes)\b",
+        rf"(?:{_BE} taking|takes?|(?:have |has )?(?:started|signed up for|begun|began)|{_HAVE}"
+        rf"|am doing|am having) (?P<o>.+?) (?:lessons|classes)\b",
         "learning=lesson:o",
         "-",
         "known",
     ),
     (
         "volunteers_at",
-        rf"(?:volunteers?|{_BE} volunteering|{_HAVE} started volunteering|started volunteering) (?:at|with|for) (?P<o>.+)",
+        rf"(?:volunteers?|{_BE} volunteering|{_HAVE} started volunteering|started"
+        rf" volunteering) (?:at|with|for) (?P<o>.+)",
         "volunteers_at=employer:o",
         "-",
         "known",
     ),
     (
         "member_of",
-        rf"(?:{_BE} (?:a|an active|a proud) member of|belongs? to|{_BE} in) (?P<o>(?:a|an|the|my|our) .*(?:club|choir|team|band|orchestra|league|church|society|union|group)\b.*)",
+        rf"(?:{_BE} (?:a|an active|a proud) member of|belongs? to|{_BE} in) (?P<o>(?:a|an|the"
+        rf"|my|our) .*(?:club|choir|team|band|orchestra|league|church|society|union|group)\b.*)",
+        "member_of=noun:o",
+        "-",
+        "known",
+    ),
+    (
+        "sings_in",
+        r"(?:sings?|plays?|am|is) in (?P<o>(?:a|an|the|my|our) .*(?:choir|band|orchestra|team)\b)",
         "member_of=noun:o",
         "-",
         "known",
@@ -393,7 +502,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "changed_name",
-        r"(?:have |has )?(?:changed|legally changed) (?:my|her|his) name (?:from .+? )?to (?P<o>[A-Z].+)",
+        r"(?:have |has )?(?:changed|legally changed) (?:my|her|his) name (?:from .+? )?to"
+        r" (?P<o>[A-Z].+)",
         "name=names:o",
         "",
         "known",
@@ -407,7 +517,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "age",
-        rf"{_BE} (?P<o>\d{{1,3}}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years? old|years of age|yo|y/o|yrs old)\b.*|(?: now)?$)",
+        rf"{_BE} (?P<o>\d{{1,3}}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years? old|years of age|yo|y/o"
+        rf"|yrs old)\b.*|(?: now)?$)",
         "age=age:o",
         "",
         "known",
@@ -415,7 +526,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ("aged", rf"{_BE} (?:a|an) (?P<o>\d{{1,3}})[- ]years?[- ]old\b", "age=age:o", "", "known"),
     (
         "turned",
-        r"(?:have |has )?turned (?P<o>\d{1,3}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years old|last|this|yesterday|today|on|in|recently|two|a)\b.*)?$",
+        r"(?:have |has )?(?:turned|hit|reached) (?P<o>\d{1,3}|[a-z]+(?:[- ][a-z]+)?)(?:"
+        r" (?:years old|last|this|yesterday|today|on|in|recently|two|a)\b.*)?$",
         "age=age:o",
         "",
         "known",
@@ -471,15 +583,9 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
-        "religion",
-        rf"(?:{_BE}|became|have become|was raised|converted to|have converted to|has converted to) (?:a |an |a practi[sc]ing |practi[sc]ing |devout )?(?P<o>.+)",
-        "religion=religion:o",
-        "-",
-        "known",
-    ),
-    (
         "height",
-        rf"{_BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m| inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
+        rf"{_BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m|"
+        rf" inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
         "height=phrase:o",
         "",
         "known",
@@ -493,14 +599,17 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "trait",
-        rf"{_BE} (?P<o>(?:a |an |more of an? |such an? |a bit of an? |a total |a huge |a real |quite an? |the )?.+)",
+        rf"{_BE} (?P<o>(?:a |an |more of an? |such an? |a bit of an? |a total |a huge |a real "
+        rf"|quite an? |the )?.+)",
         "trait=trait:o",
         "-",
         "known",
     ),
     (
         "speaks",
-        rf"(?:speaks?|{_BE} fluent in|{_BE} bilingual in|knows?|learned|learnt|know how to speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both |conversational |basic |native )?(?P<o>.+)",
+        rf"(?:speaks?|{_BE} fluent in|{_BE} bilingual in|knows?|learned|learnt|know how to"
+        rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
+        rf"|conversational |basic |native )?(?P<o>.+)",
         "speaks=language:o",
         "-",
         "known",
@@ -529,28 +638,32 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "divorced",
-        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|was|have been) divorced\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|am a|is a|was|have been) divorced\b(?P<z>.*)",
         "marital_status='divorced'; -partner",
         "-",
         "known",
     ),
     (
         "separated",
-        r"(?:(?:have |has )?(?:separated|split up|broken up|broke up|split)|am separated|are separated)(?: (?:with|from) (?P<o>.+))?(?: (?:last|this|a|two|in|after|recently|for)\b.*)?$",
+        r"(?:(?:have |has )?(?:separated|split up|broken up|broke up|split)|am separated|are"
+        r" separated)(?: (?:with|from) (?P<o>.+))?(?: (?:last|this|a|two|in|after|recently"
+        r"|for)\b.*)?$",
         "marital_status='single'; -partner",
         "",
         "known",
     ),
     (
         "ended_it",
-        r"(?:have |has )?(?:dumped|left|divorced) (?:my|his|her) (?P<o>wife|husband|boyfriend|girlfriend|fiancee?|fiancée?|partner)\b(?P<z>.*)",
+        r"(?:have |has )?(?:dumped|left|divorced) (?:my|his|her) (?P<o>wife|husband|boyfriend"
+        r"|girlfriend|fiancee?|fiancée?|partner)\b(?P<z>.*)",
         "marital_status='single'; -partner",
         "",
         "known",
     ),
     (
         "married",
-        rf"(?:(?:have |has )?(?:got |gotten )married|{_BEEN} married|tied the knot|eloped)\b(?! (?:to (?:my job|my work)|in the))(?P<z>.*)",
+        rf"(?:(?:have |has )?(?:got |gotten )married|{_BEEN} married|tied the knot"
+        rf"|eloped)\b(?! (?:to (?:my job|my work)|in the))(?P<z>.*)",
         "marital_status='married'",
         "-",
         "known",
@@ -564,42 +677,52 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "single",
-        rf"{_BE} (?:single|unmarried)\b(?! (?:mom|mum|dad|mother|father|parent|child|handed))(?: again)?(?P<z>.*)",
+        rf"{_BE} (?:single|unmarried)\b(?! (?:mom|mum|dad|mother|father|parent|child"
+        rf"|handed))(?: again)?(?P<z>.*)",
         "marital_status='single'; -partner",
         "-",
         "known",
     ),
     (
         "dating",
-        rf"(?:{_BEEN} (?:dating|seeing|going out with|in a relationship with)|(?:have |has )?(?:started|begun) (?:dating|seeing)|met my) (?:(?:a|this) (?:\w+ )?(?:guy|girl|man|woman|boy|lady|someone|somebody) (?:named|called) )?(?P<o>[A-Z].+)",
+        rf"(?:{_BEEN} (?:dating|seeing|going out with|in a relationship with)|(?:have |has"
+        rf" )?(?:started|begun) (?:dating|seeing)|met my) (?:(?:a|this) (?:\w+ )?(?:guy|girl"
+        rf"|man|woman|boy|lady|someone|somebody) (?:named|called) )?(?P<o>[A-Z].+)",
         "partner=names:o; marital_status='in a relationship'",
         "",
         "known",
     ),
     (
         "in_relationship",
-        rf"{_BEEN} (?:in a (?:\w+ )?relationship|dating (?:someone|somebody)|seeing (?:someone|somebody))\b(?P<z>.*)",
+        rf"{_BEEN} (?:in a (?:\w+ )?relationship|dating (?:someone|somebody)|seeing (?:someone"
+        rf"|somebody))\b(?P<z>.*)",
         "marital_status='in a relationship'",
         "-",
         "known",
     ),
     (
         "children",
-        rf"(?:{_HAVE}|{_HAVE} got|{_BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother|father|dad|parent|parents)(?: of| to)) (?P<o>\w+) (?:\w+ )?(?:kids?|children|boys|girls|daughters|sons|kiddos)\b(?P<z>.*)",
+        rf"(?:{_HAVE}|{_HAVE} got|{_BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother"
+        rf"|father|dad|parent|parents)(?: of| to)) (?P<o>\w+) (?:\w+ )?(?:kids?|children|boys"
+        rf"|girls|daughters|sons|kiddos)\b(?P<z>.*)",
         "children=count:o",
         "",
         "known",
     ),
     (
         "parent_of",
-        rf"{_BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother|father|dad|parent|parents)(?: of| to) (?P<o>two|three|four|five|six|\d)\b",
+        rf"{_BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother|father|dad|parent"
+        rf"|parents)(?: of| to) (?P<o>two|three|four|five|six|\d)\b",
         "children=count:o",
         "",
         "known",
     ),
     (
         "has_child",
-        rf"(?:{_HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?: new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy|girl|baby|toddler)\b(?:,? (?:named|called) (?P<p>.+))?",
+        rf"(?:{_HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?:"
+        rf" new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn"
+        rf"|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy"
+        rf"|girl|baby|toddler)\b(?:,? (?:named|called) (?P<p>.+))?",
         "has_child=child:o",
         "",
         "known",
@@ -613,7 +736,10 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "siblings",
-        rf"(?:{_HAVE}(?: got)?) (?P<o>(?:a|an|one|two|three|four|five|six|\d)\b(?: older| younger| twin| little| big| half| step|-)*[ -]?(?:brothers?|sisters?|siblings?)(?: and (?:a|an|one|two|three|four|\d)\b(?: older| younger| twin| little| big| half)* (?:brothers?|sisters?))?)\b(?:,? (?:named|called) (?P<p>.+))?",
+        rf"(?:{_HAVE}(?: got)?) (?P<o>(?:a|an|one|two|three|four|five|six|\d)\b(?: older|"
+        rf" younger| twin| little| big| half| step|-)*[ -]?(?:brothers?|sisters?|siblings?)(?:"
+        rf" and (?:a|an|one|two|three|four|\d)\b(?: older| younger| twin| little| big| half)*"
+        rf" (?:brothers?|sisters?))?)\b(?:,? (?:named|called) (?P<p>.+))?",
         "has_sibling=siblings:o",
         "",
         "known",
@@ -628,21 +754,27 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # pets
     (
         "pet",
-        rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered|brought home)|got myself|got ourselves) (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
+        rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"
+        rf"|brought home|taken in|took in|picked up|inherited|found)|got myself|got ourselves)"
+        rf" (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
         "has_pet=pet:o",
         "-",
         "any",
     ),
     (
         "lost_pet",
-        r"(?:have |has )?(?:(?:had to )?(?:put|give|gave|gave away|rehomed?|lost|buried|said goodbye to|sold|euthani[sz]ed?)) (?:away |down |up )?(?P<o>(?:my|our) .+?)(?: (?:down|away|up|to sleep|last|this|yesterday|today|because|after|for)\b.*)?$",
+        r"(?:have |has )?(?:(?:had to )?(?:let|put|give|gave|gave away|rehomed?|lost|buried"
+        r"|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up"
+        r" )?(?P<o>(?:my|our|the) .+?)(?: (?:go|down|away|up|to sleep|last|this|yesterday"
+        r"|today|because|after|for)\b.*)?$",
         "-pet~o",
         "",
         "known",
     ),
     (
         "lost_named_pet",
-        r"(?:had to )?(?:put|have put) (?P<o>[A-Z]\w+) (?:down|to sleep)",
+        r"(?:have |had to |have had to )?(?:(?:put|say goodbye to|said goodbye to|lost|buried"
+        r"|bury) (?P<o>[A-Z][a-z]+)(?: (?:down|to sleep|last|this|yesterday|today|on|in)\b.*)?$)",
         "-pet_name~o",
         "",
         "known",
@@ -650,21 +782,28 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # body, food
     (
         "diet",
-        rf"(?:{_BEEN}|went|goes|go|(?:have |has )?(?:become|became|turned|gone)|eat|eats|keeps?|{_BE} eating|follows?|switched to|{_BE} on|{_BE} doing|stays?|{_BE} following)(?: back)?(?: to)?(?: being)? (?:a |an |strictly |fully |mostly |the )?(?P<o>.+?)(?: diet)?$",
+        rf"(?:{_BEEN}|went|goes|go|(?:have |has )?(?:become|became|turned|gone)|eat|eats"
+        rf"|keeps?|{_BE} eating|follows?|switched to|{_BE} on|{_BE} doing|stays?|{_BE}"
+        rf" following)(?: back)?(?: to)?(?: being)? (?:a |an |strictly |fully |mostly |the"
+        rf" )?(?P<o>.+?)(?: diet)?$",
         "diet=diet:o",
         "-",
         "any",
     ),
     (
         "quit_diet",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:being |eating |going )?(?:a |an )?(?P<o>vegan|vegetarian|pescatarian|keto|veganism|vegetarianism|paleo|kosher|halal)\b(?P<z>.*)",
+        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:being |eating |going )?(?:a |an"
+        r" )?(?P<o>vegan|vegetarian|pescatarian|keto|veganism|vegetarianism|paleo|kosher"
+        r"|halal)\b(?P<z>.*)",
         "-diet",
         "",
         "known",
     ),
     (
         "eats_meat_again",
-        r"(?:(?:am back to|is back to|went back to) eating|(?:eats?|am eating|is eating|started eating|have started eating)(?=.* (?:again|now))) (?P<o>meat|fish|chicken|dairy|eggs)",
+        r"(?:(?:am back to|is back to|went back to) eating|(?:eats?|am eating|is eating"
+        r"|started eating|have started eating)(?=.* (?:again|now))) (?P<o>meat|fish|chicken"
+        r"|dairy|eggs)",
         "-diet; eats=food:o; -avoids~o",
         "",
         "known",
@@ -678,63 +817,76 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "allergy",
-        rf"(?:{_HAVE}(?: got)?|developed|have developed|suffer from|suffers from) (?:a |an |got )?(?:severe |bad |mild |serious |terrible |slight )?(?P<o>\w+(?:[ -]\w+)?) allerg(?:y|ies)\b",
+        rf"(?:{_HAVE}(?: got)?|developed|have developed|suffer from|suffers from) (?:a |an "
+        rf"|got )?(?:severe |bad |mild |serious |terrible |slight )?(?P<o>\w+(?:[ -]\w+)?)"
+        rf" allerg(?:y|ies)\b",
         "allergic_to=allergens:o",
         "-",
         "any",
     ),
     (
         "allergy_to",
-        rf"(?:{_HAVE}(?: got)?|developed|have developed|suffer from) (?:a |an )?(?:severe |bad |mild |serious |terrible |slight )?allerg(?:y|ies) to (?P<o>.+)",
+        rf"(?:{_HAVE}(?: got)?|developed|have developed|suffer from) (?:a |an )?(?:severe |bad"
+        rf" |mild |serious |terrible |slight )?allerg(?:y|ies) to (?P<o>.+)",
         "allergic_to=allergens:o",
         "-",
         "any",
     ),
     (
         "outgrew",
-        r"(?:have |has )?(?:outgrew|outgrown|got over|grew out of|got rid of) (?:my|his|her) (?P<o>.+?) allergy\b",
+        r"(?:have |has )?(?:outgrew|outgrown|got over|grew out of|got rid of) (?:my|his|her)"
+        r" (?P<o>.+?) allergy\b",
         "-allergic_to~o",
         "",
         "known",
     ),
     (
         "health",
-        rf"(?:{_HAVE}(?: got| had| developed)?|{_BEEN}|suffers? from|{_BEEN} (?:suffering from|diagnosed with|dealing with)|(?:was|got|have been|has been) diagnosed (?:with|as)|developed|struggles? with|live with|lives with) (?P<o>(?:a |an )?.+)",
+        rf"(?:{_HAVE}(?: got| had| developed)?|{_BEEN}|suffers? from|{_BEEN} (?:suffering from"
+        rf"|diagnosed with|dealing with)|(?:was|got|have been|has been) diagnosed (?:with|as)"
+        rf"|developed|struggles? with|live with|lives with) (?P<o>(?:a |an )?.+)",
         "health=health:o",
         "-",
         "known",
     ),
     (
         "diagnosed",
-        r"(?:was|were|got|have been|has been|am|is) (?:recently |just )?diagnosed (?:with|as) (?P<o>.+)",
+        r"(?:was|were|got|have been|has been|am|is) (?:recently |just )?diagnosed (?:with|as)"
+        r" (?P<o>.+)",
         "health=nouns:o",
         "",
         "known",
     ),
     (
         "recovered",
-        r"(?:have |has )?(?:recovered from|beat|beaten|got over|am free of|no longer suffer from|am cured of|was cured of) (?:my |the )?(?P<o>.+)",
+        r"(?:have |has )?(?:recovered from|beat|beaten|got over|am free of|no longer suffer"
+        r" from|am cured of|was cured of) (?:my |the )?(?P<o>.+)",
         "-health~o",
         "",
         "known",
     ),
     (
         "broke_bone",
-        r"(?:have |has )?(?:broke|broken|fractured|sprained|tore|torn) (?:my|his|her) (?P<o>(?:left |right )?(?:arm|leg|wrist|ankle|foot|hand|toe|finger|collarbone|hip|nose|knee|acl|elbow|rib|shoulder|thumb))\b",
+        r"(?:have |has )?(?:broke|broken|fractured|sprained|tore|torn) (?:my|his|her)"
+        r" (?P<o>(?:left |right )?(?:arm|leg|wrist|ankle|foot|hand|toe|finger|collarbone|hip"
+        r"|nose|knee|acl|elbow|rib|shoulder|thumb))\b",
         "health=injury:o",
         "",
         "known",
     ),
     (
         "medication",
-        rf"(?:takes?|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got) prescribed|(?:have |has )?started (?:taking|on)?|switched (?:from (?P<p>.+?) )?to) (?P<o>.+)",
+        rf"(?:takes?|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got)"
+        rf" prescribed|(?:have |has )?started (?:taking|on)?|switched (?:from (?P<p>.+?) )?to)"
+        rf" (?P<o>.+)",
         "medication=medication:o; -medication~p",
         "-",
         "known",
     ),
     (
         "quit_medication",
-        r"(?:have |has )?(?:stopped|quit|came off|come off|am off|went off|gave up)(?: taking| using)? (?:my |the )?(?P<o>.+)",
+        r"(?:have |has )?(?:stopped|quit|came off|come off|am off|went off|gave up)(?: taking|"
+        r" using)? (?:my |the )?(?P<o>.+)",
         "-medication=medication:o",
         "",
         "known",
@@ -748,22 +900,17 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "gave_up",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up|cut out|went off)(?: eating| drinking| having)? (?P<o>.+)",
+        r"(?:have |has )?(?:quit|stopped|gave up|given up|cut out|went off)(?: eating|"
+        r" drinking| having)? (?P<o>.+)",
         "avoids=consumed:o; -eats~o; -drinks~o",
         "",
         "known",
     ),
     (
         "quit_smoking",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?P<o>smoking|vaping)\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up)|(?:am|is) done (?:with|w))"
+        r" (?P<o>smoking|vaping)\b(?P<z>.*)",
         "-habit~o; -trait='smoker'",
-        "",
-        "known",
-    ),
-    (
-        "quit_habit",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>(?!crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living|on|my|the job|hope|after|for|because|when|at|by|it|now|and|in|to )[\w].+)",
-        "-activity~o",
         "",
         "known",
     ),
@@ -774,24 +921,44 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "-",
         "known",
     ),
+    (
+        "quit_habit",
+        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going )?(?P<o>"
+        r"(?!(?:crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying"
+        r"|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living"
+        r"|on|my|the|hope|after|for|because|when|at|by|it|now|and|in)\b)\w.+)",
+        "-activity~o",
+        "",
+        "known",
+    ),
+    (
+        "back_on",
+        rf"{_BE} (?:back on|back to drinking|drinking) (?P<o>.+)",
+        "drinks=drink:o",
+        "",
+        "known",
+    ),
+    ("touches", r"touch(?:es)? (?P<o>.+)", "eats=consumed:o", "avoids", "known"),
     ("drinks_nothing", r"drinks?(?: any)? ?(?:alcohol)?$", "drinks='alcohol'", "avoids", "known"),
     (
         "drinks",
-        rf"(?:drinks?|{_BE} drinking|started drinking|have started drinking|only drinks?|went back to) (?P<o>.+)",
+        rf"(?:drinks?|{_BE} drinking|started drinking|have started drinking|only drinks?|went"
+        rf" back to) (?P<o>.+)",
         "drinks=drink:o",
         "avoids",
         "known",
     ),
     (
         "eats",
-        rf"(?:eats?|started eating|have started eating|eats? mostly) (?P<o>.+)",
+        r"(?:eats?|started eating|have started eating|eats? mostly) (?P<o>.+)",
         "eats=food:o",
         "avoids",
         "known",
     ),
     (
         "avoids",
-        rf"(?:avoids?|stays? away from|cannot (?:eat|drink|have|tolerate)|{_BE} avoiding|{_BE} off|stays? off) (?P<o>.+)",
+        rf"(?:avoids?|stays? away from|cannot (?:eat|drink|have|tolerate)|{_BE} avoiding|{_BE}"
+        rf" off|stays? off) (?P<o>.+)",
         "avoids=consumed:o",
         "",
         "known",
@@ -820,21 +987,27 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "likes",
-        rf"(?:loves?|likes?|enjoys?|adores?|{_BEEN} (?:a )?(?:big |huge |massive |real |great )?fans? of|{_BEEN} (?:(?:really|totally|super|very|so|big) )*(?:into|interested in|obsessed with|fond of|keen on|crazy about|addicted to|passionate about|a sucker for)|got into|have gotten into|{_HAVE} a (?:thing|passion|soft spot) for|cannot get enough of|cannot live without) (?P<o>.+)",
+        rf"(?:loves?|likes?|enjoys?|adores?|{_BEEN} (?:a )?(?:big |huge |massive |real |great"
+        rf" )?fans? of|{_BEEN} (?:(?:really|totally|super|very|so|big) )*(?:into|interested in"
+        rf"|obsessed with|fond of|keen on|crazy about|addicted to|passionate about|a sucker"
+        rf" for)|got into|have gotten into|{_HAVE} a (?:thing|passion|soft spot) for|cannot"
+        rf" get enough of|cannot live without) (?P<o>.+)",
         "likes=things:o",
         "dislikes",
         "known",
     ),
     (
         "dislikes",
-        r"(?:hates?|dislikes?|detests?|despises?|loathes?|cannot (?:stand|bear)|am sick of|(?:have )?gone off) (?P<o>.+)",
+        r"(?:hates?|dislikes?|detests?|despises?|loathes?|cannot (?:stand|bear)|am sick of"
+        r"|(?:have )?gone off) (?P<o>.+)",
         "dislikes=things:o",
         "",
         "known",
     ),
     (
         "fears",
-        rf"(?:{_BE} (?:\w+ )?(?:afraid|scared|terrified|frightened) of|{_HAVE} (?:a|an) (?:\w+ )?(?:fear|phobia) of|fears?) (?P<o>.+)",
+        rf"(?:{_BE} (?:\w+ )?(?:afraid|scared|terrified|frightened) of|{_HAVE} (?:a|an) (?:\w+"
+        rf" )?(?:fear|phobia) of|fears?) (?P<o>.+)",
         "fears=things:o",
         "-",
         "known",
@@ -862,7 +1035,8 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "watching",
-        rf"(?:{_BEEN} (?:watching|binge-watching|binging|rewatching|re-watching)|(?:have )?started watching) (?P<o>.+)",
+        rf"(?:{_BEEN} (?:watching|binge-watching|binging|rewatching|re-watching)|(?:have"
+        rf" )?started watching) (?P<o>.+)",
         "watching=title:o",
         "",
         "known",
@@ -877,7 +1051,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "finished_reading",
         r"(?:have |has )?(?:finished|gave up on)(?: reading| watching)? (?P<o>[A-Z].+)",
-        "-reading~o; -watching~o",
+        "-reading=title:o; -watching=title:o",
         "",
         "known",
     ),
@@ -890,21 +1064,26 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "plays",
-        rf"(?:plays?|{_BEEN} playing|(?:have |has )?(?:started playing|took up|taken up)) (?:the )?(?P<o>.+)",
+        rf"(?:plays?|{_BEEN} playing|(?:have |has )?(?:started playing|took up|taken up))"
+        rf" (?:the )?(?P<o>.+)",
         "plays=plays:o",
         "-",
         "known",
     ),
     (
         "hobby",
-        r"(?:took up|have taken up|has taken up|got into|picked up|have picked up|got back into) (?P<o>.+)",
+        r"(?:took up|have taken up|has taken up|got into|picked up|have picked up|got back"
+        r" into) (?P<o>.+)",
         "hobby=pastime:o",
         "",
         "known",
     ),
     (
         "practises",
-        r"(?:practi[cs]es?|does|do) (?P<o>(?:yoga|pilates|karate|judo|crossfit|ballet|taekwondo|tai chi|gymnastics|boxing|kickboxing|pottery|ceramics|calligraphy|meditation|archery|fencing|aikido|jiu-jitsu|stand-up comedy|improv|parkour|photography|embroidery|triathlons|marathons|crossword puzzles|crosswords)\b)",
+        r"(?:practi[cs]es?|does|do) (?P<o>(?:yoga|pilates|karate|judo|crossfit|ballet"
+        r"|taekwondo|tai chi|gymnastics|boxing|kickboxing|pottery|ceramics|calligraphy"
+        r"|meditation|archery|fencing|aikido|jiu-jitsu|stand-up comedy|improv|parkour"
+        r"|photography|embroidery|triathlons|marathons|crossword puzzles|crosswords)\b)",
         "hobby=phrase:o",
         "-",
         "known",
@@ -912,35 +1091,56 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # things
     (
         "owns",
-        rf"(?:(?:have|has|owns?|drives?|rides?|bought|got|(?:have |has )?(?:bought|gotten)|picked up|{_BE} driving) (?:myself |ourselves )?)(?P<o>(?:a|an|two|three|my own|our own|another)\b.+)",
+        rf"(?:(?:have|has|owns?|drives?|rides?|bought|got|(?:have |has )?(?:bought|gotten)"
+        rf"|picked up|{_BE} driving) (?:myself |ourselves )?)(?P<o>(?:a|an|two|three|my own"
+        rf"|our own|another)\b.+)",
         "owns=owned:o",
         "-",
         "known",
     ),
     (
         "traded",
-        r"(?:have |has )?(?:traded(?: in)?|swapped|replaced|exchanged) (?:my|our|the) (?P<p>.+?) (?:for|with) (?P<o>.+)",
-        "owns=owned:o; -owns~p",
+        r"(?:have |has )?(?:traded(?: in)?|swapped|replaced|exchanged|upgraded)"
+        r"(?: from)? (?:my|our|the) (?P<p>.+?) (?:for|with|to) (?P<o>(?:a|an|the) .+)",
+        "owns=noun:o; -owns~p",
+        "",
+        "known",
+    ),
+    (
+        "upgraded",
+        r"(?:have |has )?upgraded to (?P<o>(?:a|an|the) (?:new )?[A-Z].+)",
+        "owns=noun:o",
         "",
         "known",
     ),
     (
         "sold",
-        r"(?:have |has )?(?:sold|got rid of|gave away|donated|lost|crashed|scrapped|returned|totaled|totalled) (?:my|our|the) (?P<o>.+)",
+        r"(?:have |has )?(?:sold|got rid of|gave away|donated|lost|crashed|scrapped|returned"
+        r"|totaled|totalled) (?:my|our|the) (?P<o>.+)",
         "-owns=owned:o",
         "",
         "known",
     ),
     (
         "switched_to",
-        r"(?:have |has )?(?:switched|changed|migrated|moved)(?: over)? from (?P<p>.+?) to (?P<o>.+)",
+        r"(?:have |has )?(?:switched|changed|migrated|moved)(?: over)? from (?P<p>.+?)"
+        r" to (?P<o>\w?[A-Z].+)",
         "uses=tool:o; -uses~p",
         "",
         "speaker",
     ),
     (
+        "ditched",
+        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled)"
+        r" (?P<o>.+)",
+        "-uses~o",
+        "",
+        "speaker",
+    ),
+    (
         "uses",
-        rf"(?:uses?|{_BE} using|(?:have |has )?(?:started using|switched(?: over)? to)) (?P<o>[A-Z].+)",
+        rf"(?:uses?|{_BE} using|(?:have |has )?(?:started using|switched(?: over)? to))"
+        rf" (?P<o>[A-Z].+)",
         "uses=tool:o",
         "-",
         "speaker",
@@ -948,20 +1148,121 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     # time
     (
         "visited",
-        r"(?:have |has )?(?:visited|went to|been to|travell?ed to|been in|went on holiday to|vacationed in|backpacked (?:through|across)|flew to) (?P<o>(?:the )?[A-Z].+)",
+        r"(?:have |has )?(?:visited|went to|been to|travell?ed to|been in|went on holiday to"
+        r"|vacationed in|backpacked (?:through|across)|flew to) (?P<o>(?:the )?[A-Z].+)",
         "visited=trip:o",
         "",
         "known",
     ),
     (
+        "was_in",
+        r"(?:was|were) in (?P<o>[A-Z].+?),? (?:last|for|in|on|over|two|three|a|this) .+",
+        "visited=trip:o",
+        "",
+        "known",
+    ),
+    ("back_from", rf"{_BE} back from (?P<o>[A-Z].+)", "visited=trip:o", "", "known"),
+    (
+        "bare_job",
+        rf"{_BE} (?P<o>[a-z]+(?: [a-z]+){{0,3}}?)(?: (?:from|at|now|for|since|of|in)\b.*)?$",
+        "job=bare_job:o",
+        "-",
+        "known",
+    ),
+    (
         "wants",
-        r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|study|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build|quit|change|publish|own) .+)",
+        r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am"
+        r" hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|study"
+        r"|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build"
+        r"|quit|change|publish|own) .+)",
         "wants=wish:o",
         "-",
         "known",
     ),
 )
 
+
+# id | expression of a whole clause | effects on the speaker
+_WHOLE: tuple[tuple[str, str, str], ...] = (
+    (
+        "home_is",
+        r"home is (?:now |currently )?(?P<o>(?-i:[A-Z]).+)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "is_home",
+        r"(?P<o>(?-i:[A-Z])[\w '-]+?) (?:is|has been|has become|became) (?:now |my |our )*"
+        r"(?:new )?home(?: now|$| for| since| as of| from)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "call_me",
+        r"(?:please |you can |just |everyone |everybody |people |(?:my )?friends )*calls? me"
+        r" (?P<o>(?-i:[A-Z]).+)",
+        "name=names:o",
+    ),
+    ("name_is", r"(?:the )?name is (?P<o>(?-i:[A-Z]).+)", "name=names:o"),
+    (
+        "prescribed",
+        r"(?:they|(?:my|the|a) (?:doctor|gp|psychiatrist|dermatologist|cardiologist|therapist))"
+        r" (?:has |have |just |now )*(?:put me on|prescribed me|prescribed|started me on"
+        r"|switched me to) (?P<o>.+)",
+        "medication=medication:o",
+    ),
+    (
+        "first_day",
+        r"(?:it )?(?:\w+ )?(?:was|is) my first (?:day|week) (?:at|with) (?P<o>.+)",
+        "works_at=named_employer:o",
+    ),
+    (
+        "last_day",
+        r"(?:it )?(?:\w+ )?was my last (?:day|week) (?:at|with) (?P<o>.+)",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "last_day_was",
+        r"my last day (?:at|with) (?P<o>.+?) (?:was|is) .+",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "moved_out",
+        r"(?P<o>(?-i:[A-Z])\w+) (?:has |is )?(?:now |just |finally )*(?:moved|moving) out\b",
+        "-lives_with~o; -roommate~o",
+    ),
+    (
+        "makes_children",
+        r"that (?:is|makes) (?P<o>\w+) (?:kids|children)\b",
+        "children=count:o",
+    ),
+    (
+        "let_me_go",
+        r"(?:they|the company|my boss) (?:let me go|fired me|laid me off|sacked me)\b",
+        "-works_at",
+    ),
+    (
+        "divorce",
+        r"(?:my|our|the) divorce (?:is|was|became|went|came) (?:now |finally )*(?:final"
+        r"|finali[sz]ed|through|done)",
+        "marital_status='divorced'; -partner",
+    ),
+    (
+        "not_together",
+        r"(?:we|\w+ and I) are (?:no longer|not) (?:a couple|together)\b",
+        "marital_status='single'; -partner",
+    ),
+    (
+        "stolen",
+        r"(?:my|our) (?P<o>[\w -]+?) (?:got|was|has been) (?:stolen|totaled|totalled|wrecked)\b",
+        "-owns=owned:o",
+    ),
+    ("stole", r"(?:somebody|someone) stole (?:my|our) (?P<o>.+)", "-owns=owned:o"),
+    ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
+    (
+        "is_favourite",
+        r"(?P<o>[\w '-]+?) (?:is|are) my (?:all[- ]time |absolute )?favourites?$",
+        "likes=things:o",
+    ),
+)
 
 _EFFECT = re.compile(
     r"(?P<sign>-?)(?P<predicate>\w+)(?:='(?P<words>[^']+)'|=(?P<reader>\w+):(?P<group>\w)"
@@ -971,7 +1272,8 @@ _EFFECT = re.compile(
 
 def _effect(text: str) -> Effect:
     match = _EFFECT.fullmatch(text)
-    assert match is not None, text
+    if match is None:
+        raise ValueError(f"{text!r} is no effect")
     parts = match.groupdict()
     return Effect(
         parts["predicate"],
@@ -979,6 +1281,17 @@ def _effect(text: str) -> Effect:
         parts["reader"] or "",
         parts["group"] or parts["by"] or "",
         parts["words"] or "",
+    )
+
+
+@cache
+def clause_expressions() -> tuple[Expression, ...]:
+    """Return the expressions of whole clauses; the speaker is their subject."""
+    return tuple(
+        Expression(
+            id, re.compile(when, re.IGNORECASE), tuple(map(_effect, effects.split("; "))), "", "any"
+        )
+        for id, when, effects in _WHOLE
     )
 
 

@@ -7,27 +7,28 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from slumberd.extraction.objects_in_english import animal_of, cut, read_names
-from slumberd.extraction.vocabulary import Vocabulary, singular
+from slumberd.extraction.vocabulary import Vocabulary, singular, word_set
 
-ADVERBS = frozenset(
-    "also just really actually still now currently recently finally always usually often only mostly"
-    " mainly both all even already basically personally honestly absolutely definitely totally truly"
-    " literally presently newly officially proudly happily sadly unfortunately originally very super"
-    " pretty quite generally normally typically simply too so deeply extremely severely highly mildly"
-    " finally certainly especially particularly genuinely secretly obviously clearly apparently not-so"
-    " technically permanently temporarily legally seriously eventually successfully gladly luckily"
-    " properly formally lately presently strictly fully completely deathly violently badly terribly"
-    " slightly once regularly frequently purely largely primarily fluently".split()
+ADVERBS = word_set(
+    "also just really actually still now currently recently finally always usually often only "
+    "mostly mainly both all even already basically personally honestly absolutely definitely "
+    "totally truly literally presently newly officially proudly happily sadly unfortunately "
+    "originally very super pretty quite generally normally typically simply too so deeply "
+    "extremely severely highly mildly finally certainly especially particularly genuinely "
+    "secretly obviously clearly apparently not-so technically permanently temporarily legally "
+    "seriously eventually successfully gladly luckily properly formally lately presently "
+    "strictly fully completely deathly violently badly terribly slightly once regularly "
+    "frequently purely largely primarily fluently"
 )
 _NEGATIONS = frozenset({"not", "never"})
-_AUXILIARIES = frozenset(
-    "am is are was were be been have has had do does did will would can used cannot".split()
+_AUXILIARIES = word_set(
+    "am is are was were be been have has had do does did will would can used cannot"
 )
-_ADJECTIVES = frozenset(
-    "older younger little big twin eldest youngest oldest elder baby dear lovely beautiful amazing"
-    " wonderful best good close closest old new current middle kid half step poor own beloved sweet"
-    " cute adorable first second third two three four only other whole long-time longtime pet rescue"
-    " first-born great late".split()
+_ADJECTIVES = word_set(
+    "older younger little big twin eldest youngest oldest elder baby dear lovely beautiful "
+    "amazing wonderful best good close closest old new current middle kid half step poor own "
+    "beloved sweet cute adorable first second third two three four only other whole long-time "
+    "longtime pet rescue first-born great late"
 )
 _FORMER = re.compile(r"\b(?:ex|former|late|future|old|previous|ex-\w+)\b", re.IGNORECASE)
 
@@ -53,6 +54,12 @@ class Said(NamedTuple):
 _USED_TO = re.compile(r"^(?:also |always |really |never )?used to (?=\w)")
 _BASE_BE = re.compile(r"^be (?=\w)")
 _ENDED = re.compile(r",?\s+(?:any ?more|any longer)\b", re.IGNORECASE)
+_SINCE = re.compile(
+    r"^(?:have|has) (?P<verb>lived|worked|played|studied|collected|volunteered|supported|smoked"
+    r"|used|owned|taught|spoken|driven|known|loved|hated|liked|listened)\b"
+    r"(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)(?!.*\bwhen\b)"
+)
+_PRESENT = {"studied": "study", "taught": "teach", "spoken": "speak", "driven": "drive"}
 _HEADS = (
     (re.compile(r"^(?:have|has) been (?=\w+ing\b)"), "am "),
     (
@@ -78,8 +85,8 @@ def said(text: str) -> Said:
     ended = without != text
     tokens = without.replace("no longer ", "not not-longer ").split()
     ended = ended or "not-longer" in tokens
-    negated, also, head, place = False, " also" in text or "also " in text, list[str](), 0
-    also = also or "as well" in text
+    negated, head, rest = False, list[str](), list[str]()
+    also = re.search(r"\balso\b|\bas well\b", text) is not None
     for place, token in enumerate(tokens):
         word = token.strip(",").casefold()
         if word in _NEGATIONS or (word == "no" and head[-1:] and head[-1] in ("am", "is", "are")):
@@ -87,14 +94,21 @@ def said(text: str) -> Said:
         elif word in _AUXILIARIES:
             head.append(word)
         elif word not in ADVERBS and word != "not-longer":
+            rest = tokens[place:]
             break
-    else:
-        place = len(tokens)
-    words = " ".join([*head, *tokens[place:]])
+    words = " ".join([*head, *rest])
     words = words[:1].lower() + words[1:] if not head else words
+    words = _SINCE.sub(_present, words)
     for pattern, other in _HEADS:
         words = pattern.sub(other, words)
     return Said(words, negated, ended, also)
+
+
+def _present(match: re.Match[str]) -> str:
+    """Return the present tense of a verb that holds until now, as in ``have played for years``."""
+    verb = match["verb"]
+    ends = ("lived", "loved", "hated", "liked", "smoked", "used")
+    return _PRESENT.get(verb) or (verb[:-1] if verb in ends else verb.removesuffix("ed"))
 
 
 class Mention(NamedTuple):
@@ -196,11 +210,11 @@ def _mention(text: str, match: re.Match[str], vocabulary: Vocabulary) -> Mention
     return None
 
 
-_COMPOUNDS = frozenset(
-    "food park house trainer walker sitter show lover person phone tongue language company group"
-    " circle friends name names day birthday side country land ship shop store in-law in-laws law"
-    " stuff owner owners tail painting paintings ranch riding shelter rescue treats toy toys bed"
-    " video videos picture pictures photo photos hair allergy".split()
+_COMPOUNDS = word_set(
+    "food park house trainer walker sitter show lover person phone tongue language company "
+    "group circle friends name names day birthday side country land ship shop store in-law "
+    "in-laws law stuff owner owners tail painting paintings ranch riding shelter rescue "
+    "treats toy toys bed video videos picture pictures photo photos hair allergy"
 )
 _TWO_WORDS = frozenset({"guinea pig", "bearded dragon", "golden retriever", "german shepherd"})
 
@@ -224,17 +238,20 @@ def _names_after(text: str, end: int, vocabulary: Vocabulary) -> tuple[str, ...]
 
 
 _SUBJECT = re.compile(
-    r"(?P<we>(?:me and )?(?:my|our) [\w ,'-]{2,40}? and (?:I|me)\b|(?-i:[A-Z])\w+ and I\b|(?:both )?we(?: all| both| two)?\b)"
+    r"(?P<we>(?:me and )?(?:my|our) [\w ,'-]{2,40}? and (?:I|me)\b|(?-i:[A-Z])\w+ and I\b"
+    r"|(?:both )?we(?: all| both| two)?\b)"
     r"|(?P<i>I)\b(?!')|(?P<she>she)\b|(?P<he>he)\b|(?P<who>who)\b|(?P<my>(?:my|our) )"
-    r"|(?P<name>(?-i:[^\W\d_a-z])[\w'-]+(?: (?-i:[^\W\d_a-z])[\w'-]+)?)(?= (?:is|has|lives|works|loves|likes"
-    r"|hates|moved|was|just|also|now|died|passed|got|started|does|plays|speaks|studies|quit|left|became"
+    r"|(?P<name>(?-i:[^\W\d_a-z])[\w'-]+(?: (?-i:[^\W\d_a-z])[\w'-]+)?)(?= (?:is|has|lives"
+    r"|works|loves|likes"
+    r"|hates|moved|was|just|also|now|died|passed|got|started|does|plays|speaks|studies|quit"
+    r"|left|became"
     r"|turned|had|ran|prefers|wants|eats|drinks|owns|never|still|recently)\b)",
     re.IGNORECASE,
 )
-_PRONOUNS = frozenset(
-    "it they you this that there these those everyone everybody someone nobody what which people"
-    " everything something nothing one all some many most both none his her their its your here"
-    " the a an".split()
+_PRONOUNS = word_set(
+    "it they you this that there these those everyone everybody someone nobody what which "
+    "people everything something nothing one all some many most both none his her their its "
+    "your here the a an"
 )
 
 

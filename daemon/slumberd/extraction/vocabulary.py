@@ -23,7 +23,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words that an extractor knows. All keys of `people`, `aliases` and `words` are casefolded.
+    """The words that an extractor knows.
+
+    All keys of `people`, `aliases` and `words` are casefolded.
 
     Attributes:
         single_valued: The predicates that hold one object.
@@ -59,6 +61,11 @@ class Vocabulary:
         """Return whether a list has a word, or its singular."""
         listed, plain = self.words.get(name, frozenset()), word.casefold()
         return plain in listed or singular(plain) in listed
+
+
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(words.split())
 
 
 def singular(word: str) -> str:

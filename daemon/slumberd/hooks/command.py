@@ -38,7 +38,7 @@ MOST_QUESTION_CHARACTERS = 2_000
 MOST_RECALLED = 20
 """So many hits are recalled, before those of the session itself are left out."""
 
-MIN_SCORE = 0.1
+MIN_SCORE = 0.2
 """How much of a prompt a memory must answer."""
 
 USAGE = 64

@@ -72,8 +72,8 @@ class Extracted(NamedTuple):
         object: The value, any JSON. None in a delete takes back all objects of the predicate.
         intent: ``add`` or ``delete``.
         span: Where the text stands in the turn's content: start and end, in characters.
-        by: The id of the pattern that found it, such as ``conversation/moved``. When a function of a rule leaves
-            it empty, it becomes the name of the function.
+        by: The id of the pattern that found it, such as ``conversation/moved``. When a function of
+            a rule leaves it empty, it becomes the name of the function.
         confidence: 0 to 1.
         object_words: Of a delete without an object: it takes back the objects that hold all these
             words.

@@ -21,7 +21,7 @@ class EpisodeIndex:
 
     Args:
         scope: The scope.
-        language: The language of the episodes; None stems no word.
+        language: The language of the episodes; `languages.AUTO` recognises it; None stems no word.
         vectors: Whether meanings count.
 
     Attributes:

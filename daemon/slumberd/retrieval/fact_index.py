@@ -27,13 +27,12 @@ class FactIndex:
     """The facts of one scope, with their index.
 
     Args:
-        language: The language of the facts; None stems no word.
+        language: The language of the facts; `languages.AUTO` recognises it; None stems no word.
         vectors: Whether meanings count.
     """
 
     def __init__(self, *, language: str | None, vectors: bool) -> None:
         self.index = ScopeIndex(language=language, vectors=vectors)
-        self._analyser = Analyser(language)
         self.facts: dict[str, Fact] = {}
         self._turns: dict[str, IndexedTurn] = {}
         self._name_words: set[str] = set()
@@ -65,14 +64,16 @@ class FactIndex:
         Args:
             text: The text. A name with one typing error counts as the name.
         """
-        terms = {*self._analyser.terms(" ".join([text, *self._misspelled_in(text)]))}
+        terms = {*self.index.analyser.terms(" ".join([text, *self._misspelled_in(text)]))}
         aliases = self.aliases
         same = {name: group for group in aliases for name in group}
         found = set()
         for id, fact in self.facts.items():
             own = names_of_fact(fact)
             names = {*own, *(other for name in own for other in same.get(name, ()))}
-            if any(terms.issuperset(words) for words in map(self._analyser.terms, names) if words):
+            if any(
+                terms.issuperset(words) for words in map(self.index.analyser.terms, names) if words
+            ):
                 found.add(id)
         return found
 

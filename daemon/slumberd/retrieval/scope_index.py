@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from slumberd.model.episode import instant
+from slumberd.retrieval import priors
+from slumberd.retrieval.languages import AUTO, UNKNOWN, ScopeLanguages, recognise
 from slumberd.retrieval.neighbours import NONE, Neighbours
+from slumberd.retrieval.priors import Sought
 from slumberd.retrieval.scope_vectors import ScopeVectors
-from slumberd.retrieval.term_index import CHOSEN, SHORT, Allows, Concept, TermIndex
-from slumberd.retrieval.terms import Analyser
+from slumberd.retrieval.similar_words import SimilarWords
+from slumberd.retrieval.term_index import CHOSEN, SATURATION, Allows, Concept, TermIndex
+from slumberd.retrieval.terms import Analyser, require_language
+from slumberd.retrieval.words import words_of
 
 VECTOR_WEIGHT = 0.4
-"""A text without a word of the question, but with its meaning, has this score."""
+"""What a text with the meaning of the question, but none of its words, has of the most."""
+
+WHOLE = 0.9
+"""The score of a short text that has each word of a question once; the same text has 1."""
+
+_EACH_WORD_ONCE = 1 / (1 + SATURATION)
+"""What such a text has of the most that a text can have."""
+
+_LEAST_OF_EXACT = 0.25
+"""The same text has at least so much of it, unless a caption makes it longer."""
+
+_LEAST_COMPOUND = 6
+_LEAST_FIRST_PART = 3
+_LEAST_LAST_PART = 2
+"""The least letters of a compound that is split, and of its two parts."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -60,6 +81,45 @@ class Match(NamedTuple):
     vector: float | None = None
 
 
+class _Question(NamedTuple):
+    """A question to an index.
+
+    Attributes:
+        text: The question.
+        words: All of its words.
+        length: How many of them count.
+        concepts: What it asks for.
+    """
+
+    text: str
+    words: list[str]
+    length: int
+    concepts: list[Concept]
+
+
+class _Part(NamedTuple):
+    """What a text has of a question.
+
+    Attributes:
+        turn: The text.
+        lexical: What its words have of the most that a text can have, 0 to 1.
+        cosine: The cosine of the meanings; None without vectors.
+    """
+
+    turn: IndexedTurn
+    lexical: float
+    cosine: float | None
+
+    @property
+    def both(self) -> float:
+        """What words and meaning have together, 0 to 1."""
+        # Two signs. The text fails the question only as far as both fail.
+        return 1 - (1 - self.lexical) * (1 - VECTOR_WEIGHT * max(self.cosine or 0.0, 0.0))
+
+
+_Name = list[tuple[str, ...]]
+"""The terms of a name, in order, each as the languages of a scope have it."""
+
 Accept = Callable[[str], bool]
 """Returns whether the text with an id may be found."""
 
@@ -71,7 +131,8 @@ class ScopeIndex:
     index in one thread at a time.
 
     Args:
-        language: The language of the texts, one of `terms.LANGUAGES`; None stems no word.
+        language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
+            it; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
 
     Raises:
@@ -80,17 +141,24 @@ class ScopeIndex:
     """
 
     def __init__(self, *, language: str | None = None, vectors: bool = False) -> None:
-        self._analyser = Analyser(language)
+        require_language(language)
+        self._recognises = language == AUTO
         self._has_vectors = vectors
-        self._begin()
+        self._begin(ScopeLanguages().chosen() if self._recognises else (language,))
 
-    def _begin(self) -> None:
+    def _begin(self, languages: tuple[str | None, ...]) -> None:
+        self.languages = languages
+        self._analysers = {language: Analyser(language) for language in languages}
+        self._counted = ScopeLanguages()
+        self._recognised: list[str | None] = []
         self._numbers: dict[str, int] = {}
         self._turns: list[IndexedTurn | None] = []
         self._speakers: dict[str, frozenset[str]] = {}
+        self._spoken: Counter[str] = Counter()
         self._days: dict[int, frozenset[str]] = {}
         self._neighbours = Neighbours()
-        self._words = TermIndex(self._neighbours)
+        self._similar = SimilarWords() if UNKNOWN in languages else None
+        self._words = TermIndex(self._neighbours, self._similar)
         self._vectors = ScopeVectors(self._neighbours) if self._has_vectors else None
 
     def __len__(self) -> int:
@@ -105,38 +173,53 @@ class ScopeIndex:
         vectors = self._vectors.size_bytes if self._vectors is not None else 0
         return self._words.size_bytes + vectors
 
+    @property
+    def analyser(self) -> Analyser:
+        """The analyser of the first language."""
+        return self._analysers[self.languages[0]]
+
     def put(self, turns: Iterable[IndexedTurn]) -> None:
         """Add texts; a text with the id of another replaces it."""
         for turn in turns:
             if turn.id in self._numbers:
                 self._remove(turn.id)
             self._add(turn)
-        self._rebuild_if_sparse()
+            if _is_power_of_two(len(self._turns)):
+                self._rebuild_if_needed()
+        self._rebuild_if_needed()
 
     def drop(self, ids: Iterable[str]) -> None:
         """Remove texts; unknown ids are ignored."""
         for id in ids:
             if id in self._numbers:
                 self._remove(id)
-        self._rebuild_if_sparse()
+        self._rebuild_if_needed()
 
     def _add(self, turn: IndexedTurn) -> None:
         number = len(self._turns)
         self._numbers[turn.id] = number
         self._turns.append(turn)
-        analyser = self._analyser
-        terms = analyser.terms(f"{turn.text} {turn.extra}" if turn.extra else turn.text)
+        self._spoken[turn.speaker] += 1
+        text = f"{turn.text} {turn.extra}" if turn.extra else turn.text
+        words = words_of(text)
+        language = recognise(words) if self._recognises else None
+        self._recognised.append(language)
+        self._counted.add(language)
+        analyser = self._analysers.get(language, self.analyser)
+        counted = analyser.counted(words)
+        terms = analyser.terms_of(counted, is_ascii=text.isascii())
         names, dates = self._names_of(turn.speaker), self._dates_of(turn.at)
         self._neighbours.append(number, turn.session, turn.at, turn.id)
         self._words.append((turn.at, turn.id), terms, names, dates)
         if self._vectors is not None:
             text = f"{turn.speaker} {turn.text} {turn.extra}"
-            self._vectors.append(text, short=len(terms) <= SHORT)
+            self._vectors.append(text, short=self._words.is_short(number))
 
     def _names_of(self, speaker: str) -> frozenset[str]:
         found = self._speakers.get(speaker)
         if found is None:
-            found = self._speakers[speaker] = frozenset(self._analyser.terms(speaker))
+            terms = (analyser.terms(speaker) for analyser in self._analysers.values())
+            found = self._speakers[speaker] = frozenset(term for some in terms for term in some)
         return found
 
     def _dates_of(self, at: int) -> frozenset[str]:
@@ -145,7 +228,8 @@ class ScopeIndex:
         day = at // _DAY
         found = self._days.get(day)
         if found is None:
-            found = self._days[day] = frozenset(self._analyser.date_terms(instant(at)))
+            terms = (analyser.date_terms(instant(at)) for analyser in self._analysers.values())
+            found = self._days[day] = frozenset(term for some in terms for term in some)
         return found
 
     def _remove(self, id: str) -> None:
@@ -154,17 +238,24 @@ class ScopeIndex:
         if turn is not None:
             self._neighbours.remove(number, turn.session, turn.at, turn.id)
             self._speakers.pop(turn.speaker, None)
+            self._spoken[turn.speaker] -= 1
+            if not self._spoken[turn.speaker]:
+                del self._spoken[turn.speaker]
         self._turns[number] = None
+        self._counted.remove(self._recognised[number])
         self._words.remove(number)
         if self._vectors is not None:
             self._vectors.remove(number)
 
-    def _rebuild_if_sparse(self) -> None:
+    def _rebuild_if_needed(self) -> None:
+        """Build the index anew when it is sparse, or when its texts are of other languages now."""
+        languages = self._counted.chosen() if self._recognises else self.languages
         removed = len(self._turns) - len(self._numbers)
-        if removed > max(_MOST_REMOVED, len(self._numbers)):
+        if languages != self.languages or removed > max(_MOST_REMOVED, len(self._numbers)):
             left = [turn for turn in self._turns if turn is not None]
-            self._begin()
-            self.put(left)
+            self._begin(languages)
+            for turn in left:
+                self._add(turn)
 
     def search(
         self,
@@ -186,35 +277,44 @@ class ScopeIndex:
         """
         if limit < 1:
             return []
-        concepts = self._concepts(query, aliases)
+        question = self._question(query, aliases)
         allows = None if accept is None else self._allowance(accept)
-        most = sum(concept.most for concept in concepts) or 1.0
-        if self._vectors is None:
-            scores = self._words.score(concepts, most=max(limit, CHOSEN), allows=allows)
-            found = [self._match(number, score / most) for number, score in scores.items()]
-        else:
-            found = self._blend(query, concepts, most, max(limit, CHOSEN), allows)
+        found = self._score(question, max(limit, CHOSEN), allows)
         found = [match for match in found if match.score > 0 and match.score >= least]
         found.sort(key=lambda match: (-match.score, match.id))
         return found[:limit]
 
-    def _blend(
-        self,
-        query: str,
-        concepts: Sequence[Concept],
-        most: float,
-        limit: int,
-        allows: Allows | None,
-    ) -> list[Match]:
-        """Return the best texts by words and the best by meaning, with both scores."""
-        assert self._vectors is not None  # noqa: S101 # the caller has looked
-        cosines = self._vectors.cosines(query)
-        nearest = self._vectors.nearest(cosines, limit, allows)
-        scores = self._words.score(concepts, most=limit, also=nearest, allows=allows)
-        return [
-            self._match(number, score / most, float(cosines[number]))
-            for number, score in scores.items()
+    def _score(self, question: _Question, limit: int, allows: Allows | None) -> list[Match]:
+        """Return the best texts by words and the best by meaning, with their scores."""
+        cosines = None if self._vectors is None else self._vectors.cosines(question.text)
+        nearest = () if cosines is None else ScopeVectors.nearest(cosines, limit, allows)
+        lexical = self._words.score(
+            question.concepts, most=limit, also=nearest, allows=allows, asked=question.length
+        )
+        most = sum(concept.most for concept in question.concepts) or 1.0
+        parts = [
+            _Part(
+                self._turn(number),
+                score / most,
+                None if cosines is None else round(float(cosines[number]), _DIGITS),
+            )
+            for number, score in lexical.items()
         ]
+        # So many parts at most: their choice must not depend on how many hits are asked for.
+        best = sorted(parts, key=lambda part: (-part.both, part.turn.id))[:CHOSEN]
+        sessions = priors.session_weights((part.turn.session, part.both) for part in best)
+        sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
+        return [_match(question, part, sought, sessions) for part in parts]
+
+    def _turn(self, number: int) -> IndexedTurn:
+        turn = self._turns[number]
+        assert turn is not None  # noqa: S101 # removed texts have no score
+        return turn
+
+    def _names_of_speakers(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield the speakers of the texts, each with the words of the name."""
+        for speaker in self._spoken:
+            yield speaker, frozenset(words_of(speaker))
 
     def previous(self, id: str) -> str | None:
         """Return the id of the text before another in its session; None when there is none."""
@@ -222,18 +322,80 @@ class ScopeIndex:
         turn = self._turns[number] if number != NONE else None
         return None if turn is None else turn.id
 
-    def _concepts(self, query: str, aliases: Sequence[Sequence[str]]) -> list[Concept]:
-        """Return what a question asks for; a name in it also stands for its aliases."""
-        terms = self._analyser.query_terms(query)
-        others: Mapping[str, dict[str, None]] = {term: {} for term in terms}
+    def _question(self, query: str, aliases: Sequence[Sequence[str]]) -> _Question:
+        words = words_of(query)
+        counted = self._asked_in(words).counted(words)
+        groups = self._meanings(words, [*dict.fromkeys(counted)])
+        for names in self._terms_of_aliases(aliases):
+            _add_aliases(groups, names)
+        concepts = [self._words.concept([*terms]) for terms in groups.values()]
+        return _Question(query, words, len(counted), concepts)
+
+    def _asked_in(self, words: Sequence[str]) -> Analyser:
+        """Return the analyser whose stop words a question has, in whatever language it is."""
+        if not self._recognises or len(self.languages) == 1 == len(words):
+            return self.analyser
+        language = recognise(words)
+        if language in self._analysers or language in (None, UNKNOWN):
+            return self._analysers.get(language, self.analyser)
+        return Analyser(language)
+
+    def _meanings(self, words: Sequence[str], counted: Sequence[str]) -> dict[str, dict[str, None]]:
+        """Return the terms of a question: by the first one, all that mean the same, in order.
+
+        Args:
+            words: All words of the question.
+            counted: Each word that counts, once.
+        """
+        joined = self._joined(words)
+        found: dict[str, dict[str, None]] = {}
+        for word in counted:
+            for part in self._split(word):
+                for same in self._forms(part):
+                    others = dict.fromkeys([*same, *joined.get(part, ())])
+                    found.setdefault(same[0], {}).update(others)
+        return found
+
+    def _forms(self, word: str) -> list[tuple[str, ...]]:
+        """Return each term of a word, as each language of the scope has it, and similar ones."""
+        terms = [analyser.terms_of_word(word) for analyser in self._analysers.values()]
+        if self._similar is not None:
+            return [(term, *self._similar.like(term)) for term in terms[0]]
+        return [*zip(*terms, strict=True)]
+
+    def _joined(self, words: Sequence[str]) -> dict[str, list[str]]:
+        """Return the terms of compounds that texts have and a question writes as two words."""
+        found: dict[str, list[str]] = {}
+        for first, second in pairwise(words):
+            for term, *_ in self._forms(first + second):
+                if self._words.texts_with(term):
+                    found.setdefault(first, []).append(term)
+                    found.setdefault(second, []).append(term)
+        return found
+
+    def _split(self, word: str) -> Sequence[str]:
+        """Return the two words that texts have for a compound that no text has; else the word."""
+        if len(word) < _LEAST_COMPOUND or not word.isalpha() or self._knows(word):
+            return (word,)
+        ends = range(_LEAST_FIRST_PART, len(word) - _LEAST_LAST_PART + 1)
+        for end in ends:
+            parts = word[:end], word[end:]
+            if all(map(self._knows, parts)):
+                return parts
+        return (word,)
+
+    def _knows(self, word: str) -> bool:
+        return any(self._words.texts_with(term) for same in self._forms(word) for term in same)
+
+    def _terms_of_aliases(self, aliases: Sequence[Sequence[str]]) -> Iterator[list[_Name]]:
+        """Yield each group of names, each name as its terms in the languages of the scope."""
         for group in aliases:
-            names = [self._analyser.terms(name) for name in group]
-            for name in names:
-                if name and set(name) <= others.keys():
-                    same = [term for other in names if other != name for term in other]
-                    for term in name:
-                        others[term].update(dict.fromkeys(same))
-        return [self._words.concept([term, *others[term]]) for term in terms]
+            names = ([*self._forms_of_name(name)] for name in group)
+            yield [name for name in names if name]
+
+    def _forms_of_name(self, name: str) -> Iterator[tuple[str, ...]]:
+        for word in self.analyser.counted(words_of(name)):
+            yield from self._forms(word)
 
     def _allowance(self, accept: Accept) -> Allows:
         """Return whether a number may be found; each one is asked about once."""
@@ -248,10 +410,46 @@ class ScopeIndex:
 
         return allows
 
-    def _match(self, number: int, lexical: float, cosine: float | None = None) -> Match:
-        turn = self._turns[number]
-        assert turn is not None  # noqa: S101 # removed texts have no score
-        # Words and meaning are two signs. The text fails the question only as far as both fail.
-        score = 1 - (1 - lexical) * (1 - VECTOR_WEIGHT * max(cosine or 0.0, 0.0))
-        shown = None if cosine is None else round(cosine, _DIGITS)
-        return Match(turn.id, round(score, _DIGITS), round(lexical, _DIGITS), shown)
+
+def _match(
+    question: _Question, part: _Part, sought: Sought, sessions: Mapping[str, float]
+) -> Match:
+    turn, lexical, cosine = part
+    may_be_exact = lexical >= _LEAST_OF_EXACT or turn.extra
+    if may_be_exact and words_of(turn.text) == question.words:
+        return Match(turn.id, 1.0, 1.0, cosine)
+    weight = priors.weight_of(turn.text, turn.speaker, sought) + sessions.get(turn.session, 0.0)
+    score = _on_scale(priors.raised(part.both, weight))
+    return Match(turn.id, score, min(_on_scale(lexical), score), cosine)
+
+
+def _add_aliases(groups: Mapping[str, dict[str, None]], names: Sequence[_Name]) -> None:
+    """Let the terms of a name in a question stand for all other names of its group, too.
+
+    Args:
+        groups: By the first term, all that mean the same.
+        names: The names of one group.
+    """
+    for name in names:
+        firsts = [same[0] for same in name]
+        if all(first in groups for first in firsts):
+            others = [term for other in names if other != name for same in other for term in same]
+            for first in firsts:
+                groups[first].update(dict.fromkeys(others))
+
+
+def _on_scale(part: float) -> float:
+    """Return the score of a text, 0 to 1.
+
+    Args:
+        part: What it has of the most that a text can have. A short text that has each word of the
+            question once has `_EACH_WORD_ONCE` of it, and the score `WHOLE`.
+    """
+    if part <= _EACH_WORD_ONCE:
+        return round(WHOLE * part / _EACH_WORD_ONCE, _DIGITS)
+    more = (part - _EACH_WORD_ONCE) / (1 - _EACH_WORD_ONCE)
+    return round(WHOLE + (1 - WHOLE) * more, _DIGITS)
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0

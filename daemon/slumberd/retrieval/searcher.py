@@ -36,9 +36,10 @@ from slumberd.retrieval.fact_index import (
 )
 from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
 from slumberd.retrieval.hits import Hit, Kind
+from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
-from slumberd.retrieval.terms import Analyser
+from slumberd.retrieval.terms import forget_words
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
@@ -53,7 +54,7 @@ _MOST_FACT_INDEXES = 64
 RECALLED = 50
 """So many episodes are recalled for a context, before the budget chooses among them."""
 
-RELEVANT = 0.1
+RELEVANT = 0.2
 """A text that answers less of the question than this is not taken into a context.
 
 A fact is taken all the same when the question names its subject or its object.
@@ -72,7 +73,8 @@ class Searcher:
     Args:
         memory: The episodes.
         facts: The facts; None searches episodes only, and knows no marks.
-        language: The language of the texts, one of `terms.LANGUAGES`; None stems no word.
+        language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
+            it in each scope; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         tokens: Counts the tokens of a context.
         clock: The time. An episode whose instant is still to come is not found before.
@@ -91,7 +93,7 @@ class Searcher:
         memory: SearchedEpisodes,
         facts: SearchedFacts | None = None,
         *,
-        language: str | None = None,
+        language: str | None = AUTO,
         vectors: bool = False,
         tokens: TokenCounter | None = None,
         clock: Clock | None = None,
@@ -113,7 +115,6 @@ class Searcher:
             memory.feed, new_index, self._thread, most_bytes=most_bytes
         )
         self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
-        self._analyser = Analyser(language)
         self._builder = ContextBuilder(tokens or EstimatedTokens())
         self._lock = asyncio.Lock()
 
@@ -276,7 +277,7 @@ class Searcher:
         self._episodes.drop(user)
         for scope in [scope for scope in self._fact_indexes if scope.user == user]:
             del self._fact_indexes[scope]
-        self._analyser.forget_words()
+        forget_words()
         if self._has_vectors:
             forget_vectors()
 

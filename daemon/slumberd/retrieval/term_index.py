@@ -20,6 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from slumberd.retrieval.neighbours import NONE, Neighbours
+from slumberd.retrieval.similar_words import SimilarWords
 
 SATURATION = 1.2
 """BM25's k1: how soon more occurrences of a term add nothing."""
@@ -81,9 +82,11 @@ class TermIndex:
 
     Args:
         neighbours: The order of the texts within their sessions.
+        similar: Takes the terms of all texts; None when nobody asks for similar ones.
     """
 
-    def __init__(self, neighbours: Neighbours) -> None:
+    def __init__(self, neighbours: Neighbours, similar: SimilarWords | None = None) -> None:
+        self._similar = similar
         self._neighbours = neighbours
         self._ages: list[tuple[int, str]] = []
         self._terms: list[Sequence[str]] = []
@@ -127,7 +130,10 @@ class TermIndex:
         self._entries += len(terms)
         self._count += 1
         postings = self._postings
-        for term in {*terms, *names, *dates}:
+        found = {*terms, *names, *dates}
+        if self._similar is not None:
+            self._similar.add(found - postings.keys())
+        for term in found:
             postings[term].append(number)
 
     def remove(self, number: int) -> None:
@@ -147,15 +153,14 @@ class TermIndex:
         if self._removed[term] == len(self._postings[term]):
             del self._removed[term], self._postings[term]
             self._sides.discard(term)
+            if self._similar is not None:
+                self._similar.discard(term)
 
     def concept(self, terms: Sequence[str]) -> Concept:
         """Return what terms with one meaning ask for; the most frequent one says how rare it is."""
-        found = max(map(self._texts_with, terms), default=0)
+        found = max(map(self.texts_with, terms), default=0)
         texts = max(self._count, _FEWEST)
         return Concept(tuple(terms), math.log(1 + (texts - found + 0.5) / (found + 0.5)))
-
-    def _texts_with(self, term: str) -> int:
-        return len(self._postings.get(term, ())) - self._removed.get(term, 0)
 
     def score(
         self,
@@ -164,6 +169,7 @@ class TermIndex:
         most: int = CHOSEN,
         also: Iterable[int] = (),
         allows: Allows | None = None,
+        asked: int = SHORT,
     ) -> dict[int, float]:
         """Return the scores of the texts that may answer a question best, by number.
 
@@ -174,15 +180,19 @@ class TermIndex:
             most: How many texts are chosen by their own words.
             also: More texts to score.
             allows: Returns whether a text may be found; None when all may.
+            asked: How many words the question has. A text that is no longer counts as short.
         """
+        factors = self._factors
+        if asked > SHORT:
+            factors = array("d", (min(1.0, factor * asked / SHORT) for factor in factors))
         ordered = sorted(concepts, key=lambda one: (-one.weight, one.terms))
         found: dict[Concept, Frequencies] = {}
         chosen = {*also}
-        for number in self._choose(ordered, most, allows, found):
+        for number in self._choose(ordered, factors, most, allows, found):
             chosen.update(self._around(number))
         for concept in ordered:
             if concept not in found:
-                found[concept] = self._count_in(concept, chosen)
+                found[concept] = self._count_in(concept, factors, chosen)
         parts = [(concept, found[concept]) for concept in ordered]
         allowed = chosen if allows is None else filter(allows, chosen)
         return {number: self._score_text(number, parts) for number in allowed}
@@ -190,6 +200,7 @@ class TermIndex:
     def _choose(
         self,
         concepts: Iterable[Concept],
+        factors: Sequence[float],
         most: int,
         allows: Allows | None,
         found: dict[Concept, Frequencies],
@@ -198,6 +209,7 @@ class TermIndex:
 
         Args:
             concepts: The rarest first.
+            factors: By text, how much each occurrence of a term counts.
             most: How many texts.
             allows: Returns whether a text may be found.
             found: Takes the frequencies of each concept that chose texts.
@@ -209,7 +221,7 @@ class TermIndex:
             read += self._length_of(concept)
             if read > _MOST_READ and self._are_enough(totals, most, allows):
                 break
-            found[concept] = self._add_own(concept, totals)
+            found[concept] = self._add_own(concept, factors, totals)
         if allows is not None:
             totals = {n: total for n, total in totals.items() if any(map(allows, self._around(n)))}
         if len(totals) <= most:
@@ -224,9 +236,11 @@ class TermIndex:
         allowed = (n for n in found if allows is None or any(map(allows, self._around(n))))
         return len([*islice(allowed, most)]) == most
 
-    def _add_own(self, concept: Concept, totals: dict[int, float]) -> Frequencies:
+    def _add_own(
+        self, concept: Concept, factors: Sequence[float], totals: dict[int, float]
+    ) -> Frequencies:
         """Add the scores of a concept by the texts' own words; return its frequencies."""
-        texts, factors, highest = self._terms, self._factors, concept.most
+        texts, highest = self._terms, concept.most
         counted: Frequencies = {}
         for term in concept.terms:
             has_sides = term in self._sides
@@ -241,9 +255,11 @@ class TermIndex:
                     totals[number] = totals.get(number, 0.0) + score
         return counted
 
-    def _count_in(self, concept: Concept, numbers: Iterable[int]) -> Frequencies:
+    def _count_in(
+        self, concept: Concept, factors: Sequence[float], numbers: Iterable[int]
+    ) -> Frequencies:
         """Return the frequencies of a concept in some texts and their neighbours."""
-        texts, factors = self._terms, self._factors
+        texts = self._terms
         return {
             number: sum(texts[number].count(term) for term in concept.terms) * factors[number]
             for number in {other for number in numbers for other in self._around(number)}
@@ -256,7 +272,7 @@ class TermIndex:
             number: The text.
             parts: By concept, the frequencies in the texts.
         """
-        near = self._near(number) if len(self._terms[number]) <= SHORT else ()
+        near = self._near(number) if self.is_short(number) else ()
         score = 0.0
         for concept, frequencies in parts:
             found = frequencies.get(number, 0.0)
@@ -272,11 +288,18 @@ class TermIndex:
 
     def _head_frequency(self, number: int, concept: Concept, frequencies: Frequencies) -> float:
         """Return how often a concept occurs in the beginning of a text."""
-        terms = self._terms[number]
-        if len(terms) <= SHORT:
+        if self.is_short(number):
             return frequencies[number]
-        head = terms[:SHORT]
+        head = self._terms[number][:SHORT]
         return sum(head.count(term) for term in concept.terms)
+
+    def is_short(self, number: int) -> bool:
+        """Return whether a text is so short that its neighbours count."""
+        return self._factors[number] == 1.0
+
+    def texts_with(self, term: str) -> int:
+        """Return how many texts have a term."""
+        return len(self._postings.get(term, ())) - self._removed.get(term, 0)
 
     def _length_of(self, concept: Concept) -> int:
         return sum(len(self._postings.get(term, ())) for term in concept.terms)

@@ -1,46 +1,19 @@
-"""Split texts into the terms of an index, in any script; stem them where the language is known."""
+"""Turn the words of texts into terms: their stems where the language is known."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Protocol
 
 from slumberd.errors import UsageError
-from slumberd.model.normal_form import cut, limit_marks
+from slumberd.retrieval.irregular_forms import IRREGULAR_FORMS
+from slumberd.retrieval.languages import AUTO, stop_words_of
+from slumberd.retrieval.words import parts_of, words_of
 
-_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
-"""The same in ASCII, which is found in half the time."""
-
-_UNSPACED = re.compile(
-    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\U00020000-\U0003ffff]+)"
-)
-"""Scripts without spaces: Chinese, Japanese, Thai, Lao, Burmese, Khmer."""
-
-_ACCENTS = dict.fromkeys(range(0x300, 0x370))
-"""The accents of Latin, Greek and Cyrillic letters, once they are decomposed."""
-
-_ARTICLES_AND_PREPOSITIONS = (
-    "a an the of in on at by for with about from to into over after before as and or but if then "
-    "than so not no nor too very just also there here any some"
-)
-_PRONOUNS = (
-    "i you he she it we they me him her us them my your his its our their mine yours this that "
-    "these those who whom whose which what when where why how"
-)
-_VERBS = (
-    "is am are was were be been being do does did doing done have has had having can could will "
-    "would shall should may might must s t d ll m re ve dont"
-)
-_ENGLISH_STOP_WORDS = frozenset(
-    f"{_ARTICLES_AND_PREPOSITIONS} {_PRONOUNS} {_VERBS}".split(),
-)
 _MONTHS = "january february march april may june july august september october november december"
 _WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
 _NAMES = f"{_MONTHS} {_WEEKDAYS}".split()
@@ -56,6 +29,14 @@ LANGUAGES = (
 _MOST_CACHED = 262_144
 """So many words of a language are stemmed once and remembered."""
 
+_ELISIONS = {
+    "french": re.compile(r"\A(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu)'"),
+    "italian": re.compile(r"\A(?:[cdlmnstv]|un|(?:d|n|s)?[aeu]ll|quest|quell)'"),
+}
+"""Words that lose their end before a vowel, and what follows is the word that counts."""
+
+_ORDINAL = re.compile("([0-9]+)(?:st|nd|rd|th)")
+
 
 class _Stems(Protocol):
     """Stems words, each once."""
@@ -69,52 +50,63 @@ class _Stems(Protocol):
         ...
 
 
-class Analyser:
-    """Turns texts into terms.
-
-    Case, accents and differences of form (NFKC) do not count. A run of a script without spaces
-    yields its characters and its pairs of adjacent characters.
-
-    Args:
-        language: The language of the texts, one of `LANGUAGES`; None stems no word. For English,
-            words such as "the" are no terms.
+def require_language(language: str | None) -> None:
+    """Refuse a language that no index knows; `AUTO` and None are known.
 
     Raises:
         UsageError: The language is unknown.
     """
+    if language not in (None, AUTO, *LANGUAGES):
+        known = ", ".join((AUTO, *LANGUAGES))
+        raise UsageError(f"language {language!r} is unknown; the known ones are {known}")
+
+
+class Analyser:
+    """Turns words into terms.
+
+    A run of a script without spaces yields its characters and its pairs of adjacent characters.
+
+    Args:
+        language: The language of the texts, one of `LANGUAGES`, or `languages.UNKNOWN`. None
+            stems no word. Where the stop words of a language are known, such as "the", they are no
+            terms of a text with other words.
+    """
 
     def __init__(self, language: str | None = None) -> None:
-        if language is not None and language not in LANGUAGES:
-            known = ", ".join(LANGUAGES)
-            raise UsageError(f"language {language!r} is unknown; the known ones are {known}")
         self.language = language
-        self._stems = _stems_of(language) if language else None
-        self._term: Callable[[str], str] = self._stems or _without_ending
-        self._stop = _ENGLISH_STOP_WORDS if language == "english" else frozenset[str]()
+        self._term = _stems_of(language) if language in LANGUAGES else _without_ending
+        self._stop = stop_words_of(language)
+        self._elision = _ELISIONS.get(language or "")
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, with repetitions."""
-        term, stop = self._term, self._stop
-        if text.isascii():
-            return [term(word) for word in _ASCII_WORD.findall(text.lower()) if word not in stop]
-        return [
-            term(part)
-            for word in _WORD.findall(_folded(text))
-            if word not in stop
-            for part in _parts(word)
-        ]
+        return self.terms_of(self.counted(words_of(text)), is_ascii=text.isascii())
 
-    def query_terms(self, text: str) -> list[str]:
-        """Return each term of a question once, in order; stop words only if there is no other."""
-        terms = dict.fromkeys(self.terms(text))
-        if not terms and self._stop:
-            terms = dict.fromkeys(map(self._term, _WORD.findall(_folded(text))))
-        return [*terms]
+    def counted(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a text that count; stop words only if there is no other.
 
-    def forget_words(self) -> None:
-        """Forget the words of this language that the process has stemmed."""
-        if self._stems is not None:
-            self._stems.cache_clear()
+        Args:
+            words: The words, as `words.words_of` returns them.
+        """
+        stop, elision = self._stop, self._elision
+        if elision is not None:
+            words = [elision.sub("", word) for word in words]
+        return [word for word in words if word not in stop] or [*words]
+
+    def terms_of(self, words: Sequence[str], *, is_ascii: bool) -> list[str]:
+        """Return the terms of words that count, in order, with repetitions.
+
+        Args:
+            words: The words, as `counted` returns them.
+            is_ascii: Whether they are ASCII.
+        """
+        if is_ascii:
+            return [*map(self._term, words)]
+        return [term for word in words for term in self.terms_of_word(word)]
+
+    def terms_of_word(self, word: str) -> list[str]:
+        """Return the terms of one word: one, but of some scripts its parts."""
+        return [*map(self._term, parts_of(word))]
 
     def date_terms(self, at: datetime) -> list[str]:
         """Return the terms by which people name a day: year and day; in English also names."""
@@ -124,45 +116,54 @@ class Analyser:
         return [*numbers, *map(self._term, (_NAMES[at.month - 1], _NAMES[12 + at.weekday()]))]
 
 
-def _folded(text: str) -> str:
-    """Return a text without case, accents and differences of form."""
-    limited = limit_marks(text.casefold())
-    decomposed = unicodedata.normalize("NFKD", limited).translate(_ACCENTS)
-    folded, _ = cut(unicodedata.normalize("NFKC", decomposed), text)
-    return folded
-
-
-def _parts(word: str) -> Iterator[str]:
-    if word.isascii():
-        yield word
-        return
-    for run in _UNSPACED.split(word):
-        if _UNSPACED.fullmatch(run):
-            yield from run
-            yield from (run[start : start + 2] for start in range(len(run) - 1))
-        elif run:
-            yield run
-
-
 def _without_ending(word: str) -> str:
     """Return a word without apostrophes and a possessive ending."""
     if word.isalnum():
         return word
-    word = word.replace("\u2019", "'")
     return word.removesuffix("'s").replace("'", "")
 
 
-@lru_cache
+def _read_irregular_forms() -> dict[str, str]:
+    groups = [line.split() for line in IRREGULAR_FORMS.strip().splitlines()]
+    return {form: first for first, *forms in groups for form in forms}
+
+
+_FIRST_FORMS = _read_irregular_forms()
+
+
+def _english_form(word: str) -> str:
+    """Return the form that stands for an irregular one, and the number of an ordinal."""
+    ordinal = _ORDINAL.fullmatch(word)
+    return ordinal[1] if ordinal else _FIRST_FORMS.get(word, word)
+
+
+_STEMS: dict[str, _Stems] = {}
+"""What stems the words of each language that an index has had in this process."""
+
+
+def forget_words() -> None:
+    """Forget the words of all languages that the process has stemmed."""
+    for stems in _STEMS.values():
+        stems.cache_clear()
+
+
 def _stems_of(language: str) -> _Stems:
+    if language not in _STEMS:
+        _STEMS[language] = _new_stems(language)
+    return _STEMS[language]
+
+
+def _new_stems(language: str) -> _Stems:
     import snowballstemmer  # slow to import: it has a module for each language
 
     stemmer: Any = snowballstemmer.stemmer(language)
     lock = Lock()
+    form_of = _english_form if language == "english" else str
 
     @lru_cache(_MOST_CACHED)
     def stem(word: str) -> str:
         with lock:  # the stemmer keeps the word that it works on
-            found: str = stemmer.stemWord(_without_ending(word))
+            found: str = stemmer.stemWord(form_of(_without_ending(word)))
         return found
 
     return stem

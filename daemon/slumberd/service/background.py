@@ -82,8 +82,8 @@ class EffectTracker:
             self._firings[rule_id] += 1
             self._read[rule_id] += read
             if self._is_ineffective(rule_id) and not known:
-                counts = {"firings": self._firings[rule_id], "read": self._read[rule_id]}
-                _log.warning("rule.ineffective", rule_id=rule_id, **counts)
+                firings, total = self._firings[rule_id], self._read[rule_id]
+                _log.warning("rule.ineffective", rule_id=rule_id, firings=firings, read=total)
 
     def _is_ineffective(self, rule_id: str) -> bool:
         return self._firings[rule_id] >= MOST_INEFFECTIVE and self._read[rule_id] >= MOST_READ

@@ -18,6 +18,8 @@ CONFIG = """\
 # every key.
 state_dir: .
 rules_dir: rules.d
+# A search recognises the language of the texts; forms of a word then count as one.
+search: {language: auto}
 """
 CONVERSATION = """\
 # These rules turn conversations into facts. `slumberd check` reads all rules, `slumberd test` runs

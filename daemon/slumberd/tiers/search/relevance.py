@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slumberd.model.episode import microseconds
-from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
-from slumberd.retrieval.term_index import SATURATION
+from slumberd.retrieval.scope_index import WHOLE, IndexedTurn, ScopeIndex
 from slumberd.tiers.entries import MemoryEntry
-
-_EACH_WORD_ONCE = 1 / (1 + SATURATION)
-"""The score of a short text that has each word of a question once: it is fully relevant."""
 
 
 class EntryIndex:
@@ -39,9 +35,12 @@ class EntryIndex:
         self._index.drop(names)
 
     def relevances(self, text: str) -> dict[str, float]:
-        """Return the relevance of each entry that has any, 0 to 1, by name."""
+        """Return the relevance of each entry that has any, 0 to 1, by name.
+
+        A short entry that has each word of the text once is fully relevant.
+        """
         found = self._index.search(text, limit=len(self._index))
-        return {match.id: min(1.0, match.score / _EACH_WORD_ONCE) for match in found}
+        return {match.id: min(1.0, match.score / WHOLE) for match in found}
 
 
 def relevances_of(entries: Sequence[MemoryEntry], text: str) -> list[float]:

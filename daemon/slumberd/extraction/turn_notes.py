@@ -1,0 +1,156 @@
+"""What a turn has said so far: its triples, and the people and pets that it named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import partial
+
+from slumberd.extraction.clauses import Clause
+from slumberd.extraction.objects_in_english import Object
+from slumberd.extraction.subjects_in_english import Mention, Subject, mentions
+from slumberd.extraction.vocabulary import Vocabulary
+from slumberd.model.extraction import Extracted
+
+STATED, IMPLIED, ANSWERED = 0.9, 0.8, 0.7
+"""The confidence of what a clause states, of what a possessive implies, and of a short answer."""
+
+NAME = "conversation"
+"""What the ids of all expressions begin with."""
+
+
+class TurnNotes:
+    """Collects what a turn says.
+
+    Args:
+        speaker: What the speaker is called.
+        vocabulary: The words that are known.
+
+    Attributes:
+        found: The triples so far.
+        told: The kind of person or animal of each name, and whether it is an animal.
+    """
+
+    def __init__(self, speaker: str, vocabulary: Vocabulary) -> None:
+        self.speaker = speaker
+        self.vocabulary = vocabulary
+        self.found: list[Extracted] = []
+        self.told: dict[str, tuple[str, bool]] = {}
+        self._people: list[tuple[str, str]] = []
+
+    def is_over(self, mention: Mention, text: str) -> bool:
+        """Return whether a clause names somebody who is no longer what the word says."""
+        person = self.vocabulary.people.get(mention.kind)
+        is_partner = person is not None and person.named == "partner"
+        return bool(_IMPLIES_NOTHING.search(text) or (is_partner and _SEPARATED.search(text)))
+
+    def remember(self, mention: Mention) -> None:
+        """Remember somebody for ``she``, ``he`` and the name."""
+        who = f"{self.speaker}'s {mention.kind}"
+        person = self.vocabulary.people.get(mention.kind)
+        self._people.append((person.gender if person else "", who))
+        for name in mention.names:
+            self.told[name] = (mention.kind, mention.is_pet)
+
+    def imply(self, clause: Clause, mention: Mention) -> None:
+        """State what ``my wife Ana`` and ``our dog Rex`` imply."""
+        add = partial(self.add, clause, "implied", self.speaker, confidence=IMPLIED)
+        if mention.is_pet:
+            if mention.names or mention.kind not in _EATEN:
+                add("has_pet", mention.kind)
+        else:
+            for predicate, object_ in self.vocabulary.people[mention.kind].implies.items():
+                add(predicate, object_)
+        self.name(clause, mention)
+
+    def name(self, clause: Clause, mention: Mention) -> None:
+        """State the names of a person or pet."""
+        person = self.vocabulary.people.get(mention.kind)
+        predicate = "pet_name" if mention.is_pet else person.named if person else ""
+        for name in mention.names if predicate else ():
+            self.add(clause, "named", self.speaker, predicate, name)
+
+    def who(self, subject: Subject) -> str:
+        """Return what the subject of a clause is called; empty when nobody is known."""
+        match subject.kind:
+            case "i" | "we":
+                return self.speaker
+            case "my":
+                return f"{self.speaker}'s {subject.mention.kind}" if subject.mention else ""
+            case "she" | "he" | "who":
+                wanted = {"she": ("female", ""), "he": ("male", "")}.get(subject.kind)
+                fits = [who for gender, who in self._people if wanted is None or gender in wanted]
+                return fits[-1] if fits else ""
+            case _:
+                return subject.words
+
+    def lose_pet(self, clause: Clause, id: str, text: str) -> None:
+        """Take back the pets that a text names."""
+        for mention in mentions(text, self.vocabulary):
+            if mention.is_pet:
+                self.drop_implied("has_pet", mention.kind)
+                self.drop_implied("pet_name", *mention.names)
+                self.retract(clause, id, self.speaker, "has_pet", (mention.kind,))
+                for name in mention.names:
+                    self.retract(clause, id, self.speaker, "pet_name", (name,))
+
+    def drop_implied(self, predicate: str, *objects: str) -> None:
+        """Forget what the turn implied before."""
+        self.found = [
+            one
+            for one in self.found
+            if one.predicate != predicate or one.object not in objects or one.intent != "add"
+        ]
+
+    def add(
+        self,
+        clause: Clause,
+        id: str,
+        subject: str,
+        predicate: str,
+        object_: Object,
+        confidence: float = STATED,
+    ) -> None:
+        """State a triple, and take back its opposites."""
+        self.found.append(
+            Extracted(subject, predicate, object_, "add", clause.span, f"{NAME}/{id}", confidence)
+        )
+        for opposite in sorted(self.vocabulary.opposites.get(predicate, ())):
+            self.found.append(
+                Extracted(
+                    subject, opposite, object_, "delete", clause.span, f"{NAME}/{id}", confidence
+                )
+            )
+
+    def retract(
+        self, clause: Clause, id: str, subject: str, predicate: str, words: Iterable[str]
+    ) -> None:
+        """Take back the objects that hold all words; without words, all objects."""
+        self.found.append(
+            Extracted(
+                subject,
+                predicate,
+                None,
+                "delete",
+                clause.span,
+                f"{NAME}/{id}",
+                STATED,
+                tuple(words),
+            )
+        )
+
+
+_IMPLIES_NOTHING = re.compile(
+    r"\b(?:used to|ex|never had|no longer|any ?more|future|imaginary|died|passed away|lost|put"
+    r" down|as a kid|childhood"
+    r"|growing up|when I was|not my|like my|be my|become my|find my|meet my|was my|were my"
+    r"|left me|dumped me)\b",
+    re.IGNORECASE,
+)
+_EATEN = frozenset({"chicken", "fish", "hen", "goat", "pig", "lab", "rat", "bird"})
+"""``my fish`` may be a meal, and ``my lab`` a place of work."""
+_SEPARATED = re.compile(
+    r"\b(?:broke up|broken up|split up|split|separated|divorced?|getting a divorce|no longer"
+    r" together)\b",
+    re.IGNORECASE,
+)
