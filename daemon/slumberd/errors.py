@@ -558,7 +558,10 @@ class ModelNotCheckedError(LanguageModelError):
     def __init__(self, where: str, problem: str) -> None:
         self.where = where
         self.problem = problem
-        super().__init__(f"{problem}; nothing was written, and --no-check writes without asking")
+        super().__init__(
+            f"the language model at {where!r} gives no answer: {problem}; nothing was written, and "
+            "--no-check writes without asking"
+        )
 
 
 class BudgetSpentError(LanguageModelError):

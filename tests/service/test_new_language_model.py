@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import orjson
 import pytest
@@ -16,7 +17,14 @@ from slumberd.config.settings import Settings, load_settings
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial
 from tests.support.cli_runner import called
-from tests.support.model_server import ModelServer, Reply, completion, server_in_a_thread
+from tests.support.model_server import (
+    ModelServer,
+    Reply,
+    completion,
+    server_in_a_thread,
+    stated,
+    turns_in,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -182,3 +190,40 @@ def test_answer_of_any_form_counts_as_an_answer(tmp_path: Path, server: ModelSer
     done = init(tmp_path / "m", "--model", server.url, "--model-name", "tiny")
 
     assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_new_directory_learns_by_patterns_and_by_the_model(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        [turn] = turns_in(request)
+        facts = orjson.loads(request["messages"][1]["content"])["facts"]
+        ended = [{"turn": "t1", "fact": one["id"], "quote": turn["text"]} for one in facts]
+        job = stated("t1", turn["speaker"], "job", "nurse")
+        return completion(orjson.dumps({"triples": [job], "ended": ended[:1]}).decode())
+
+    init(tmp_path / "m", "--model", server.url, "--model-name", "tiny")
+    server.otherwise = answer
+    server.requests.clear()
+    config = ("--config", str(tmp_path / "m" / "slumberd.yaml"))
+    episodes = [
+        {"id": "e1", "content": "I am allergic to peanuts.", "timestamp": "2026-03-01T10:00:00Z"},
+        {"id": "e2", "content": "That allergy is gone, says the nurse in me.",
+         "timestamp": "2026-03-02T10:00:00Z"},
+    ]  # fmt: skip
+    scope = {"user": "ada", "session": "s1", "agent": "helper", "source_node": "user"}
+    lines = [orjson.dumps(scope | one).decode() for one in episodes]
+    (tmp_path / "chat.jsonl").write_text("\n".join(lines))
+
+    imported = called("import", str(tmp_path / "chat.jsonl"), *config)
+    asked = called("extract", "said", *config)
+    fired = called("fire", "--all", *config)
+    facts = called("facts", "--json", *config)
+
+    assert [done.returncode for done in (imported, asked, fired, facts)] == [0, 0, 0, 0]
+    assert server.asked() == [["That allergy is gone, says the nurse in me."]]
+    found = [orjson.loads(line)["payload"] for line in facts.stdout.splitlines()]
+    assert [(one["subject"], one["predicate"], one["object"]) for one in found] == [
+        ("ada", "job", "nurse")
+    ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from slumberd.config.credentials import is_installed
 from slumberd.errors import (
     ExtraMissingError,
-    LanguageModelError,
     ModelNotCheckedError,
+    ModelRequestError,
+    ModelUnavailableError,
     UsageError,
 )
 from slumberd.extraction.model_prompt import answer_schema, messages_for
@@ -49,10 +50,12 @@ async def check_model(url: str, name: str | None, secret: str | None) -> NewMode
         async with OpenAIClient(url, secret, SECONDS) as client:
             chosen = name or _only_one(await client.models())
             answer = await client.complete(_question(chosen))
-    except LanguageModelError as error:
-        raise ModelNotCheckedError(url, str(error)) from error
+    except ModelUnavailableError as error:
+        raise ModelNotCheckedError(url, error.problem) from error
+    except ModelRequestError as error:
+        raise ModelNotCheckedError(url, f"HTTP {error.status}: {error.problem}") from error
     if not answer.text and answer.complete:
-        raise ModelNotCheckedError(url, f"the language model {chosen!r} at {url!r} says nothing")
+        raise ModelNotCheckedError(url, f"{chosen!r} says nothing")
     return NewModel(url, chosen, secret)
 
 
