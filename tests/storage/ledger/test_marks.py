@@ -12,8 +12,9 @@ import pytest_asyncio
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import Marks, QuotedEpisode
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
@@ -282,6 +283,71 @@ async def test_what_is_withdrawn_leaves_no_mark(stores: Stores) -> None:
     await stores.fire(says("e2", "Braga", 2, metadata={"withdrawn": "rewound"}))
 
     assert await stores.marks(oslo) == {}
+
+
+async def test_undone_firing_leaves_no_mark(stores: Stores) -> None:
+    oslo = says("e1", "Oslo", 1)
+    await stores.fire(oslo)
+    await stores.fire(says("e2", "Braga", 2))
+    last = (await stores.facts.reads.records())[-1]
+
+    now = stores.clock.now()
+    await stores.facts.ledger.undo(last.firing_id, at=now, by="me", dry_run=False)
+
+    assert await stores.marks(oslo) == {}
+
+
+async def test_erased_replacement_leaves_no_mark_and_no_text(stores: Stores) -> None:
+    oslo = says("e1", "Oslo", 1)
+    await stores.fire(oslo, says("e2", "Braga", 2, session="s2"))
+    scope = ScopeFilter.of("alice", "s2", None)
+
+    await stores.facts.erasures.forget(
+        scope,
+        ["e2"],
+        moment=microseconds(stores.clock.now()),
+        at=stores.clock.now(),
+        by="me",
+        dry_run=False,
+    )
+
+    assert await stores.marks(oslo) == {}
+
+
+async def test_program_that_overwrites_a_fact_replaces_what_its_episode_said(
+    stores: Stores,
+) -> None:
+    told, other = says("e1", "Oslo", 1), likes("e2", "tea", 2)
+    await stores.fire(told, other)
+    lineage = [{"rule_id": "host", "source_episode_ids": []}]
+    payload = {"subject": "mira", "predicate": "lives_in", "object": "Braga"}
+    await stores.facts.pin(
+        Fact(
+            id="e1", user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )
+    )  # fmt: skip
+    await stores.facts.unpin("e2")
+
+    marks = await stores.marks(told, other)
+
+    assert [(one.kind, one.by) for one in marks["e1"].superseded] == [("replaced", "Braga")]
+    assert [(one.kind, one.by) for one in marks["e2"].superseded] == [("retracted", None)]
+
+
+async def test_declared_fact_that_says_the_same_keeps_a_sentence_true(stores: Stores) -> None:
+    told = says("e1", "Oslo", 1)
+    await stores.fire(told, says("e2", "Braga", 2))
+    payload = {"subject": "mira", "predicate": "lives_in", "object": "Oslo"}
+    lineage = [{"rule_id": "host", "source_episode_ids": []}]
+    await stores.facts.pin(
+        Fact(
+            id="d1", user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )
+    )  # fmt: skip
+
+    assert await stores.marks(told) == {}
 
 
 async def test_earlier_instant_knows_no_later_replacement(stores: Stores) -> None:
