@@ -70,6 +70,9 @@ It is taken all the same when the question names its subject or its object.
 SHORT_WORDS = 40
 """The turn before a recalled episode is quoted only when it has at most so many words."""
 
+_SHORT_CHARACTERS = 1_000
+"""No turn of so few words is longer, so the words of a longer one are not counted."""
+
 OfSuperseded = Literal["mark", "omit"]
 OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
 """What a context does with an episode whose claims are not current any more."""
@@ -311,7 +314,8 @@ class Searcher:
     async def _with_notes(self, hits: list[Hit], as_of: datetime | None) -> list[Hit]:
         """Return hits that say what took the place of their claims, and where it is said again."""
         found = await self._superseded_of(hits, as_of)
-        return name_similar_turns([_noted(hit, found) for hit in hits])
+        noted = [_noted(hit, found) for hit in hits]
+        return await self._thread.run(partial(name_similar_turns, noted))
 
     async def _superseded_of(
         self, hits: Sequence[Hit], as_of: datetime | None
@@ -448,7 +452,7 @@ def _with_superseded(
 
 
 def _is_short(text: str) -> bool:
-    return len(_PLAIN.terms(text)) <= SHORT_WORDS
+    return len(text) <= _SHORT_CHARACTERS and len(_PLAIN.terms(text)) <= SHORT_WORDS
 
 
 def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:
