@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -13,10 +13,12 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
 from slumberd.model.episode import Episode, microseconds
+from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
-from tests.support.builders import START, at, rule, triple
+from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.providers import AnyFactStore, AnyMemoryStore, Provider
 
@@ -32,13 +34,13 @@ class Stores(NamedTuple):
     facts: AnyFactStore
     clock: FakeClock
 
-    async def fire(self, *episodes: Episode) -> None:
+    async def fire(self, *episodes: Episode, by: ConsolidationRule | None = None) -> None:
         """Put episodes, and fire a rule."""
         await self.memory.put_many(episodes)
         consolidator = Consolidator(
             self.memory, self.facts, FakeDeltaLog(), self.clock, batch=1_000
         )
-        await consolidator.fire(FireRequest(rule(), "cron", self.clock.now()))
+        await consolidator.fire(FireRequest(by or rule(), "cron", self.clock.now()))
         self.clock.advance(60)
 
     async def found(self, *episodes: Episode, **then: Any) -> SupersededByEpisode:
@@ -191,6 +193,42 @@ async def test_replacement_that_was_retracted_leaves_no_value(stores: Stores) ->
     assert await stores.shown(*told) == {
         "e1": [("Oslo", "retracted", None, "e3")],
         "e2": [("Braga", "retracted", None, "e3")],
+    }
+
+
+class Homes:
+    """Extracts where somebody lives, and that it is over."""
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        del before
+        return [[_home_in(turn.content)] for turn in turns]
+
+
+def _home_in(text: str) -> Extracted:
+    span = (0, len(text))
+    if text.startswith("I live in "):
+        return Extracted("mira", "lives_in", text.removeprefix("I live in "), "add", span, "test")
+    return Extracted("mira", "lives_in", None, "delete", span, "test")
+
+
+async def test_claim_that_a_rule_found_in_a_text_is_superseded_like_a_stated_one(
+    stores: Stores,
+) -> None:
+    extracting = rule(extract=Extraction("patterns", "test", Homes(), reads_previous=False))
+    oslo, braga = (
+        episode(f"e{n}", content=f"I live in {place}", timestamp=at(n))
+        for n, place in enumerate(["Oslo", "Braga"], start=1)
+    )
+    await stores.fire(oslo, braga, by=extracting)
+    assert await stores.shown(oslo, braga) == {"e1": [("Oslo", "replaced", "Braga", "e2#1")]}
+
+    await stores.fire(episode("e3", content="I live nowhere", timestamp=at(3)), by=extracting)
+
+    assert await stores.shown(oslo, braga) == {
+        "e1": [("Oslo", "retracted", None, "e3#1")],
+        "e2": [("Braga", "retracted", None, "e3#1")],
     }
 
 
