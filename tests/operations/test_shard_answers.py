@@ -257,6 +257,25 @@ def test_context_keeps_its_budget() -> None:
     assert max(one["id"] for one in profile["items"]) == "e39"
 
 
+def test_merged_context_has_facts_first_and_keeps_what_episodes_say_about_themselves() -> None:
+    gone = {
+        "subject": "ana", "predicate": "lives_in", "object": "Porto", "kind": "replaced",
+        "by": "Lisbon", "at": AT.format(2), "fact_id": "e02", "text": "ana lives in Lisbon",
+    }  # fmt: skip
+    known = {"kind": "fact", "speaker": "", "session": "", "trust": "derived"}
+    items = [
+        [{**hit(30), "superseded": [gone]}, hit(10)],
+        [{**hit(20), **known}, {**hit(40), **known}],
+    ]
+    answers = [{"text": "x", "items": some, "tokens": 9, "budget": 1_000} for some in items]
+
+    merged = merge_answers("context", answers, {})
+
+    assert [one["id"] for one in merged["items"]] == ["e40", "e20", "e10", "e30"]
+    assert merged["items"][-1]["superseded"] == [gone]
+    assert "replaced on " in merged["text"].splitlines()[5]
+
+
 def test_context_of_one_shard_with_items_is_left_as_it_is() -> None:
     empty = {"text": "", "items": [], "tokens": 0, "budget": 100}
     filled = {"text": "x", "items": [hit(1)], "tokens": 9, "budget": 100}

@@ -1,4 +1,4 @@
-"""What took the place of a claim: the marks of quoted sentences."""
+"""Claims of quoted episodes that are not current any more, and what took their place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QuotedEpisode(NamedTuple):
         id: The episode.
         user: Its user; another scope may have a fact of the same id.
         agent: Its agent.
-        content: Its text. What an earlier text of the episode claimed gives it no mark.
+        content: Its text. What an earlier text of the episode claimed does not count.
     """
 
     id: str
@@ -54,7 +54,7 @@ class QuotedEpisode(NamedTuple):
     content: str
 
 
-class Mark(NamedTuple):
+class SupersededClaims(NamedTuple):
     """What a quoted episode says about its claims.
 
     Attributes:
@@ -66,8 +66,8 @@ class Mark(NamedTuple):
     is_whole: bool
 
 
-Marks = Mapping[str, Mark]
-"""The marks of episodes, by id; an episode whose claims are all current has none."""
+SupersededByEpisode = Mapping[str, SupersededClaims]
+"""By the id of an episode; an episode whose claims are all current is not in it."""
 
 
 def words_of_payload(payload: Mapping[str, Any]) -> str:

@@ -99,14 +99,20 @@ class _Choice:
         self._tokens = tokens
         self._budget = budget
         self._items: dict[tuple[str, str], Hit] = {}
+        self._costs: dict[tuple[str, str], int] = {}
         self.left = budget - self._count(quote(()))
 
     def _count(self, text: str) -> int:
         return self._tokens.count_tokens(text)
 
     def _cost(self, hit: Hit) -> int:
-        # One more for the end of the line: counters may count it alone.
-        return 0 if _key(hit) in self._items else self._count(line_of(hit)) + 1
+        key = _key(hit)
+        if key in self._items:
+            return 0
+        if key not in self._costs:
+            # One more for the end of the line: counters may count it alone.
+            self._costs[key] = self._count(line_of(hit)) + 1
+        return self._costs[key]
 
     def cost_of(self, hits: Iterable[Hit]) -> int:
         """Return how many tokens some items need, beside those that are taken."""
@@ -169,7 +175,7 @@ def line_of(hit: Hit) -> str:
     Before its text, a sentence that is not true any more says what took its place. Each text is
     a JSON string that cannot end the block.
     """
-    at = hit.at.strftime("%Y-%m-%d %H:%M")
+    at = hit.at.isoformat(" ", "minutes")[:16]
     who = f"{hit.trust} by {_quoted(hit.speaker)}" if hit.speaker else hit.trust
     notes = "".join(f", {_quoted(note)}" for note in notes_of(hit))
     text = _quoted(without_recalled(hit.text).strip())
@@ -178,6 +184,8 @@ def line_of(hit: Hit) -> str:
 
 def notes_of(hit: Hit) -> list[str]:
     """Return what a hit says about itself: what took its place, and where it is said again."""
+    if not (hit.superseded or hit.similar_later):
+        return []
     gone = [note_of(one.kind, one.at, one.text) for one in hit.superseded]
     again = [note_of("similar words", one.at, one.id) for one in hit.similar_later]
     return [*limit_notes(gone), *limit_notes(again)]

@@ -11,7 +11,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
 from slumberd.model.salience import SalienceContext
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.superseded import Marks, QuotedEpisode
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 
 Rows = Any
 """A numpy array of 32-bit floats: a vector a row. Numpy is of an extra, so it has no type here."""
@@ -107,8 +107,8 @@ class SearchedFacts(Protocol):
         """Return the facts that match a pattern, now or as of an instant."""
         ...
 
-    async def marks_of(
+    async def find_superseded(
         self, episodes: Sequence[QuotedEpisode], *, valid_at: datetime | None = None
-    ) -> Marks:
+    ) -> SupersededByEpisode:
         """Return which claims of quoted episodes are not current any more, by episode."""
         ...

@@ -27,7 +27,7 @@ from slumberd.model.episode import (
 from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
-from slumberd.model.superseded import Marks, QuotedEpisode
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.embeddings import forget_vectors
 from slumberd.retrieval.episode_index import EpisodeIndex
@@ -70,6 +70,9 @@ It is taken all the same when the question names its subject or its object.
 
 SHORT_WORDS = 40
 """The turn before a recalled episode is quoted only when it has at most so many words."""
+
+_SHORT_CHARACTERS = 1_000
+"""No turn of so few words is longer, so the words of a longer one are not counted."""
 
 OfSuperseded = Literal["mark", "omit"]
 OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
@@ -263,8 +266,8 @@ class Searcher:
                 partial(_choose_parts, question, episodes, facts, session, budget)
             )
         quoted = [*parts.recalled, *parts.before.values(), *parts.recent]
-        marks = await self._marks_of(quoted, as_of)
-        noted = _with_marks(parts, marks, omit=superseded == "omit")
+        found = await self._superseded_of(quoted, as_of)
+        noted = _with_superseded(parts, found, omit=superseded == "omit")
         return await self._thread.run(partial(self._builder.build, noted, budget))
 
     async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
@@ -311,11 +314,14 @@ class Searcher:
 
     async def _with_notes(self, hits: list[Hit], as_of: datetime | None) -> list[Hit]:
         """Return hits that say what took the place of their claims, and where it is said again."""
-        marks = await self._marks_of(hits, as_of)
-        return name_similar_turns([_marked(hit, marks) for hit in hits])
+        found = await self._superseded_of(hits, as_of)
+        noted = [_noted(hit, found) for hit in hits]
+        return await self._thread.run(partial(name_similar_turns, noted))
 
-    async def _marks_of(self, hits: Sequence[Hit], as_of: datetime | None) -> Marks:
-        """Return the marks of the episodes among some hits, in one read of the ledger."""
+    async def _superseded_of(
+        self, hits: Sequence[Hit], as_of: datetime | None
+    ) -> SupersededByEpisode:
+        """Return which claims of the episodes among some hits are not current any more."""
         quoted = {
             hit.id: QuotedEpisode(hit.id, hit.user, hit.agent, hit.text)
             for hit in hits
@@ -323,7 +329,7 @@ class Searcher:
         }
         if self._facts is None or not quoted:
             return {}
-        return await self._facts.marks_of([*quoted.values()], valid_at=as_of)
+        return await self._facts.find_superseded([*quoted.values()], valid_at=as_of)
 
     async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         """Return the index of a scope, without what a mark hides and what is of the future."""
@@ -426,30 +432,34 @@ def _choose_parts(
     )
 
 
-def _with_marks(parts: ContextParts, marks: Marks, *, omit: bool) -> ContextParts:
+def _with_superseded(
+    parts: ContextParts, superseded: SupersededByEpisode, *, omit: bool
+) -> ContextParts:
     """Return parts whose episodes say what took the place of their claims.
 
     Args:
         parts: The parts.
-        marks: The marks.
+        superseded: By episode, its claims that are not current any more.
         omit: Whether an episode none of whose claims is current is left out.
     """
-    gone = {id for id, mark in marks.items() if omit and mark.is_whole}
+    gone = {id for id, claims in superseded.items() if omit and claims.is_whole}
     return parts._replace(
-        recalled=[_marked(hit, marks) for hit in parts.recalled if hit.id not in gone],
-        before={id: _marked(hit, marks) for id, hit in parts.before.items() if hit.id not in gone},
-        recent=[_marked(hit, marks) for hit in parts.recent if hit.id not in gone],
+        recalled=[_noted(hit, superseded) for hit in parts.recalled if hit.id not in gone],
+        before={
+            id: _noted(hit, superseded) for id, hit in parts.before.items() if hit.id not in gone
+        },
+        recent=[_noted(hit, superseded) for hit in parts.recent if hit.id not in gone],
     )
 
 
 def _is_short(text: str) -> bool:
-    return len(_PLAIN.terms(text)) <= SHORT_WORDS
+    return len(text) <= _SHORT_CHARACTERS and len(_PLAIN.terms(text)) <= SHORT_WORDS
 
 
-def _marked(hit: Hit, marks: Marks) -> Hit:
+def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:
     """Return an episode with its claims that are not current any more."""
-    mark = marks.get(hit.id) if hit.kind == "episode" else None
-    return hit if mark is None else replace(hit, superseded=tuple(mark.superseded))
+    found = superseded.get(hit.id) if hit.kind == "episode" else None
+    return hit if found is None else replace(hit, superseded=tuple(found.superseded))
 
 
 def _find_episodes(

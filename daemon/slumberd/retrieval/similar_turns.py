@@ -17,6 +17,8 @@ _LEAST_WORDS = 3
 """Shorter turns, such as "Thank you!", are alike without being about the same."""
 
 _MOST_COMPARED = 50
+_MOST_CHARACTERS = 1_000
+"""Longer turns are not compared: two long replies with the same words are still two replies."""
 
 _PLAIN = Analyser()
 
@@ -31,7 +33,7 @@ def name_similar_turns(hits: Sequence[Hit]) -> list[Hit]:
     """
     said: dict[tuple[str, ...], list[_Words]] = defaultdict(list)
     for hit in hits[:_MOST_COMPARED]:
-        if hit.kind == "episode":
+        if hit.kind == "episode" and len(hit.text) <= _MOST_CHARACTERS:
             words = frozenset(_PLAIN.terms(without_recalled(hit.text)))
             if len(words) >= _LEAST_WORDS:
                 said[hit.user, hit.agent, hit.session, hit.speaker].append((hit, words))

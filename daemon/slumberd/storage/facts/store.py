@@ -35,7 +35,7 @@ from slumberd.model.firing import START, Firing, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.superseded import Marks, QuotedEpisode
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
@@ -52,7 +52,7 @@ from slumberd.storage.facts.transactions import LINEAGE_DEPTH, FactTransactions
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
-from slumberd.storage.ledger.marks import read_marks
+from slumberd.storage.ledger.superseded import read_superseded
 
 
 class EngineFactStore:
@@ -155,9 +155,9 @@ class EngineFactStore:
             lambda session: search_as_of(session, pattern, depth, valid_at, believed_at)
         )
 
-    async def marks_of(
+    async def find_superseded(
         self, episodes: Sequence[QuotedEpisode], *, valid_at: datetime | None = None
-    ) -> Marks:
+    ) -> SupersededByEpisode:
         """Return which claims of quoted episodes are not current any more, by episode.
 
         Args:
@@ -170,7 +170,7 @@ class EngineFactStore:
         until = None if valid_at is None else microseconds(valid_at)
         depth = self.transactions.lineage_depth
         return await self.transactions.read(
-            lambda session: read_marks(session, episodes, depth=depth, valid_at=until)
+            lambda session: read_superseded(session, episodes, depth=depth, valid_at=until)
         )
 
     async def pin(self, fact: Fact) -> None:

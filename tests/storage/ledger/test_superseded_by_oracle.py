@@ -1,4 +1,4 @@
-"""Marks of random histories: the oracle says which sentences nothing says any more."""
+"""What is superseded in random histories: the oracle says which sentences nothing says any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.model.fact import FactPattern
-from slumberd.model.superseded import Marks, QuotedEpisode
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from tests.support.builders import at
 from tests.support.oracle import OracleClaim, current_claims, slot
 from tests.support.providers import NewStores
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ACTS, st.sampled_from([None, *MOMENTS]))
-def test_sentence_is_marked_exactly_when_nothing_says_it_any_more(
+def test_sentence_is_superseded_exactly_when_nothing_says_it_any_more(
     new_stores: NewStores, steps: Sequence[Step], moment: int | None
 ) -> None:
     valid_at = None if moment is None else at(moment)
@@ -31,20 +31,22 @@ def test_sentence_is_marked_exactly_when_nothing_says_it_any_more(
         claims = [claim for claim in claims if claim.channel == "facts"]
         current = current_claims(claims, PAIRS)
 
-        marks = await marks_of(story, valid_at)
+        gone = await superseded_in(story, valid_at)
 
-        assert shown(marks) == gone_beliefs(claims, current)
-        assert {id for id, mark in marks.items() if mark.is_whole} == wholly_gone(claims, current)
-        for mark in marks.values():
-            for one in mark.superseded:
+        assert shown(gone) == gone_beliefs(claims, current)
+        assert {id for id, claims_gone in gone.items() if claims_gone.is_whole} == wholly_gone(
+            claims, current
+        )
+        for claims_gone in gone.values():
+            for one in claims_gone.superseded:
                 if one.kind == "replaced":
                     assert current[one.fact_id].object == one.by
         for claim in claims:
             rivals = [one for one in current.values() if slot(one, PAIRS) == slot(claim, PAIRS)]
-            if claim.episode in marks and claim.asserts and rivals and not held(claim, current):
+            if claim.episode in gone and claim.asserts and rivals and not held(claim, current):
                 ways = {
                     (one.kind, one.fact_id)
-                    for one in marks[claim.episode].superseded
+                    for one in gone[claim.episode].superseded
                     if one.object == claim.object and one.predicate == claim.predicate
                 }
                 assert ways == {("replaced", rival.fact_id) for rival in rivals}
@@ -52,25 +54,25 @@ def test_sentence_is_marked_exactly_when_nothing_says_it_any_more(
     play(steps, check, new_stores)
 
 
-async def marks_of(story: Story, valid_at: datetime | None) -> Marks:
-    """Return the marks of the texts that were evaluated last."""
+async def superseded_in(story: Story, valid_at: datetime | None) -> SupersededByEpisode:
+    """Return what is said of the texts that were evaluated last."""
     newest: dict[str, int] = {}
     for one in story.remaining(story.clock.now()):
         newest[one.eid] = max(one.seq, newest.get(one.eid, 0))
     quoted = [QuotedEpisode(id, USERS[id], "rag", f"text {n}") for id, n in newest.items()]
-    found = await story.store.marks_of(quoted, valid_at=valid_at)
+    found = await story.store.find_superseded(quoted, valid_at=valid_at)
     facts = await story.store.query(FactPattern(), valid_at=valid_at)
     held_now = {fact.id for fact in facts}
-    for mark in found.values():
-        assert {one.fact_id for one in mark.superseded if one.kind == "replaced"} <= held_now
+    for claims_gone in found.values():
+        assert {one.fact_id for one in claims_gone.superseded if one.kind == "replaced"} <= held_now
     return found
 
 
-def shown(marks: Marks) -> set[tuple[str, str, str]]:
+def shown(gone: SupersededByEpisode) -> set[tuple[str, str, str]]:
     return {
         (id, str(one.predicate), repr(one.object))
-        for id, mark in marks.items()
-        for one in mark.superseded
+        for id, claims_gone in gone.items()
+        for one in claims_gone.superseded
     }
 
 

@@ -16,7 +16,13 @@ from slumberd.consolidation.succession import (
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, named_ids, owner_of
 from slumberd.model.rule import FACTS
-from slumberd.model.superseded import Mark, Marks, QuotedEpisode, Superseded, words_of_payload
+from slumberd.model.superseded import (
+    QuotedEpisode,
+    Superseded,
+    SupersededByEpisode,
+    SupersededClaims,
+    words_of_payload,
+)
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.ledger_end import law_at
@@ -28,10 +34,10 @@ _MOST_STEPS = 8
 _ClaimId = tuple[str, Precedence]
 
 
-def read_marks(
+def read_superseded(
     session: Session, episodes: Sequence[QuotedEpisode], *, depth: int, valid_at: int | None
-) -> Marks:
-    """Return the marks of episodes, from their claims in the channel ``facts``.
+) -> SupersededByEpisode:
+    """Return which claims of episodes, in the channel ``facts``, are not current any more.
 
     The number of reads does not depend on the number of episodes.
 
@@ -46,13 +52,13 @@ def read_marks(
     claims = _read_claims(loaded, episodes)
     successions = _Successions(loaded)
     successions.follow([claim for some in claims.values() for claim in some])
-    marks = {}
+    found = {}
     for episode, some in claims.items():
         gone = [(claim, successions.ends_of(claim)) for claim in some]
         superseded = [_superseded(claim, end) for claim, ends in gone for end in ends]
         if superseded:
-            marks[episode] = Mark(superseded, all(ends for _, ends in gone))
-    return marks
+            found[episode] = SupersededClaims(superseded, all(ends for _, ends in gone))
+    return found
 
 
 def _read_claims(loaded: LoadedState, episodes: Sequence[QuotedEpisode]) -> dict[str, list[Claim]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -12,10 +12,13 @@ import pytest_asyncio
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.superseded import Marks, QuotedEpisode
-from tests.support.builders import START, at, rule, triple
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ScopeFilter
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
+from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.providers import AnyFactStore, AnyMemoryStore, Provider
 
@@ -31,24 +34,24 @@ class Stores(NamedTuple):
     facts: AnyFactStore
     clock: FakeClock
 
-    async def fire(self, *episodes: Episode) -> None:
+    async def fire(self, *episodes: Episode, by: ConsolidationRule | None = None) -> None:
         """Put episodes, and fire a rule."""
         await self.memory.put_many(episodes)
         consolidator = Consolidator(
             self.memory, self.facts, FakeDeltaLog(), self.clock, batch=1_000
         )
-        await consolidator.fire(FireRequest(rule(), "cron", self.clock.now()))
+        await consolidator.fire(FireRequest(by or rule(), "cron", self.clock.now()))
         self.clock.advance(60)
 
-    async def marks(self, *episodes: Episode, **then: Any) -> Marks:
+    async def found(self, *episodes: Episode, **then: Any) -> SupersededByEpisode:
         quoted = [QuotedEpisode(one.id, one.user, one.agent, one.content) for one in episodes]
-        return await self.facts.marks_of(quoted, **then)
+        return await self.facts.find_superseded(quoted, **then)
 
     async def shown(self, *episodes: Episode, **then: Any) -> dict[str, list[tuple[Any, ...]]]:
-        marks = await self.marks(*episodes, **then)
+        by_episode = await self.found(*episodes, **then)
         return {
-            id: [(one.object, one.kind, one.by, one.fact_id) for one in mark.superseded]
-            for id, mark in marks.items()
+            id: [(one.object, one.kind, one.by, one.fact_id) for one in episode.superseded]
+            for id, episode in by_episode.items()
         }
 
 
@@ -74,11 +77,11 @@ async def test_replaced_claim_names_what_replaced_it_and_when(stores: Stores) ->
     oslo, braga = says("e1", "Oslo", 1), says("e2", "Braga", 2)
     await stores.fire(oslo, braga)
 
-    marks = await stores.marks(oslo, braga)
+    by_episode = await stores.found(oslo, braga)
 
-    assert set(marks) == {"e1"}
-    assert marks["e1"].is_whole
-    [found] = marks["e1"].superseded
+    assert set(by_episode) == {"e1"}
+    assert by_episode["e1"].is_whole
+    [found] = by_episode["e1"].superseded
     assert (found.subject, found.predicate, found.object) == ("mira", "lives_in", "Oslo")
     assert (found.kind, found.by, found.fact_id) == ("replaced", "Braga", "e2")
     assert found.at == at(2)
@@ -93,7 +96,7 @@ async def test_order_of_arrival_does_not_matter(stores: Stores) -> None:
     assert await stores.shown(oslo, braga) == {"e1": [("Oslo", "replaced", "Braga", "e2")]}
 
 
-async def test_mark_names_the_value_that_is_current_now(stores: Stores) -> None:
+async def test_episode_names_the_value_that_is_current_now(stores: Stores) -> None:
     told = [says("e1", "Oslo", 1), says("e2", "Bergen", 2), says("e3", "Braga", 3)]
     await stores.fire(*told)
 
@@ -105,18 +108,18 @@ async def test_mark_names_the_value_that_is_current_now(stores: Stores) -> None:
     }
 
 
-async def test_restated_claim_has_no_mark(stores: Stores) -> None:
+async def test_restated_claim_says_nothing(stores: Stores) -> None:
     told = [says("e1", "Oslo", 1), says("e2", "Bergen", 2), says("e3", "Oslo", 3)]
     await stores.fire(*told)
 
-    assert set(await stores.marks(*told)) == {"e2"}
+    assert set(await stores.found(*told)) == {"e2"}
 
 
-async def test_values_side_by_side_have_no_mark(stores: Stores) -> None:
+async def test_values_side_by_side_say_nothing(stores: Stores) -> None:
     told = [likes("e1", "tea", 1), likes("e2", "chess", 2)]
     await stores.fire(*told)
 
-    assert await stores.marks(*told) == {}
+    assert await stores.found(*told) == {}
 
 
 @pytest.mark.parametrize("make", [says, likes])
@@ -135,10 +138,10 @@ async def test_retracted_claim_says_so(stores: Stores, make: Any, metadata: dict
     told, gone = make("e1", "a b", 1), make("e2", "a b", 2, metadata=metadata)
     await stores.fire(told, gone)
 
-    marks = await stores.marks(told, gone)
+    by_episode = await stores.found(told, gone)
 
-    assert set(marks) == {"e1"}
-    [found] = marks["e1"].superseded
+    assert set(by_episode) == {"e1"}
+    [found] = by_episode["e1"].superseded
     assert (found.object, found.kind, found.by, found.at) == ("a b", "retracted", None, at(2))
     assert found.fact_id == "e2"
     assert found.text == f"mira {'lives in' if make is says else 'likes'} a b"
@@ -166,7 +169,7 @@ async def test_replacement_of_another_key_is_named_in_words(stores: Stores) -> N
     new = says("e2", "Braga", 2, metadata={"intent": "update", "replaces": ["e1"]})
     await stores.fire(old, new)
 
-    [found] = (await stores.marks(old))["e1"].superseded
+    [found] = (await stores.found(old))["e1"].superseded
 
     assert (found.predicate, found.by, found.text) == ("resides", "Braga", "mira lives in Braga")
 
@@ -193,22 +196,58 @@ async def test_replacement_that_was_retracted_leaves_no_value(stores: Stores) ->
     }
 
 
-async def test_each_of_several_claims_has_its_own_mark(stores: Stores) -> None:
+class Homes:
+    """Extracts where somebody lives, and that it is over."""
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        del before
+        return [[_home_in(turn.content)] for turn in turns]
+
+
+def _home_in(text: str) -> Extracted:
+    span = (0, len(text))
+    if text.startswith("I live in "):
+        return Extracted("mira", "lives_in", text.removeprefix("I live in "), "add", span, "test")
+    return Extracted("mira", "lives_in", None, "delete", span, "test")
+
+
+async def test_claim_that_a_rule_found_in_a_text_is_superseded_like_a_stated_one(
+    stores: Stores,
+) -> None:
+    extracting = rule(extract=Extraction("patterns", "test", Homes(), reads_previous=False))
+    oslo, braga = (
+        episode(f"e{n}", content=f"I live in {place}", timestamp=at(n))
+        for n, place in enumerate(["Oslo", "Braga"], start=1)
+    )
+    await stores.fire(oslo, braga, by=extracting)
+    assert await stores.shown(oslo, braga) == {"e1": [("Oslo", "replaced", "Braga", "e2#1")]}
+
+    await stores.fire(episode("e3", content="I live nowhere", timestamp=at(3)), by=extracting)
+
+    assert await stores.shown(oslo, braga) == {
+        "e1": [("Oslo", "retracted", None, "e3#1")],
+        "e2": [("Braga", "retracted", None, "e3#1")],
+    }
+
+
+async def test_each_of_several_claims_says_its_own(stores: Stores) -> None:
     both = says("e1", "Oslo", 1, metadata={
         "triples": [{"subject": "mira", "predicate": "works_at", "object": "Acme"}]
     })  # fmt: skip
     moved = says("e2", "Braga", 2)
     await stores.fire(both, moved)
 
-    mark = (await stores.marks(both, moved))["e1"]
-    assert not mark.is_whole
-    assert [(one.object, one.by) for one in mark.superseded] == [("Oslo", "Braga")]
+    episode = (await stores.found(both, moved))["e1"]
+    assert not episode.is_whole
+    assert [(one.object, one.by) for one in episode.superseded] == [("Oslo", "Braga")]
 
     await stores.fire(triple("e3", "mira", "works_at", "Bolt", timestamp=at(3)))
 
-    mark = (await stores.marks(both, moved))["e1"]
-    assert mark.is_whole
-    assert [(one.object, one.by) for one in mark.superseded] == [
+    episode = (await stores.found(both, moved))["e1"]
+    assert episode.is_whole
+    assert [(one.object, one.by) for one in episode.superseded] == [
         ("Oslo", "Braga"), ("Acme", "Bolt"),
     ]  # fmt: skip
 
@@ -225,7 +264,7 @@ async def test_value_that_gave_way_to_several_names_them_all(stores: Stores) -> 
     }
 
 
-async def test_person_who_corrects_or_retracts_leaves_a_mark(stores: Stores) -> None:
+async def test_person_who_corrects_or_retracts_says_so(stores: Stores) -> None:
     told = [says("e1", "Oslo", 1), likes("e2", "tea", 2), likes("e3", "chess", 3)]
     await stores.fire(*told)
     right = {"subject": "mira", "predicate": "lives_in", "object": "Braga"}
@@ -237,17 +276,19 @@ async def test_person_who_corrects_or_retracts_leaves_a_mark(stores: Stores) -> 
     await stores.facts.correct(corrected, by="ann", reason="she moved")
     await stores.facts.retract("e2", by="ann", reason="a joke")
 
-    marks = await stores.marks(*told)
+    by_episode = await stores.found(*told)
 
-    assert {id: [(one.kind, one.by) for one in mark.superseded] for id, mark in marks.items()} == {
+    assert {
+        id: [(one.kind, one.by) for one in episode.superseded] for id, episode in by_episode.items()
+    } == {
         "e1": [("replaced", "Braga")],
         "e2": [("retracted", None)],
     }
-    assert marks["e1"].superseded[0].fact_id == "c1"
-    assert marks["e2"].superseded[0].at == stores.clock.now()
+    assert by_episode["e1"].superseded[0].fact_id == "c1"
+    assert by_episode["e2"].superseded[0].at == stores.clock.now()
 
 
-async def test_person_who_replaces_every_value_leaves_a_mark_on_each(stores: Stores) -> None:
+async def test_person_who_replaces_every_value_says_so_on_each(stores: Stores) -> None:
     told = [likes("e1", "tea", 1), likes("e2", "chess", 2)]
     await stores.fire(*told)
     only = ManualAssertion(
@@ -274,46 +315,111 @@ async def test_correction_of_the_fact_itself_replaces_its_episode(stores: Stores
     assert await stores.shown(told) == {"e1": [("Oslo", "replaced", "Braga", "e1")]}
 
 
-async def test_what_is_withdrawn_leaves_no_mark(stores: Stores) -> None:
+async def test_what_is_withdrawn_says_nothing(stores: Stores) -> None:
     oslo = says("e1", "Oslo", 1)
     await stores.fire(oslo, says("e2", "Braga", 2))
-    assert await stores.marks(oslo)
+    assert await stores.found(oslo)
 
     await stores.fire(says("e2", "Braga", 2, metadata={"withdrawn": "rewound"}))
 
-    assert await stores.marks(oslo) == {}
+    assert await stores.found(oslo) == {}
+
+
+async def test_undone_firing_says_nothing(stores: Stores) -> None:
+    oslo = says("e1", "Oslo", 1)
+    await stores.fire(oslo)
+    await stores.fire(says("e2", "Braga", 2))
+    last = (await stores.facts.reads.records())[-1]
+
+    now = stores.clock.now()
+    await stores.facts.ledger.undo(last.firing_id, at=now, by="me", dry_run=False)
+
+    assert await stores.found(oslo) == {}
+
+
+async def test_erased_replacement_says_nothing_and_no_text(stores: Stores) -> None:
+    oslo = says("e1", "Oslo", 1)
+    await stores.fire(oslo, says("e2", "Braga", 2, session="s2"))
+    scope = ScopeFilter.of("alice", "s2", None)
+
+    await stores.facts.erasures.forget(
+        scope,
+        ["e2"],
+        moment=microseconds(stores.clock.now()),
+        at=stores.clock.now(),
+        by="me",
+        dry_run=False,
+    )
+
+    assert await stores.found(oslo) == {}
+
+
+async def test_program_that_overwrites_a_fact_replaces_what_its_episode_said(
+    stores: Stores,
+) -> None:
+    told, other = says("e1", "Oslo", 1), likes("e2", "tea", 2)
+    await stores.fire(told, other)
+    lineage = [{"rule_id": "host", "source_episode_ids": []}]
+    payload = {"subject": "mira", "predicate": "lives_in", "object": "Braga"}
+    await stores.facts.pin(
+        Fact(
+            id="e1", user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )
+    )  # fmt: skip
+    await stores.facts.unpin("e2")
+
+    by_episode = await stores.found(told, other)
+
+    assert [(one.kind, one.by) for one in by_episode["e1"].superseded] == [("replaced", "Braga")]
+    assert [(one.kind, one.by) for one in by_episode["e2"].superseded] == [("retracted", None)]
+
+
+async def test_declared_fact_that_says_the_same_keeps_a_sentence_true(stores: Stores) -> None:
+    told = says("e1", "Oslo", 1)
+    await stores.fire(told, says("e2", "Braga", 2))
+    payload = {"subject": "mira", "predicate": "lives_in", "object": "Oslo"}
+    lineage = [{"rule_id": "host", "source_episode_ids": []}]
+    await stores.facts.pin(
+        Fact(
+            id="d1", user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )
+    )  # fmt: skip
+
+    assert await stores.found(told) == {}
 
 
 async def test_earlier_instant_knows_no_later_replacement(stores: Stores) -> None:
     told = [says("e1", "Oslo", 1), says("e2", "Bergen", 3), says("e3", "Braga", 5)]
     await stores.fire(*told)
 
-    assert await stores.marks(*told[:1], valid_at=at(2)) == {}
+    assert await stores.found(*told[:1], valid_at=at(2)) == {}
     assert await stores.shown(*told[:2], valid_at=at(4)) == {
         "e1": [("Oslo", "replaced", "Bergen", "e2")]
     }
 
 
-async def test_new_text_that_no_rule_has_read_has_no_mark(stores: Stores) -> None:
+async def test_new_text_that_no_rule_has_read_says_nothing(stores: Stores) -> None:
     told = [says("e1", "Oslo", 1, content="I live in Oslo"), says("e2", "Braga", 2)]
     await stores.fire(*told)
     edited = says("e1", "Rome", 4, content="I live in Rome")
 
-    assert await stores.marks(edited) == {}
+    assert await stores.found(edited) == {}
 
 
-async def test_other_scope_gives_and_gets_no_mark(stores: Stores) -> None:
+async def test_other_scope_replaces_nothing(stores: Stores) -> None:
     mine, theirs = says("e1", "Oslo", 1), says("e2", "Braga", 2, user="bob")
     agents = says("e3", "Rome", 3, agent="other")
     await stores.fire(mine, theirs, agents)
 
-    assert await stores.marks(mine, theirs, agents) == {}
+    assert await stores.found(mine, theirs, agents) == {}
     as_if_mine = says("e2", "Braga", 2)
     await stores.fire(says("e4", "Porto", 4, user="bob"))
-    assert set(await stores.marks(theirs)) == {"e2"}
-    assert await stores.marks(as_if_mine) == {}
+    assert set(await stores.found(theirs)) == {"e2"}
+    assert await stores.found(as_if_mine) == {}
 
 
-async def test_episode_that_no_rule_evaluated_has_no_mark(stores: Stores) -> None:
-    assert await stores.marks(says("e1", "Oslo", 1)) == {}
-    assert await stores.marks() == {}
+async def test_episode_that_no_rule_evaluated_says_nothing(stores: Stores) -> None:
+    assert await stores.found(says("e1", "Oslo", 1)) == {}
+    assert await stores.found() == {}
