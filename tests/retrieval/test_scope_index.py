@@ -573,9 +573,16 @@ def test_text_by_the_one_person_in_the_question_comes_first() -> None:
 def test_long_text_gains_nothing_by_its_speaker() -> None:
     sought = sought_by("What did Ann say?", ["what", "did", "ann"], [("Ann", frozenset({"ann"}))])
 
-    assert weight_of("word " * 60, "Ann", sought) > 0
-    assert weight_of("word " * 61, "Ann", sought) == 0
-    assert weight_of("word", "Ben", sought) == 0
+    assert weight_of("word " * 60, "Ann", 0.0, sought) > 0
+    assert weight_of("word " * 61, "Ann", 0.0, sought) == 0
+    assert weight_of("word", "Ben", 0.0, sought) == 0
+
+
+def test_long_text_gains_less_by_its_session() -> None:
+    sought = sought_by("What is it?", ["what", "is", "it"], [])
+
+    assert weight_of("word " * 60, "", 0.5, sought) == 0.5
+    assert 0 < weight_of("word " * 61, "", 0.5, sought) < 0.5
 
 
 def test_two_persons_in_the_question_raise_no_text() -> None:

@@ -418,7 +418,8 @@ def _match(
     may_be_exact = lexical >= _LEAST_OF_EXACT or turn.extra
     if may_be_exact and words_of(turn.text) == question.words:
         return Match(turn.id, 1.0, 1.0, cosine)
-    weight = priors.weight_of(turn.text, turn.speaker, sought) + sessions.get(turn.session, 0.0)
+    session = sessions.get(turn.session, 0.0)
+    weight = priors.weight_of(turn.text, turn.speaker, session, sought)
     score = _on_scale(priors.raised(part.both, weight))
     return Match(turn.id, score, min(_on_scale(lexical), score), cosine)
 

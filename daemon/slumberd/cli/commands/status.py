@@ -31,6 +31,7 @@ from slumberd.diagnostics.path_checks import (
     find_path_mistakes,
     find_unreadable_files,
 )
+from slumberd.diagnostics.search_languages import read_languages
 from slumberd.diagnostics.status import StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
@@ -292,6 +293,7 @@ def _status_document(
         "provenance": _provenance_lag(settings, report),
         "language_model": spending.document() if spending else None,
         "future": _future_document(report),
+        "search": read_languages(settings),
         "rules": [state.document() for state in report.rules],
         **({"pending_erasures": pending} if (pending := _pending_erasures(report)) else {}),
     }
@@ -374,12 +376,21 @@ def _print_status(
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if spending := read_spending(settings, SystemClock().now()):
         print(f"model      {_describe_spending(spending)}")
+    print(f"search     {_describe_search(read_languages(settings))}")
     if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
         print(f"failing    {_describe_failure(failure)}")
     print()
     _print_rules(report.rules, empty=no_rules(settings))
+
+
+def _describe_search(search: dict[str, Any]) -> str:
+    """Return the language of a search in words, and what it recognises."""
+    if search["language"] is None:
+        return "without a language"
+    counts = ", ".join(f"{name} {count}" for name, count in search["recognised"].items())
+    return f"language {search['language']}" + (f"; newest episodes: {counts}" if counts else "")
 
 
 def _print_database(status: DatabaseStatus) -> None:
