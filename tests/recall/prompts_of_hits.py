@@ -23,13 +23,20 @@ def prompt_of(text: str, hits: Sequence[Hit]) -> Prompt:
     """Return a context with its items."""
     quoted = [hit for hit in hits if hit.kind == "episode"]
     sources = frozenset(id for hit in hits if hit.kind == "fact" for id in hit.sources)
-    marked = frozenset(hit.id for hit in quoted if getattr(hit, "superseded", ()))
+    marked = frozenset(hit.id for hit in quoted if _is_marked(hit))
     return Prompt(text, [hit.id for hit in quoted], sources, marked)
 
 
 def lines_of(hits: Sequence[Hit]) -> list[Line]:
     """Return hits as the lines that quote them in a context, which counts each line by itself."""
-    return [Line(hit.id, _TOKENS.count_tokens(_line_of(hit)) + _END_OF_LINE) for hit in hits]
+    return [
+        Line(hit.id, _TOKENS.count_tokens(_line_of(hit)) + _END_OF_LINE, _is_marked(hit))
+        for hit in hits
+    ]
+
+
+def _is_marked(hit: Hit) -> bool:
+    return bool(getattr(hit, "superseded", ()))
 
 
 def _line_of(hit: Hit) -> str:
