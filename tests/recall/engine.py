@@ -37,10 +37,12 @@ class Line(NamedTuple):
     Attributes:
         id: The episode.
         tokens: How many tokens the line has.
+        marked: Whether the hit says that claims of the episode are replaced.
     """
 
     id: str
     tokens: int
+    marked: bool = False
 
 
 class Ledger(NamedTuple):

@@ -17,6 +17,7 @@ from tests.recall.figures import (
     BUDGETS,
     DEPTHS,
     UNMARKED,
+    UNMARKED_HITS,
     Figure,
     by_rank,
     evidence_in,
@@ -27,6 +28,7 @@ from tests.recall.prompts_of_hits import FRAME
 
 _PUT_AT_ONCE = 10_000
 _KINDS_AT = 10
+_REPLACED_HITS = "replaced hits"
 
 
 class Answered(NamedTuple):
@@ -175,14 +177,18 @@ def _mean(answered: Sequence[Answered], found: Callable[[Answered], Collection[s
 def _marks(
     section: str, engine: str, answered: Sequence[Answered], ledgers: Mapping[str, Ledger]
 ) -> Iterator[Figure]:
-    """Yield how often the contexts quote a replaced sentence, and how often without a mark."""
+    """Yield how often contexts and hits quote a replaced sentence, and how often unmarked."""
     if not ledgers:
         return
     counts: Counter[str] = Counter()
     for one in answered:
+        ledger = ledgers[one.question.user]
         for prompt in one.contexts.values():
-            counts += updates.count_marks(prompt, ledgers[one.question.user])
-    for name in (updates.QUOTED, UNMARKED):
+            counts += updates.count_marks(prompt, ledger)
+        replaced = [line for line in one.found if line.id in ledger.replaced]
+        unmarked = [line for line in replaced if not line.marked]
+        counts += Counter({_REPLACED_HITS: len(replaced), UNMARKED_HITS: len(unmarked)})
+    for name in (updates.QUOTED, UNMARKED, _REPLACED_HITS, UNMARKED_HITS):
         yield Figure(section, name, engine, counts[name])
     facts = sum(len(ledger.facts) for ledger in ledgers.values())
     yield Figure(section, "facts", engine, facts)

@@ -48,11 +48,16 @@ def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
 
 
 def test_the_lines_of_hits_have_the_tokens_of_their_quotes() -> None:
-    hits = [hit("b", "tea " * 40), hit("a")]
+    hits = [hit("b", "tea " * 40), MarkedHit(**fields("a"))]
 
     lines = lines_of(hits)
 
     assert [line.id for line in lines] == ["b", "a"]
-    whole = EstimatedTokens().count_tokens(quote(hits))
-    frame = EstimatedTokens().count_tokens(quote(()))
-    assert sum(line.tokens for line in lines) == pytest.approx(whole - frame, abs=len(hits))
+    assert [line.marked for line in lines] == [False, True]
+    one, two = (quote([one]).split("\n")[2] for one in hits)
+    assert "tea tea" in one
+    tokens = EstimatedTokens()
+    assert [line.tokens for line in lines] == [
+        tokens.count_tokens(one) + 1,
+        tokens.count_tokens(two) + 1,
+    ]

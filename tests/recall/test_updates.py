@@ -10,7 +10,7 @@ from slumberd.model.episode import Episode
 from tests.recall import evidence, updates
 from tests.recall.conversations import Conversations, Question, Update
 from tests.recall.engine import Ledger, Prompt
-from tests.recall.figures import UNMARKED
+from tests.recall.figures import UNMARKED, UNMARKED_HITS
 from tests.recall.samples import episode, plain
 from tests.recall.started import open_started
 from tests.support.builders import START
@@ -114,3 +114,13 @@ async def test_an_engine_without_a_ledger_has_no_stated_updates() -> None:
     assert found[f"updates: {updates.BOTH}"] == 2
     assert not [name for name in found if name.startswith("stated")]
     assert UNMARKED not in found
+
+
+async def test_contexts_and_hits_are_asked_for_marks() -> None:
+    figures = await evidence.measure(updates.stated(story()), [open_started])
+
+    found = {figure.name: figure.value for figure in figures}
+    assert found["facts"] >= 2
+    assert found[updates.QUOTED] == 12  # two replaced sentences, two questions, three budgets
+    assert found["replaced hits"] == 4
+    assert found[UNMARKED_HITS] in range(5)
