@@ -48,7 +48,7 @@ def test_a_prompt_knows_the_quoted_episodes_with_a_mark() -> None:
 
 
 def test_the_lines_of_hits_have_the_tokens_of_their_quotes() -> None:
-    hits = [hit("b", "tea " * 40), MarkedHit(**fields("a"))]
+    hits = [hit("b", "tea " * 40), Hit(**fields("a"), superseded=(MARK,))]
 
     lines = lines_of(hits)
 
