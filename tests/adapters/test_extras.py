@@ -14,6 +14,7 @@ pytestmark = pytest.mark.integration
 
 ADAPTERS = [
     pytest.param("langgraph", "langgraph.store.base", "langgraph", id="langgraph"),
+    pytest.param("langgraph_messages", "langchain_core.callbacks", "langgraph", id="messages"),
     pytest.param("openai_agents", "agents", "openai", id="openai"),
     pytest.param("claude_memory", "anthropic.lib.tools", "claude", id="claude"),
 ]
@@ -41,4 +42,4 @@ def test_command_line_and_library_import_no_framework() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert "slumberd" in run.stdout.split()
-    assert {"agents", "anthropic", "langgraph"}.isdisjoint(run.stdout.split())
+    assert {"agents", "anthropic", "langchain_core", "langgraph"}.isdisjoint(run.stdout.split())

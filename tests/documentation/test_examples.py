@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from slumberd.service.new_state_directory import Purpose, files_for
+from tests.support.answering_models import answers_from_its_prompt
 from tests.support.documentation import (
     DOCS,
     PAGES,
@@ -24,6 +26,7 @@ from tests.support.documentation import (
     environment,
 )
 from tests.support.lists import of_each
+from tests.support.model_server import ModelServer, server_in_a_thread
 from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.integration
@@ -43,10 +46,13 @@ def name_of(page: Path) -> str:
 ON_DATABASE = "move-to-postgresql.md"
 """The page whose commands use an empty database, at the address in $DATABASE."""
 
+ASKING = {"langgraph.md", "openai-agents.md", "openai-client.md"}
+"""Pages whose programs ask a model of OpenAI; here a script answers."""
 RUNNABLE_PAGES = [
     page
     for page in PAGES
-    if page not in (README, DOCS / "how-to" / ON_DATABASE) and blocks_marked(page, "run")
+    if page not in (README, *(DOCS / "how-to" / name for name in (ON_DATABASE, *ASKING)))
+    and blocks_marked(page, "run")
 ]
 LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
 """Pages whose commands take more than two seconds."""
@@ -81,6 +87,30 @@ def test_blocks_of_a_page_run_and_print_its_output(
     check_page(page, folder)
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """Answer what OpenAI's packages ask, in this test, by a script."""
+    with server_in_a_thread() as server:
+        server.otherwise = answers_from_its_prompt
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ASKING))
+def test_blocks_of_a_page_that_asks_a_model_run_and_print_its_output(
+    asked: ModelServer, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+
+    check_page(DOCS / "how-to" / name, folder)
+
+    assert asked.requests
+
+
 def test_blocks_of_the_page_about_moving_run_on_a_database(
     quickstart: Path, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +136,9 @@ def test_every_runnable_block_runs_or_gives_a_reason(block: Block) -> None:
 
 @pytest.mark.parametrize("program", ["sh", pytest.param("bash", marks=pytest.mark.nightly)])
 def test_quickstart_works_when_pasted_into_a_shell(tmp_path: Path, program: str) -> None:
-    quickstart, output = blocks_marked(README, "run")[0], blocks_marked(README, "output")[0]
+    blocks = blocks_of(README)
+    place = next(n for n, block in enumerate(blocks) if "slumberd init mind" in block.text)
+    quickstart, output = blocks[place], blocks[place + 1]
     folder = tmp_path / "here"
     folder.mkdir()
 
