@@ -557,3 +557,26 @@ async def test_context_omits_sentences_none_of_whose_claims_is_current(stores: S
     assert await quoted(superseded="omit", as_of=at(1)) == ["e0", "e1"]
     with pytest.raises(UsageError, match="superseded is 'hide'; the choices are mark and omit"):
         await quoted(superseded="hide")
+
+
+@pytest.mark.slow
+@ON_FILES
+async def test_larger_budget_never_holds_fewer_of_the_first_hits(stores: Stores) -> None:
+    await stores.put(
+        *(
+            episode(f"e{n}", content=f"turn {n} about tea " + "word " * (n % 13), timestamp=at(n))
+            for n in range(60)
+        )
+    )
+    await stores.facts.pin(fact("f1", "tea", "likes", "milk"))
+    await stores.facts.pin(fact("f2", "tea", "comes_from", "Assam, Darjeeling or Ceylon"))
+    ranked = await stores.ids("tea", kinds=["episode"], limit=200)
+    runs = []
+
+    for budget in range(0, 4_500, 67):
+        context = await stores.searcher.context("tea", user="alice", budget=budget)
+        held = {item.id for item in context.items}
+        runs.append(next((n for n, id in enumerate(ranked) if id not in held), len(ranked)))
+
+    assert runs == sorted(runs)
+    assert (runs[0], runs[-1]) == (0, 60)
