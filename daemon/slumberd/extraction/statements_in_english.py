@@ -131,6 +131,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     # work
     (
+        "works_at_as",
+        rf"(?:works?|{_BEEN} (?:working|employed)) (?:at|for) (?P<o>.+?) as (?P<p>(?:a|an|the) .+)",
+        "works_at=employer:o; job=job:p",
+        "-worked_at",
+        "known",
+    ),
+    (
         "works_at",
         rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely|"
         rf" nights| days| weekends| shifts| freelance)? (?:at|for) (?P<o>.+)",
@@ -283,6 +290,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "teaches_at",
+        r"teach(?:es)? at (?P<o>(?:the )?[A-Z].+)",
+        "works_at=named_employer:o",
+        "",
+        "known",
+    ),
+    (
         "left_job",
         r"(?:have |has )?(?:quit|left|resigned from|lost|gave up|given up)(?: from)? (?:my|his"
         r"|her|the) (?:old |current |full-time |day |corporate |last )?(?:job|position|role|work)"
@@ -419,6 +433,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         rf"|student) in) (?P<o>.+)",
         "studies=study:o",
         "-",
+        "known",
+    ),
+    (
+        "switched_drink",
+        r"(?:have |has )?(?:switched|changed) from (?P<p>.+?) to (?P<o>.+)",
+        "drinks=drink:o; -drinks~p",
+        "",
         "known",
     ),
     (
@@ -885,7 +906,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "medication",
-        rf"(?:takes?|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got)"
+        rf"(?:takes?|must take|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got)"
         rf" prescribed|(?:have |has )?started (?:taking|on)?|switched (?:from (?P<p>.+?) )?to)"
         rf" (?P<o>.+)",
         "medication=medication:o; -medication~p",
@@ -1277,6 +1298,17 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
         r" )*(?:one|some)"
         r" of my (?:all[- ]time |absolute )*favou?rite",
         "likes=things:o",
+    ),
+    ("no_pets", r"I (?:do not have any|have no) (?:more )?pets\b", "-has_pet; -pet_name"),
+    (
+        "no_allergies",
+        r"I (?:do not have any|have no) (?:food )?allergies\b|I am not allergic to any",
+        "-allergic_to",
+    ),
+    (
+        "not_with",
+        r"I am (?:no longer|not) (?:with|dating|seeing) (?P<o>(?-i:[A-Z])\w+)",
+        "-partner~o",
     ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (
