@@ -85,6 +85,15 @@ def test_retraction_of_somebody_else_does_not_count() -> None:
     assert find("I don't live in Rome.", is_person=False) == []
 
 
+def test_retraction_counts_when_the_rule_says_that_the_speaker_is_the_person() -> None:
+    turn = Turn("e1", "s", "guest", "I don't live in Rome.", AT, "ada", "bot")
+    extractor = Conversation(shipped_vocabulary(), {"guest": "{user}"})
+
+    [[found]] = extractor.extract([turn], [None])
+
+    assert (found.intent, found.subject, found.object_words) == ("delete", "ada", ("Rome",))
+
+
 def test_speaker_whom_nobody_knows_states_nothing() -> None:
     turn = Turn("e1", "s", "", "I live in Rome.", AT)
 

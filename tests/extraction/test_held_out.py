@@ -37,7 +37,7 @@ async def test_most_stories_end_right() -> None:
 async def test_hardly_a_trap_is_taken() -> None:
     found = await measure_traps()
 
-    assert len(found) - _right(found) <= 2, [one for one in found if one.wrong]
+    assert len(found) - _right(found) <= 1, [one for one in found if one.wrong]
 
 
 async def test_some_paraphrases_are_understood() -> None:
