@@ -113,7 +113,11 @@ def test_digest_changes_with_the_words_and_the_speakers() -> None:
     ("text", "place", "problem"),
     [
         ("words: {job: [x]}", "1:9", "there is no list 'job'; did you mean 'jobs'?"),
-        ("remove: [traits]", "1:10", "there is no predicate or pattern 'traits'; did you mean 'trait'?"),
+        (
+            "remove: [traits]",
+            "1:10",
+            "there is no predicate or pattern 'traits'; did you mean 'trait'?",
+        ),
         ("opposites: [[likes, hate]]", "1:21", "there is no predicate 'hate'"),
         ("predicates: {age: two}", "1:19", "one"),
         ("lists: {}", "1:1", "lists"),
