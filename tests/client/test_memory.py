@@ -840,7 +840,9 @@ async def test_memories_in_several_threads_and_loops_share_a_directory(tmp_path:
 @pytest.mark.parametrize(
     ("file", "text", "named"),
     [
-        pytest.param("slumberd.yaml", "memory: {naive_timestamps: utc}\n", "memory", id="a setting"),
+        pytest.param(
+            "slumberd.yaml", "memory: {naive_timestamps: utc}\n", "memory", id="a setting"
+        ),
         pytest.param(
             "rules.d/more.yaml",
             "rules: [{id: r, cadence: {every: 1}, when_filter: '', then_emits: [notes]}]\n",
