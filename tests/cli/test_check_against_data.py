@@ -315,6 +315,22 @@ def test_check_warns_of_an_interface_among_the_speakers(trial: TrialInstallation
     assert warning in done.stderr
 
 
+def test_check_and_doctor_name_the_place_of_an_old_name(trial: TrialInstallation) -> None:
+    trial.rules.write_text(
+        SPEAKERS.replace(
+            'conversation, speakers: {remember: "{user}", guest: "{user}"}', "heuristic"
+        )
+    )
+
+    done = trial.look("check", str(trial.rules))
+    found = json.loads(trial.look("doctor", "--json").stdout)["findings"]
+
+    assert f"warning: {trial.rules}:7:25: " in done.stderr
+    assert "'with: conversation'" in done.stderr
+    [finding] = [one for one in found if one["id"] == "rules.outdated"]
+    assert finding["subject"] == f"{trial.rules}:7:25"
+
+
 def test_check_explains_that_a_source_node_is_no_speaker(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "source_node = 'user'")))
 

@@ -1231,3 +1231,45 @@ def test_extractions_that_never_meet_are_no_mistake(tmp_path: Path, one: str, ot
     loaded = _load(tmp_path, a=f"rules: [{one}, {other}]")
 
     assert [rule.id for rule in loaded.rules] == ["a", "b"]
+
+
+def test_old_name_of_the_extractor_loads_with_a_warning_that_names_its_place(
+    tmp_path: Path,
+) -> None:
+    text = """
+        rules:
+          - id: chat
+            cadence: {every: 1}
+            when_filter: ""
+            then_emits: [facts]
+            stages:
+              - extract: {with: %s}
+        channels: {facts: {values: many, single_valued: [shoe_size]}}
+        """
+
+    old, new = _load(tmp_path, a=text % "heuristic"), _load(tmp_path, a=text % "conversation")
+
+    [warning] = old.outdated
+    assert (warning.line, warning.column) == (7, 25)
+    assert "write 'with: conversation'" in warning.problem
+    assert new.outdated == ()
+    assert old.content_hash == new.content_hash
+    several = new.multi_valued["facts"]
+    assert isinstance(several, ManyBut)
+    assert {"shoe_size", "lives_in", "favourite_*"} <= several.single_valued
+    assert "allergic_to" not in several.single_valued
+
+
+def test_vocabulary_goes_with_the_extractor_of_conversations_only(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - {id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts],
+             stages: [{extract: {with: openai, model: m, predicates: [x], vocabulary: x.yaml}}]}
+          - {id: b, cadence: {every: 1}, when_filter: "", then_emits: [notes],
+             stages: [{extract: {with: conversation, vocabulary: none.yaml}}]}
+        """
+
+    found = "\n".join(_mistakes(tmp_path, a=text))
+
+    assert "'vocabulary' goes with {with: conversation} only" in found
+    assert "none.yaml" in found

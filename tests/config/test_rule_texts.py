@@ -76,6 +76,26 @@ def test_texts_give_the_rules_of_their_directory(tmp_path: Path) -> None:
     assert rules.sources == {"tea": "published/3/a.yaml", "chat": "published/3/b.yaml"}
 
 
+def test_words_that_a_rule_names_travel_with_it(tmp_path: Path) -> None:
+    chat = CHAT.replace(
+        "{with: patterns, patterns: patterns/drinks.yaml}",
+        "{with: conversation, vocabulary: words/mine.yaml}",
+    )
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "mine.yaml").write_text("words: {jobs: [sommelier]}\n")
+    write(tmp_path, b=chat)
+
+    texts = read_rule_texts(tmp_path)
+    rules = load(texts)
+
+    assert sorted(texts) == ["b.yaml", "words/mine.yaml"]
+    there = load_rules(tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC")
+    assert rules.content_hash == there.content_hash
+    (tmp_path / "words" / "mine.yaml").write_text("words: {jobs: [busker]}\n")
+    changed = load_rules(tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC")
+    assert changed.content_hash != there.content_hash
+
+
 def test_mistakes_of_texts_are_reported_at_their_places() -> None:
     wrong = PATTERNS.replace("{what}", "{which}")
     texts = {

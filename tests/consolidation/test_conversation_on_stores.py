@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction
+from slumberd.config.vocabulary_loader import conversation_extraction, vocabulary_of
+from slumberd.config.yaml_reader import read_document_text
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.predicates import ManyBut
@@ -127,3 +128,39 @@ async def test_retraction_counts_from_the_person_only(provider: Provider) -> Non
         )
 
         assert found == [("bob", "lives_in", "Porto")]
+
+
+async def test_backfill_without_a_predicate_takes_its_facts_back(provider: Provider) -> None:
+    words = vocabulary_of(read_document_text("remove: [likes]", "words.yaml"))
+    without = SAYS.model_copy(update={"extract": conversation_extraction({}, words)})
+    async with open_stores(provider) as home:
+        await learned(home, said(1, "I love sushi and I live in Porto."))
+
+        await home.consolidator.backfill(without, at(1_000), by="ada")
+
+        assert await facts_of(home) == [("alice", "lives_in", "Porto")]
+
+
+async def test_she_is_whom_the_last_turn_of_the_speaker_named(provider: Provider) -> None:
+    async with open_stores(provider, batch=1) as home:
+        found = await learned(
+            home,
+            said(1, "My sister is visiting."),
+            said(2, "What does she do?", "assistant"),
+            said(3, "She's a vet, she lives in Rome."),
+        )
+
+        assert found == [
+            ("alice", "has_sibling", "sister"),
+            ("alice's sister", "job", "vet"),
+            ("alice's sister", "lives_in", "Rome"),
+        ]
+
+
+async def test_short_answer_counts_after_its_question(provider: Provider) -> None:
+    async with open_stores(provider) as home:
+        found = await learned(
+            home, said(1, "Where do you live?", "assistant"), said(2, "Porto. And you?")
+        )
+
+        assert found == [("alice", "lives_in", "Porto")]

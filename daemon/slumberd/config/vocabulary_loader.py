@@ -19,9 +19,6 @@ from slumberd.extraction.turn_notes import NAME
 from slumberd.extraction.vocabulary import Person, Vocabulary
 from slumberd.model.extraction import Extraction
 
-SHIPPED = Path(__file__).parent.parent / "extraction" / "vocabulary.yaml"
-"""The vocabulary of the package."""
-
 
 @cache
 def shipped_vocabulary() -> Vocabulary:
@@ -31,7 +28,8 @@ def shipped_vocabulary() -> Vocabulary:
 
 @cache
 def _shipped_form() -> VocabularyFile:
-    return VocabularyFile.model_validate(read_document(SHIPPED, by_root=False).value)
+    file = Path(__file__).parents[1] / "extraction" / "vocabulary.yaml"
+    return VocabularyFile.model_validate(read_document(file, by_root=False).value)
 
 
 def vocabulary_of(document: Document) -> Vocabulary:

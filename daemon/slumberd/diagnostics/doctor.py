@@ -381,6 +381,11 @@ def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
         problem = f"the daemon uses other rules than {source}"
         yield Finding("rules.stale", place, problem, "`slumberd reload`")
     subject = str(context.config or "configuration")
+    for old in rules.outdated if rules else ():
+        place = f"{old.file}:{old.line}:{old.column}"
+        yield Finding(
+            "rules.outdated", place, old.problem, "change the file, then `slumberd check`"
+        )
     yield from check_degraded_rules(daemon)
     for way, remedy in _APPLY_REMEDIES.items():
         if keys := context.outdated.get(way):

@@ -47,7 +47,8 @@ _PASTED = re.compile(
     r"\b(?:e-?mail|mail|message|letter|article|poem|lyrics|paragraph|essay|draft|transcript"
     r"|excerpt|review|bio|cover letter|sentences?|text|tweet|caption|passage|following"
     r"|translate|rewrite|proofread|correct|summari[sz]e|paraphrase|rephrase|polish|role-?play"
-    r"|example|says|said|reads|wrote|writes|sings|goes|quote)\b[^.!?\n:]{0,60}:(?=\s)",
+    r"|example|says|said|reads|wrote|writes|sings|goes|quote|something"
+    r" like)\b[^.!?\n:]{0,60}:(?=\s)",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(
@@ -118,6 +119,13 @@ _QUESTION = re.compile(
     r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b)",
     re.IGNORECASE,
 )
+_ASKS_AFTER = re.compile(
+    r",\s*(?:and\s+|so\s+|but\s+|now\s+)?(?:can|could|would|should|will|how (?:do|can|should"
+    r"|would|could|might|to|is|are)"
+    r"|what (?:is|are|do|should|can|would|could|kind)|where (?:can|do|should|is|are)|why|is|are|do"
+    r"|does|did|any (?:tips|advice|ideas?|thoughts)|am I|have you)\b.*$",
+    re.IGNORECASE,
+)
 _EMPHATIC = re.compile(r"(?:\?[?!]+|!+\?)$")
 _DOUBTED = re.compile(
     r"(?:so |and |but )?(?:you|that|really|seriously|wait|what|am|have|did|do)\b", re.IGNORECASE
@@ -147,7 +155,8 @@ _HEDGED = re.compile(
     )
     + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day"
     r"|about to|supposed to|trying to"
-    r"|need to|have to|has to|feels? like|felt like|looks? like|used to think)\b|\b(?-i:may)\b",
+    r"|need to|(?:have|has) to(?! take)|feels? like|felt like|looks? like|used to think)\b"
+    r"|\b(?-i:may)\b",
     re.IGNORECASE,
 )
 _WANTS = re.compile(r"\bwould (?:really |absolutely |so )?(?:love|like) to\b", re.IGNORECASE)
@@ -171,7 +180,7 @@ _OWN_SPEECH = re.compile(
 )
 
 FINITE = (
-    "am|is|are|have|has|lives?|works?|loves?|likes?|hates?|enjoys?|plays?|stud(?:y|ies)|moved|got"
+    "am|is|are|have|has|lives?|works?|loves?|likes?|hates?|enjoys?|plays?|studies|moved|got"
     "|started|joined|quit|left|became|owns?|drives?|speaks?|eats?|drinks?|takes?|prefers?|wants?"
     "|do not|does not|did not|cannot|bought|adopted|sold|married|retired|graduated|grew|was|were"
     "|used to|teach(?:es)?|went|switched|changed|stopped|gave|broke|volunteers?|never|collects?"
@@ -190,6 +199,7 @@ _BREAK = re.compile(
     r"|,\s+(?=(?-i:[A-Z])\w+ (?:is|has|lives|works|moved)\b)"
     rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
+    r"|,\s+(?=(?:living|working|studying|based) (?:in|at|as|for)\b)"
     rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
     re.IGNORECASE,
 )
@@ -268,6 +278,7 @@ def _asserted(sentence: str) -> str:
     text = _OWN_SPEECH.sub("", _expand(sentence))
     if not _DOUBTED.match(text):
         text = _EMPHATIC.sub("!", text)
+    text = _ASKS_AFTER.sub(".", text, count=1) if text.endswith("?") else text
     if _QUESTION.search(_SHORT_OPENER.sub("", text)):
         return ""
     return "" if _SUPPOSED.search(_HARMLESS_IF.sub("", text)) else text

@@ -50,7 +50,7 @@ class Conversation:
                 found = [*self._take_back(turn, turn.own_last, name, found), *found]
             elif not found and (words := slip(turn.content)):
                 found = [*self._correct(turn, turn.own_last, name, words)]
-        if not turn.is_person:
+        if not turn.is_person and self.speakers.get(turn.speaker) != "{user}":
             found = [one for one in found if one.intent == "add"]
         return arrange(one for one in found if one.by not in self.vocabulary.removed)
 

@@ -56,7 +56,7 @@ _PLAN = re.compile(
     r" (?P<thing>(?:a|an|my|our|the|tickets|flights)\b.*\b(?:appointment|exam|flight|flights"
     r"|interview|surgery|operation|trip|wedding"
     r"|concert|marathon|race|holiday|vacation|tickets|conference|ceremony|party|check-?up"
-    r"|visit|meeting|presentation|deadline|recital|tour|cruise|safari|half[- ]marathon)\b.*)"
+    r"|visit|meeting|presentation|recital|tour|cruise|safari|half[- ]marathon)\b.*)"
 )
 _TRIP = re.compile(
     r"(?:(?:am|is|are) planning|booked|have booked|(?:am|is|are) organi[sz]ing|plan|have"
@@ -154,12 +154,23 @@ _NOT_PLANS = word_set(
 )
 
 
+_PLANNED = re.compile(
+    r"\b(?:trip|holiday|vacation|wedding|honeymoon|flight|move|party|concert|appointment"
+    r"|meeting|exam"
+    r"|interview|race|marathon|tour|cruise|surgery|operation|visit|plans?|conference|weekend|hike"
+    r"|safari|getaway|engagement|dinner|lunch|date|course|class|game|match|picnic|festival)s?\b"
+    r"|(?<!^)\b[A-Z]"
+)
+
+
 def cancelled_plan(text: str) -> tuple[str, ...] | None:
     """Return the words of a plan that a clause cancels; None when it cancels none."""
     match = _CANCELLED.match(text)
     if match is None:
         return None
     words = cut((match["o"] or match["p"] or match["q"]).strip())
+    if not _PLANNED.search(words):
+        return None
     every = [word.strip("'-") for word in re.findall(r"[\w'-]+", words)]
     names = [word for word in every if word[:1].isupper()]
     content = [word for word in every if word.casefold() not in _NOT_PLANS]

@@ -17,7 +17,8 @@ _MOST_WORDS = 6
 Object = str | int | float
 
 _END = re.compile(
-    rf"[.!?()\"{CUT}\u2026;:]|,?\s+(?:because|but|since|when|whenever|while|after|before|until"
+    rf"[!?()\"{CUT}\u2026;:]|\.(?!\w)|,?\s+(?:because|but|since|when|whenever|while|after"
+    rf"|before|until"
     rf"|till|that|which|who|whose"
     r"|where|than|if|so|though|although|cause|cuz|bc|as|especially|lately|recently|now|today"
     r"|tonight|yesterday|tomorrow|any ?more|any longer|too|again|already|also|either|lol"
@@ -26,7 +27,10 @@ _END = re.compile(
     r"|at the moment"
     r"|a lot(?! of)|so much|very much|the most|the best|as well|at all|all the time|more and"
     r" more|ever since|ever"
-    r"|out there|here|there|for now|for good|altogether|completely|entirely|totally|and (?:I"
+    r"|out there|here|there|for now|for good|(?:my|your|him|her)self|dude"
+    r"|bro|better|wouldnt|wont|other than|to (?:make|get|see|be|do|have)|and(?= |$)(?= (?:its"
+    r"|it|im|i|ill|wouldnt|dont|cant|thats)\b)|altogether|professionally|competitively"
+    r"|regularly|occasionally|frequently|badly|completely|entirely|totally|and (?:I"
     r"|we|he|she|they|it|you|my|our|his|her|this|that"
     r"|then|now|also|always|so|would|am|is|are|was|will|have|has|can|do|does|not|get|got|go"
     r"|went)|I|we|he|she|they|you|is|are|was|were|has|will|can|do"
@@ -55,7 +59,8 @@ _DETERMINER = re.compile(
     re.IGNORECASE,
 )
 _NO_OBJECT = re.compile(
-    r"^(?:different|various|certain|areas|(?:watching|playing|using|doing|eating|wearing"
+    r"^(?:often|always|usually|sometimes|never|wouldnt|dont|didnt|cant|find|different|various"
+    r"|certain|areas|(?:watching|playing|using|doing|eating|wearing"
     r"|trying|reading|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what"
     r"|how|when|where|why|who"
     r"|to|so|too|one|ones|something|anything|everything|nothing|someone|everyone|anyone|nobody|your"
@@ -120,7 +125,10 @@ def cut(text: str, *, strict: bool = False) -> str:
     words = f" {text}"[: end.start()] if end else text
     if strict and (end := _PREPOSITION.search(words.strip())):
         words = words.strip()[: end.start()]
-    return words.strip(" ,.'\"*~_-")
+    return _LINK_AT_END.sub("", words.strip(" ,.'\"*~_-"))
+
+
+_LINK_AT_END = re.compile(r"\s+(?:and|or|with|of|the|a)$", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
@@ -281,7 +289,7 @@ _NAME = re.compile(r"[^\W\d_a-z][\w'\u2019-]*(?: [^\W\d_a-z][\w'\u2019-]*)?(?![\
 _NOT_NAMES = word_set(
     "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok "
     "Okay Lol Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr "
-    "Mrs Dr Happy"
+    "Mrs Dr Happy Team"
 )
 
 
@@ -301,6 +309,8 @@ def read_job(text: str, vocabulary: Vocabulary) -> list[Object]:
         cut(re.sub(r"^(?:self-employed|freelance) (?=\w)", "", text), strict=True).split(",")[0]
     )
     words = _JOINED.split(words)[0]
+    if len(words.split()) > _MOST_WORDS:
+        words = words.split(" of ")[0]
     head = words.split(" of ")[0].split()
     if not head or not is_object(words) or len(words.split()) > _MOST_WORDS:
         return []

@@ -64,7 +64,7 @@ def _skill(text: str, vocabulary: Vocabulary) -> list[Object]:
             return found
     words = plain(cut(text, strict=True))
     is_known = words.casefold().split()[:1] and words.casefold().split()[0] in _SKILLS
-    return [words] if is_known and is_object(words) else []
+    return [words] if is_known and is_object(words) and len(words.split()) <= _MOST_WORDS else []
 
 
 _SKILLS = word_set(

@@ -55,7 +55,6 @@ class Expression(NamedTuple):
 _BE = "(?:am|is|are)"
 _BEEN = "(?:am|is|are|have been|has been)"
 _HAVE = "(?:have|has)"
-_O = "(?P<o>.+)"
 _SINCE = "(?: (?:for|since|ever since|all my life|my whole life).*)"
 
 # id | expression | effects | when negated | subjects
@@ -132,16 +131,24 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     # work
     (
+        "works_at_as",
+        rf"(?:works?|{_BEEN} (?:working|employed)) (?:at|for) (?P<o>.+?) as (?P<p>(?:a|an|the) .+)",
+        "works_at=employer:o; job=job:p",
+        "-worked_at",
+        "known",
+    ),
+    (
         "works_at",
         rf"(?:works?|{_BEEN} (?:working|employed))(?: part[- ]time| full[- ]time| remotely|"
-        rf" nights| days| weekends| shifts| freelance)? (?:at|for|with) (?P<o>.+)",
+        rf" nights| days| weekends| shifts| freelance)? (?:at|for) (?P<o>.+)",
         "works_at=employer:o",
         "-worked_at",
         "any",
     ),
     (
         "works_as_at",
-        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>.+)",
+        rf"(?:works?|{_BEEN} (?:working|employed)) as (?P<o>.+?) (?:at|for|with) (?P<p>(?:a|an"
+        rf"|the|my|our) .+|[A-Z].+)",
         "job=job:o; works_at=employer:p",
         "",
         "known",
@@ -157,6 +164,15 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "works_shifts_at",
         r"works? (?:[\w&-]+ ){1,6}?(?:at|for) (?P<o>(?:the )?[A-Z].+)",
         "works_at=named_employer:o",
+        "-worked_at",
+        "known",
+    ),
+    (
+        "works_in_a",
+        rf"(?:works?|{_BEEN} working) in (?P<o>(?:a|an|the) (?:\w+ ){{0,4}}(?:shop|bakery|hospital"
+        r"|school|restaurant|bank|office|factory|library|cafe|café|hotel|company|store|bar|clinic"
+        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b",
+        "works_at=employer:o",
         "-worked_at",
         "known",
     ),
@@ -203,7 +219,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "got_job_as",
         r"(?:have |has )?(?:got|gotten|landed|found|took|taken|accepted|have|has|started"
-        r"|begun)(?: a| an| the| my)?(?: \w+){0,2} (?:job|role|position|gig)"
+        r"|begun)(?: a| an| the| my)?(?: [\w-]+){0,4} (?:job|role|position|gig)"
         r" as (?P<o>.+)",
         "job=job:o",
         "",
@@ -270,6 +286,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         rf"(?:have|has|got|took|{_BE} working)(?: on)? (?:a|another) (?:second|side|weekend"
         rf"|part[- ]time) (?:job|gig) (?:at|with|in) (?P<o>.+)",
         "works_also_at=employer:o",
+        "",
+        "known",
+    ),
+    (
+        "teaches_at",
+        r"teach(?:es)? at (?P<o>(?:the )?[A-Z].+)",
+        "works_at=named_employer:o",
         "",
         "known",
     ),
@@ -410,6 +433,13 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         rf"|student) in) (?P<o>.+)",
         "studies=study:o",
         "-",
+        "known",
+    ),
+    (
+        "switched_drink",
+        r"(?:have |has )?(?:switched|changed) from (?P<p>.+?) to (?P<o>.+)",
+        "drinks=drink:o; -drinks~p",
+        "",
         "known",
     ),
     (
@@ -755,7 +785,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     (
         "pet",
         rf"(?:{_HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"
-        rf"|brought home|taken in|took in|picked up|inherited|found)|got myself|got ourselves)"
+        rf"|brought home|taken in|took in|picked up|inherited)|got myself|got ourselves)"
         rf" (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
         "has_pet=pet:o",
         "-",
@@ -876,7 +906,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "medication",
-        rf"(?:takes?|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got)"
+        rf"(?:takes?|must take|{_BEEN} (?:on|taking)|uses?|(?:was|have been|has been|am|is|got)"
         rf" prescribed|(?:have |has )?started (?:taking|on)?|switched (?:from (?P<p>.+?) )?to)"
         rf" (?P<o>.+)",
         "medication=medication:o; -medication~p",
@@ -1173,7 +1203,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
         "wants",
         r"(?:want|wants|would (?:really |absolutely |so )?(?:love|like)|hope|hopes|dream of|am"
         r" hoping|am planning|plan) to (?P<o>(?:visit|learn|buy|become|move|travel|see|study"
-        r"|adopt|write|start|open|run|climb|go to|get a|get an|have kids|retire|live|build"
+        r"|adopt|write|start an?|open|run|climb|go to|get a|get an|have kids|retire|live|build"
         r"|quit|change|publish|own) .+)",
         "wants=wish:o",
         "-",
@@ -1256,6 +1286,30 @@ _WHOLE: tuple[tuple[str, str, str], ...] = (
         "-owns=owned:o",
     ),
     ("stole", r"(?:somebody|someone) stole (?:my|our) (?P<o>.+)", "-owns=owned:o"),
+    (
+        "one_favourite",
+        r"one of my (?:all[- ]time |absolute )*favourite \w+(?: \w+)?(?: of all time)? is"
+        r" (?P<o>.+)",
+        "likes=favourites:o",
+    ),
+    (
+        "among_favourites",
+        r"(?P<o>[\w '-]+?) (?:is|are) (?:absolutely |definitely |also |still |probably"
+        r" )*(?:one|some)"
+        r" of my (?:all[- ]time |absolute )*favou?rite",
+        "likes=things:o",
+    ),
+    ("no_pets", r"I (?:do not have any|have no) (?:more )?pets\b", "-has_pet; -pet_name"),
+    (
+        "no_allergies",
+        r"I (?:do not have any|have no) (?:food )?allergies\b|I am not allergic to any",
+        "-allergic_to",
+    ),
+    (
+        "not_with",
+        r"I am (?:no longer|not) (?:with|dating|seeing) (?P<o>(?-i:[A-Z])\w+)",
+        "-partner~o",
+    ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (
         "is_favourite",

@@ -21,9 +21,7 @@ ADVERBS = word_set(
     "frequently purely largely primarily fluently"
 )
 _NEGATIONS = frozenset({"not", "never"})
-_AUXILIARIES = word_set(
-    "am is are was were be been have has had do does did will would can used cannot"
-)
+_AUXILIARIES = word_set("am is are was were be been have has had do does did would can used cannot")
 _ADJECTIVES = word_set(
     "older younger little big twin eldest youngest oldest elder baby dear lovely beautiful "
     "amazing wonderful best good close closest old new current middle kid half step poor own "
@@ -67,7 +65,7 @@ _HEADS = (
         "have ",
     ),
     (re.compile(r"^(?:have|has) had (?=(?:a|an|\w+)\b)"), "have "),
-    (re.compile(r"^(?:do|does|will) (?=\w)"), ""),
+    (re.compile(r"^(?:do|does) (?=\w)"), ""),
     (re.compile(r"^(?:have|has) to (?=\w)"), "must "),
 )
 
