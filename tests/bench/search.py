@@ -310,7 +310,7 @@ class _Asker:
 
     async def _find(self, kind: Candidates, asked: Asked) -> Found:
         """Choose candidates in the database, and score them."""
-        terms = _ANALYSER.query_terms(asked.text)
+        terms = [*dict.fromkeys(_ANALYSER.terms(asked.text))]
         total = facts_of_user(self._connection, asked.user)
         counts = kind.count(self._connection, asked.user, terms)
         neighbours = Neighbours()
@@ -339,7 +339,7 @@ class _CandidateIndex(TermIndex):
         self._counts = counts
         self._count = total
 
-    def _texts_with(self, term: str) -> int:
+    def texts_with(self, term: str) -> int:
         return self._counts.get(term, 0)
 
 
