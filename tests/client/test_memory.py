@@ -91,6 +91,17 @@ async def test_what_is_remembered_becomes_a_fact_and_is_recalled(open_memory: Op
     assert fact.payload["object"] == "Lisbon"
 
 
+async def test_exact_text_of_an_episode_and_of_a_fact_has_the_score_1(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await moved(memory, "Lisbon", "e1")
+
+        [episode, *_] = await memory.recall("i moved to Lisbon")
+        [fact, *_] = await memory.recall("Ann lives in Lisbon")
+
+    assert (episode.kind, episode.score) == ("episode", 1)
+    assert (fact.kind, fact.score) == ("fact", 1)
+
+
 @pytest.mark.slow
 async def test_same_id_and_text_change_nothing_and_another_text_is_a_new_version(
     open_memory: Open,
