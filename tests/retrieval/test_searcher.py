@@ -580,6 +580,8 @@ async def test_larger_budget_never_holds_fewer_of_the_first_hits(stores: Stores)
 
     assert runs == sorted(runs)
     assert (runs[0], runs[-1]) == (0, 60)
+
+
 async def test_exact_text_of_an_episode_and_of_a_fact_has_the_score_1(stores: Stores) -> None:
     await stores.put(
         episode("e1", content="I moved to Bergen in May", timestamp=at(1)),
