@@ -791,9 +791,6 @@ async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) 
     assert [one.outcome for one in outcome.rules] == ["pending", "pending"]
 
 
-NEEDS = "filtered: the rule's filter needs a predicate, or an intent"
-
-
 async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
     open_memory: Open,
 ) -> None:
@@ -804,17 +801,20 @@ async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
         explained = (await memory.explain(plain.id)).explanation
 
     assert (put.became, put.results) == ("waiting", [])
-    assert (plain.became, plain.sentence) == ("filtered", NEEDS)
+    assert (plain.became, plain.sentence) == ("said_nothing", "nothing said: no pattern matched")
     assert (outcome.became, outcome.sentence) == ("learned", "learned: ann lives_in Rome")
-    [result] = outcome.results
+    [result] = [one for one in outcome.results if one.became == "learned"]
     assert [(fact.id, fact.object, fact.current) for fact in result.facts] == [("e1", "Rome", True)]
-    assert [one["sentence"] for one in explained["results"]] == [NEEDS]
+    assert [(one["rule"], one["sentence"]) for one in explained["results"]] == [
+        ("said", "nothing said: no pattern matched"),
+        ("stated", "filtered: the rule's filter needs a predicate, or an intent"),
+    ]
 
 
 async def test_remember_never_waits_for_a_rule_that_is_not_due(
     open_memory: Open, tmp_path: Path
 ) -> None:
-    rule = tmp_path / "memory/rules.d/preferences.yaml"
+    rule = tmp_path / "memory/rules.d/conversation.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 100}"))
     await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory, asyncio.timeout(45):
