@@ -805,7 +805,7 @@ async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
     assert (outcome.became, outcome.sentence) == ("learned", "learned: ann lives_in Rome")
     [result] = [one for one in outcome.results if one.became == "learned"]
     assert [(fact.id, fact.object, fact.current) for fact in result.facts] == [("e1", "Rome", True)]
-    assert [(one["rule"], one["sentence"]) for one in explained["results"]] == [
+    assert [(one["rule_id"], one["sentence"]) for one in explained["results"]] == [
         ("said", "nothing said: no pattern matched"),
         ("stated", "filtered: the rule's filter needs a predicate, or an intent"),
     ]
