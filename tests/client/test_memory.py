@@ -791,6 +791,9 @@ async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) 
     assert [one.outcome for one in outcome.rules] == ["pending", "pending"]
 
 
+NEEDED = "a predicate, or an intent, or `triples` in the metadata"
+
+
 async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
     open_memory: Open,
 ) -> None:
@@ -807,7 +810,7 @@ async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
     assert [(fact.id, fact.object, fact.current) for fact in result.facts] == [("e1", "Rome", True)]
     assert [(one["rule_id"], one["sentence"]) for one in explained["results"]] == [
         ("said", "nothing said: no pattern matched"),
-        ("stated", "filtered: the rule's filter needs a predicate, or an intent"),
+        ("stated", f"filtered: the rule's filter needs {NEEDED}"),
     ]
 
 

@@ -5,6 +5,7 @@ A condition that is no simple one stays whole, in the words of the filter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,9 @@ from slumberd.filters.tokenizer import Refusal, Token, split
 MOST_CONDITIONS = 16
 """A filter of more conditions stays whole."""
 
+_KEY_OF_METADATA = re.compile(
+    r"json_extract\(\s*metadata\s*,\s*'\$\.(\w+)'\s*\)\s+IS\s+NOT\s+NULL", re.IGNORECASE
+)
 STATED = ("subject", "predicate", "object", "intent")
 """The columns of a filter that are NULL unless the metadata of an episode state them."""
 
@@ -104,4 +108,6 @@ def _describe(condition: Condition, unstated: Collection[str]) -> str:
     [column, *others] = sorted(condition.columns) or [""]
     if not others and column in unstated and column in _WORDS:
         return _WORDS[column]
+    if key := _KEY_OF_METADATA.fullmatch(condition.text):
+        return f"`{key[1]}` in the metadata"
     return f"`{condition.text}`"
