@@ -339,7 +339,7 @@ class _CandidateIndex(TermIndex):
         self._counts = counts
         self._count = total
 
-    def _texts_with(self, term: str) -> int:
+    def texts_with(self, term: str) -> int:
         return self._counts.get(term, 0)
 
 

@@ -91,6 +91,17 @@ async def test_what_is_remembered_becomes_a_fact_and_is_recalled(open_memory: Op
     assert fact.payload["object"] == "Lisbon"
 
 
+async def test_exact_text_of_an_episode_and_of_a_fact_has_the_score_1(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await moved(memory, "Lisbon", "e1")
+
+        [episode, *_] = await memory.recall("i moved to Lisbon")
+        [fact, *_] = await memory.recall("Ann lives in Lisbon")
+
+    assert (episode.kind, episode.score) == ("episode", 1)
+    assert (fact.kind, fact.score) == ("fact", 1)
+
+
 @pytest.mark.slow
 async def test_same_id_and_text_change_nothing_and_another_text_is_a_new_version(
     open_memory: Open,
@@ -780,7 +791,7 @@ async def test_wait_ends_when_the_time_is_up(open_memory: Open, tmp_path: Path) 
     assert [one.outcome for one in outcome.rules] == ["pending", "pending"]
 
 
-NEEDS = "filtered: the rule's filter needs a predicate, or an intent"
+NEEDED = "a predicate, or an intent, or `triples` in the metadata"
 
 
 async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
@@ -793,17 +804,20 @@ async def test_what_became_of_an_episode_is_said_in_a_word_and_a_sentence(
         explained = (await memory.explain(plain.id)).explanation
 
     assert (put.became, put.results) == ("waiting", [])
-    assert (plain.became, plain.sentence) == ("filtered", NEEDS)
+    assert (plain.became, plain.sentence) == ("said_nothing", "nothing said: no pattern matched")
     assert (outcome.became, outcome.sentence) == ("learned", "learned: ann lives_in Rome")
-    [result] = outcome.results
+    [result] = [one for one in outcome.results if one.became == "learned"]
     assert [(fact.id, fact.object, fact.current) for fact in result.facts] == [("e1", "Rome", True)]
-    assert [one["sentence"] for one in explained["results"]] == [NEEDS]
+    assert [(one["rule_id"], one["sentence"]) for one in explained["results"]] == [
+        ("said", "nothing said: no pattern matched"),
+        ("stated", f"filtered: the rule's filter needs {NEEDED}"),
+    ]
 
 
 async def test_remember_never_waits_for_a_rule_that_is_not_due(
     open_memory: Open, tmp_path: Path
 ) -> None:
-    rule = tmp_path / "memory/rules.d/preferences.yaml"
+    rule = tmp_path / "memory/rules.d/conversation.yaml"
     rule.write_text(rule.read_text().replace("every: 1}", "every: 100}"))
     await reload_rules(tmp_path / "memory")
     async with open_memory("ann") as memory, asyncio.timeout(45):

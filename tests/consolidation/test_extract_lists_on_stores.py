@@ -230,3 +230,26 @@ async def test_facts_do_not_depend_on_batches_or_order(tmp_path: Path, batch: in
 
     assert all(found == results[0] for found in results)
     assert len(results[0]) == 3
+
+
+async def test_worker_reads_each_pending_text_once(provider: Provider) -> None:
+    read: list[str] = []
+
+    def find(turn: Turn, _: Turn | None) -> list[Extracted]:
+        read.append(turn.content)
+        return []
+
+    function = RuleFunction("python:tests:reading", "d", find)
+    fired = listing(Extraction(function.name, "reading", FunctionExtractor(function)), MODEL)
+    async with asked_stores(provider, fired) as asked:
+        for number in range(3):
+            await asked.home.put(said(f"e{number}", f"I drink w{number}", number))
+            await asked.worker.turn()
+        once = [*read]
+
+        asked.worker.look_again("chat")
+        await asked.worker.turn()
+
+        assert once == ["I drink w0", "I drink w1", "I drink w2"]
+        assert read[3:] == once
+        assert not (await fire(asked, fired)).unrecorded

@@ -261,3 +261,21 @@ async def test_who_spoke_a_record_is_the_speaker_of_its_episode(store: EpisodeMe
     assert {one.item_id: one.metadata for one in found} == {
         f"r{n}": metadata for n, metadata in enumerate(said)
     }
+
+
+def test_record_with_the_text_of_a_query_has_the_score_1(store: EpisodeMemoryStore) -> None:
+    store.write([record("Ada drinks green tea", "a"), record("Ada drinks green tea now", "b")])
+
+    first, second = store.search(ask("ada drinks green tea"))
+
+    assert (first.item_id, first.score, first.lexical_score) == ("a", 1, 1)
+    assert second.score is not None
+    assert 0.5 < second.score < 1
+    assert ids(store.search(ask("Ada drinks green tea", min_score=1.0))) == ["a"]
+
+
+def test_store_recognises_the_language_of_a_namespace(tmp_path: Path) -> None:
+    with EpisodeMemoryStore(tmp_path / "memory.db") as store:
+        store.write([record("We have been running in the park", "a")])
+
+        assert ids(store.search(ask("Who runs?"))) == ["a"]

@@ -52,6 +52,12 @@ def lacking(fragment: str, *unmet: str, unstated: set[str] = NOTHING_STATED) -> 
             ["`confidence BETWEEN 0.5 AND 1`"],
             id="an AND that joins nothing",
         ),
+        pytest.param(
+            "json_extract(metadata, '$.triples') IS NOT NULL",
+            ["json_extract(metadata, '$.triples') IS NOT NULL"],
+            ["`triples` in the metadata"],
+            id="a key of the metadata",
+        ),
         pytest.param("NOT (subject = 'a' OR agent = 'b')", [], [], id="nothing"),
     ],
 )

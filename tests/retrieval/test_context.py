@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.model.recalled import BEGIN, END, MOST_NOTES, without_recalled
@@ -258,7 +258,8 @@ HITS = st.lists(st.text(alphabet="ab ", max_size=200), max_size=12)
 
 
 @pytest.mark.slow
-@given(HITS, HITS, HITS, st.integers(0, 700), st.integers(1, 300), COUNTERS)
+@settings(max_examples=500)
+@given(HITS, HITS, HITS, st.integers(0, 700), st.integers(1, 40), COUNTERS)
 def test_larger_budget_never_holds_fewer_of_the_first_recalled_episodes(
     recalled: list[str], facts: list[str], recent: list[str], budget: int, more: int,
     counter: TokenCounter,
@@ -281,6 +282,18 @@ def test_larger_budget_never_holds_fewer_of_the_first_recalled_episodes(
 
     assert smaller.tokens <= budget
     assert leading(smaller, hits) <= leading(larger, hits)
+
+
+def test_share_that_facts_leave_extends_no_run_that_a_larger_budget_cuts() -> None:
+    facts = [fact(f"f{number}", "word " * 30) for number in range(3)]
+    hits = [hit(f"e{number}", "word " * (10 + 7 * (number % 3))) for number in range(12)]
+    parts = ContextParts(facts, hits, {"e0": hits[4]}, [hits[5], hits[3]])
+
+    built = [ContextBuilder(EstimatedTokens()).build(parts, budget) for budget in range(700)]
+
+    runs = [leading(context, hits) for context in built]
+    assert runs == sorted(runs)
+    assert runs[-1] == len(hits)
 
 
 def leading(context: Context, hits: list[Hit]) -> int:

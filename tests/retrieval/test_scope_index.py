@@ -332,24 +332,28 @@ def published(
     """Return the score of a text by what it has of the question: raised, and on one scale."""
     if one.text.split() == [*question]:
         return 1.0
-    weight = 0.7 * share_of_session(one.session, parts, turns)
+    weight = lost_by_the_session(one, parts, turns)
     named = {turn.speaker for turn in turns.values() if turn.speaker in question}
     if named == {one.speaker} and len(one.text.split()) <= 60:
         weight += 0.3
     raised: float = 1 - (1 - part) ** math.exp(weight)
     once = 1 / 2.2
-    return 0.9 * raised / once if raised < once else 0.9 + 0.1 * (raised - once) / (1 - once)
+    return float(0.9 * raised / once if raised < once else 0.9 + 0.1 * (raised - once) / (1 - once))
 
 
-def share_of_session(
-    session: str, parts: Mapping[str, float], turns: Mapping[str, IndexedTurn]
+def lost_by_the_session(
+    one: IndexedTurn, parts: Mapping[str, float], turns: Mapping[str, IndexedTurn]
 ) -> float:
-    """Return the evidence of the best three texts of a session, to that of the best session."""
+    """Return by how much a text is lowered because another session answers more."""
     best: dict[str, float] = {}
     for name in {turn.session for turn in turns.values()} - {""}:
         own = [-math.log(1 - parts[id]) for id in parts if turns[id].session == name]
         best[name] = sum(sorted(own)[-3:])
-    return best.get(session, 0.0) / max(best.values()) if any(best.values()) else 0.0
+    if not any(best.values()):
+        return 0.0
+    alone = -3 * math.log(1 - parts[one.id])
+    share = best[one.session] if one.session else min(alone, max(best.values()))
+    return 0.7 * (share / max(best.values()) - 1)
 
 
 def weighted(one: IndexedTurn, word: str, turns: Sequence[IndexedTurn]) -> float:
@@ -573,16 +577,16 @@ def test_text_by_the_one_person_in_the_question_comes_first() -> None:
 def test_long_text_gains_nothing_by_its_speaker() -> None:
     sought = sought_by("What did Ann say?", ["what", "did", "ann"], [("Ann", frozenset({"ann"}))])
 
-    assert weight_of("word " * 60, "Ann", 0.0, sought) > 0
-    assert weight_of("word " * 61, "Ann", 0.0, sought) == 0
-    assert weight_of("word", "Ben", 0.0, sought) == 0
+    assert weight_of("word " * 60, "Ann", None, sought) > 0
+    assert weight_of("word " * 61, "Ann", None, sought) == 0
+    assert weight_of("word", "Ben", None, sought) == 0
 
 
 def test_long_text_gains_less_by_its_session() -> None:
     sought = sought_by("What is it?", ["what", "is", "it"], [])
 
-    assert weight_of("word " * 60, "", 0.5, sought) == 0.5
-    assert 0 < weight_of("word " * 61, "", 0.5, sought) < 0.5
+    assert weight_of("word " * 60, "", 1.0, sought) == 0
+    assert -0.7 < weight_of("word " * 61, "", 1.0, sought) < 0
 
 
 def test_two_persons_in_the_question_raise_no_text() -> None:

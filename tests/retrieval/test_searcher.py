@@ -171,7 +171,7 @@ async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: S
         episode("e1", content="zeppelinism"), episode("b1", content="zeppelins", user="bob")
     )
     await stores.facts.pin(fact("f1", "zeppelinism", "is", "fun"))
-    assert await stores.ids("zeppelinism", agent="rag") == ["f1", "e1"]
+    assert await stores.ids("zeppelinism", agent="rag") == ["e1", "f1"]
     assert await stores.ids("zeppelins", "bob") == ["b1"]
 
     await stores.searcher.forget("alice")
@@ -557,3 +557,60 @@ async def test_context_omits_sentences_none_of_whose_claims_is_current(stores: S
     assert await quoted(superseded="omit", as_of=at(1)) == ["e0", "e1"]
     with pytest.raises(UsageError, match="superseded is 'hide'; the choices are mark and omit"):
         await quoted(superseded="hide")
+
+
+@pytest.mark.slow
+@ON_FILES
+async def test_larger_budget_never_holds_fewer_of_the_first_hits(stores: Stores) -> None:
+    await stores.put(
+        *(
+            episode(f"e{n}", content=f"turn {n} about tea " + "word " * (n % 13), timestamp=at(n))
+            for n in range(60)
+        )
+    )
+    await stores.facts.pin(fact("f1", "tea", "likes", "milk"))
+    await stores.facts.pin(fact("f2", "tea", "comes_from", "Assam, Darjeeling or Ceylon"))
+    ranked = await stores.ids("tea", kinds=["episode"], limit=200)
+    runs = []
+
+    for budget in range(0, 4_500, 67):
+        context = await stores.searcher.context("tea", user="alice", budget=budget)
+        held = {item.id for item in context.items}
+        runs.append(next((n for n, id in enumerate(ranked) if id not in held), len(ranked)))
+
+    assert runs == sorted(runs)
+    assert (runs[0], runs[-1]) == (0, 60)
+
+
+async def test_exact_text_of_an_episode_and_of_a_fact_has_the_score_1(stores: Stores) -> None:
+    await stores.put(
+        episode("e1", content="I moved to Bergen in May", timestamp=at(1)),
+        episode("e2", content="I moved to Bergen", timestamp=at(2)),
+    )
+    await stores.facts.pin(fact("f1", "alice", "lives_in", "Bergen"))
+
+    said = await stores.searcher.search("i moved to Bergen!", user="alice")
+    known = await stores.searcher.search("Alice lives in Bergen?", user="alice")
+
+    assert [(said[0].id, said[0].score), (known[0].id, known[0].score)] == [("e2", 1), ("f1", 1)]
+    for hits in (said, known):
+        assert all(0 < hit.lexical <= hit.score < 1 for hit in hits[1:])
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_least_score_keeps_the_exact_text_only(stores: Stores) -> None:
+    await stores.put(episode("e1", content="green tea"), episode("e2", content="green tea again"))
+
+    assert await stores.ids("Green tea", min_score=1.0) == ["e1"]
+
+
+async def test_each_user_of_a_searcher_has_the_forms_of_the_own_language(stores: Stores) -> None:
+    searcher = Searcher(stores.memory, stores.facts)
+    await stores.put(
+        episode("e1", content="We have been running in the park with them"),
+        episode("g1", content="Wir haben im Park die Bäume gezählt", user="bob"),
+    )
+
+    assert ids(await searcher.search("Who runs?", user="alice")) == ["e1"]
+    assert ids(await searcher.search("Welcher Baum war das?", user="bob")) == ["g1"]
+    assert ids(await searcher.search("Who runs?", user="bob")) == []

@@ -155,7 +155,8 @@ _HEDGED = re.compile(
     )
     + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day"
     r"|about to|supposed to|trying to"
-    r"|need to|have to|has to|feels? like|felt like|looks? like|used to think)\b|\b(?-i:may)\b",
+    r"|need to|(?:have|has) to(?! take)|feels? like|felt like|looks? like|used to think)\b"
+    r"|\b(?-i:may)\b",
     re.IGNORECASE,
 )
 _WANTS = re.compile(r"\bwould (?:really |absolutely |so )?(?:love|like) to\b", re.IGNORECASE)
@@ -198,6 +199,7 @@ _BREAK = re.compile(
     r"|,\s+(?=(?-i:[A-Z])\w+ (?:is|has|lives|works|moved)\b)"
     rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
+    r"|,\s+(?=(?:living|working|studying|based) (?:in|at|as|for)\b)"
     rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
     re.IGNORECASE,
 )

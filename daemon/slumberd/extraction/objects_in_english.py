@@ -289,7 +289,7 @@ _NAME = re.compile(r"[^\W\d_a-z][\w'\u2019-]*(?: [^\W\d_a-z][\w'\u2019-]*)?(?![\
 _NOT_NAMES = word_set(
     "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok "
     "Okay Lol Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr "
-    "Mrs Dr Happy"
+    "Mrs Dr Happy Team"
 )
 
 

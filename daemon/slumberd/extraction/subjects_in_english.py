@@ -96,6 +96,8 @@ def said(text: str) -> Said:
             break
     words = " ".join([*head, *rest])
     words = words[:1].lower() + words[1:] if not head else words
+    if "never" in tokens and head[:1] in (["have"], ["has"], ["had"]):
+        return Said(f"never {words}", negated)  # what never was has not ended
     words = _SINCE.sub(_present, words)
     for pattern, other in _HEADS:
         words = pattern.sub(other, words)

@@ -150,6 +150,8 @@ class TurnReader:
         text = clause.text
         if self._last is not None and _FINITE.match(text):
             return self._last._replace(rest=text)
+        if self._last is not None and _PARTICIPLE.match(text):
+            return self._last._replace(rest=f"am {text}")
         if self._last is None and (match := _ELIDED.match(text)):
             if match["be"] and _GOES_ON.search(text):
                 return None
@@ -442,6 +444,7 @@ _ELIDED = re.compile(
     re.IGNORECASE,
 )
 _IT = re.compile(r" (?:it|them)$")
+_PARTICIPLE = re.compile(r"(?:living|working|studying|based) (?:in|at|as|for)\b", re.IGNORECASE)
 _GOES_ON = re.compile(
     r" (?:is|are|was|has|have|had|not only|can|will|gives?|makes?|means|helps?|provides?"
     r"|requires?|takes)\b"
@@ -453,7 +456,8 @@ _CALLED = re.compile(
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
-    r"(?:is|are|am|has been|have been|became|has become|has changed to|changed to|will be)(?:"
+    r"(?:is|are|am|has been|have been|became|has become|has changed to|changed (?:from .+?"
+    r" )?to|will be)(?:"
     r" at| in| as| with)? (?P<o>.+)"
 )
 _END_OF_LIFE = re.compile(

@@ -5,16 +5,20 @@ A condition that is no simple one stays whole, in the words of the filter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.filters.checks import columns_in
-from slumberd.filters.disjoint import depths_of, without_parentheses
+from slumberd.filters.disjoint import split_at, without_parentheses
 from slumberd.filters.tokenizer import Refusal, Token, split
 
 MOST_CONDITIONS = 16
 """A filter of more conditions stays whole."""
 
+_KEY_OF_METADATA = re.compile(
+    r"json_extract\(\s*metadata\s*,\s*'\$\.(\w+)'\s*\)\s+IS\s+NOT\s+NULL", re.IGNORECASE
+)
 STATED = ("subject", "predicate", "object", "intent")
 """The columns of a filter that are NULL unless the metadata of an episode state them."""
 
@@ -70,25 +74,11 @@ def _condition(fragment: str, tokens: Sequence[Token]) -> Condition:
     columns = columns_in([*tokens])
     joins: tuple[Literal["or", "and"], ...] = ("or", "and")
     for word in joins:  # AND binds closer than OR
-        parts = _split_at(tokens, word)
+        parts = split_at(tokens, word)
         if len(parts) > 1 and all(parts):
             found = tuple(_condition(fragment, part) for part in parts)
             return Condition(text, columns, word, found)
     return Condition(text, columns)
-
-
-def _split_at(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
-    """Return what lies between AND or OR; the whole if these may mean something else."""
-    top = {token.word for token, depth in zip(tokens, depths_of(tokens), strict=True) if not depth}
-    if top & {"between", "case"}:
-        return [tokens]
-    parts: list[list[Token]] = [[]]
-    for token, depth in zip(tokens, depths_of(tokens), strict=True):
-        if token.word == word and not depth:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return list(parts)
 
 
 def describe_unmet(
@@ -118,4 +108,6 @@ def _describe(condition: Condition, unstated: Collection[str]) -> str:
     [column, *others] = sorted(condition.columns) or [""]
     if not others and column in unstated and column in _WORDS:
         return _WORDS[column]
+    if key := _KEY_OF_METADATA.fullmatch(condition.text):
+        return f"`{key[1]}` in the metadata"
     return f"`{condition.text}`"

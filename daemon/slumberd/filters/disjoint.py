@@ -78,11 +78,11 @@ def without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
 
 def _closes_at_end(tokens: Sequence[Token]) -> bool:
     """Return whether the first parenthesis is closed by the last token."""
-    depths = [*depths_of(tokens)]
+    depths = [*_depths_of(tokens)]
     return depths[-1] == 0 and 0 not in depths[:-1]
 
 
-def depths_of(tokens: Sequence[Token]) -> Iterator[int]:
+def _depths_of(tokens: Sequence[Token]) -> Iterator[int]:
     """Yield the depth of parentheses after each token."""
     depth = 0
     for token in tokens:
@@ -91,14 +91,18 @@ def depths_of(tokens: Sequence[Token]) -> Iterator[int]:
 
 
 def _conjuncts(tokens: Sequence[Token]) -> list[Sequence[Token]]:
-    """Return the parts of a conjunction; the whole if it is none, or an AND may mean another."""
-    words = {token.word for token in tokens}
-    top = [token.word for token, depth in zip(tokens, depths_of(tokens), strict=True) if not depth]
-    if "or" in top or "between" in top or "case" in words:
+    """Return the parts of a conjunction; the whole if it is none."""
+    return [tokens] if len(split_at(tokens, "or")) > 1 else split_at(tokens, "and")
+
+
+def split_at(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
+    """Return what lies between AND or OR; the whole if these may mean something else."""
+    top = {token.word for token, depth in zip(tokens, _depths_of(tokens), strict=True) if not depth}
+    if top & {"between", "case"}:
         return [tokens]
     parts: list[list[Token]] = [[]]
-    for token, depth in zip(tokens, depths_of(tokens), strict=True):
-        if token.word == "and" and not depth:
+    for token, depth in zip(tokens, _depths_of(tokens), strict=True):
+        if token.word == word and not depth:
             parts.append([])
         else:
             parts[-1].append(token)

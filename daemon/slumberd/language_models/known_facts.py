@@ -16,10 +16,10 @@ from slumberd.model.predicates import names_predicate
 MOST_FACTS = 50
 """A request shows at most so many facts."""
 
-MOST_STATED = 200
+MOST_STATED = 100
 """So many of the last statements of a user and agent are kept until a firing promotes them."""
 
-MOST_OWNERS = 1_000
+MOST_OWNERS = 200
 """The statements of so many users and agents are kept."""
 
 

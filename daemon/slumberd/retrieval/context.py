@@ -69,8 +69,9 @@ class ContextBuilder:
         first that does not fit. What is left goes to the turns before these, to shorter episodes
         further down, to the latest turns, and to facts beyond the share.
 
-        Of two budgets, the larger one never has fewer of the first recalled episodes. So they get
-        all that the facts cannot need: what facts leave of their share goes to the other items.
+        Of two budgets, the larger one never has fewer of the first recalled episodes. So their run
+        ends where it would end if facts used all of their share: the episode that does not fit
+        then is left out, and what the facts leave goes to other items.
 
         Args:
             parts: What the context may hold.
@@ -100,6 +101,7 @@ class _Choice:
         self._budget = budget
         self._items: dict[tuple[str, str], Hit] = {}
         self._costs: dict[tuple[str, str], int] = {}
+        self._refused: set[tuple[str, str]] = set()
         self.left = budget - self._count(quote(()))
 
     def _count(self, text: str) -> int:
@@ -122,14 +124,18 @@ class _Choice:
         """Take what fits into so many tokens, in order; an item that does not fit is left out."""
         for hit in hits:
             cost = self._cost(hit)
-            if cost <= min(most, self.left):
+            if cost <= min(most, self.left) and _key(hit) not in self._refused:
                 most -= self._add(hit, cost)
 
     def take_leading(self, hits: Sequence[Hit], most: int) -> Sequence[Hit]:
-        """Take items until the first that does not fit into so many tokens; return them."""
+        """Take items until the first that does not fit into so many tokens; return them.
+
+        That one is never taken.
+        """
         for place, hit in enumerate(hits):
             cost = self._cost(hit)
             if cost > min(most, self.left):
+                self._refused.add(_key(hit))
                 return hits[:place]
             most -= self._add(hit, cost)
         return hits

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -22,13 +22,13 @@ TIME = 0.5
 """The weight of a text that names a time, when the question asks for one."""
 
 SESSION = 0.7
-"""The weight of a text of the session that answers most; of other sessions less, in proportion."""
+"""By how much less a text of a session counts that answers nothing than one of the best session."""
 
 QUESTION = -0.1
 """The weight of a text that asks itself."""
 
 MOST_WORDS = 60
-"""A longer text gets the weight of its session only, and `LONG_SHARE` of that."""
+"""Of a longer text only the session counts, and `LONG_SHARE` of what it answers."""
 
 LONG_SHARE = 0.7
 """Without it, BEAM-100K loses recall."""
@@ -83,18 +83,21 @@ def sought_by(
     return Sought(one, _ASKS_FOR_A_TIME.search(question) is not None)
 
 
-def weight_of(text: str, speaker: str, session: float, sought: Sought) -> float:
+def weight_of(text: str, speaker: str, share: float | None, sought: Sought) -> float:
     """Return by how much a text is raised, or lowered; 0 for not at all.
 
     Args:
         text: The text.
         speaker: Who said it.
-        session: The weight of its session.
+        share: What `SessionEvidence.share_of` returned.
         sought: What the question says.
     """
-    if len(text.split(None, MOST_WORDS)) > MOST_WORDS:
-        return LONG_SHARE * session
-    weight = session + QUESTION if text.rstrip().endswith(_QUESTION_MARKS) else session
+    is_long = len(text.split(None, MOST_WORDS)) > MOST_WORDS
+    weight = 0.0 if share is None else SESSION * (share * (LONG_SHARE if is_long else 1) - 1)
+    if is_long:
+        return weight
+    if text.rstrip().endswith(_QUESTION_MARKS):
+        weight += QUESTION
     if speaker and speaker == sought.speaker:
         weight += SPEAKER
     if sought.time and _NAMES_A_TIME.search(text):
@@ -112,8 +115,33 @@ def raised(part: float, weight: float) -> float:
     return -math.expm1(-evidence_of(part) * math.exp(weight))
 
 
-def session_weights(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the weight of each session.
+class SessionEvidence(NamedTuple):
+    """How much the sessions of a scope answer of a question.
+
+    Attributes:
+        shares: By session, what it answers compared with the one that answers most, 0 to 1.
+        most: What that one answers; 0 without sessions.
+    """
+
+    shares: Mapping[str, float]
+    most: float
+
+    def share_of(self, session: str, part: float) -> float | None:
+        """Return the share of a text; None when there are no sessions to compare.
+
+        Args:
+            session: The session of the text; without one, the text is compared itself.
+            part: What the text has of the question.
+        """
+        if not self.most:
+            return None
+        if session:
+            return self.shares.get(session, 0.0)
+        return min(1.0, evidence_of(part) / self.most)
+
+
+def evidence_of_sessions(parts: Iterable[tuple[str, float]]) -> SessionEvidence:
+    """Return how much the sessions of a scope answer of a question.
 
     Args:
         parts: The session of each text, and what it has of the question. Texts of no session, with
@@ -123,6 +151,10 @@ def session_weights(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
     for session, part in parts:
         if session:
             evidence[session].append(evidence_of(part))
-    means = {session: sum(nlargest(_BEST_OF_A_SESSION, some)) for session, some in evidence.items()}
+    means = {
+        session: sum(nlargest(_BEST_OF_A_SESSION, some)) / _BEST_OF_A_SESSION
+        for session, some in evidence.items()
+    }
     most = max(means.values(), default=0.0)
-    return {session: SESSION * mean / most for session, mean in means.items()} if most else {}
+    shares = {session: mean / most for session, mean in means.items()} if most else {}
+    return SessionEvidence(shares, most)

@@ -11,7 +11,7 @@ from slumberd.model.episode import instant
 from slumberd.retrieval import priors
 from slumberd.retrieval.languages import AUTO, UNKNOWN, ScopeLanguages, recognise
 from slumberd.retrieval.neighbours import NONE, Neighbours
-from slumberd.retrieval.priors import Sought
+from slumberd.retrieval.priors import SessionEvidence, Sought
 from slumberd.retrieval.scope_vectors import ScopeVectors
 from slumberd.retrieval.similar_words import SimilarWords
 from slumberd.retrieval.term_index import CHOSEN, SATURATION, Allows, Concept, TermIndex
@@ -302,7 +302,7 @@ class ScopeIndex:
         ]
         # So many parts at most: their choice must not depend on how many hits are asked for.
         best = sorted(parts, key=lambda part: (-part.both, part.turn.id))[:CHOSEN]
-        sessions = priors.session_weights((part.turn.session, part.both) for part in best)
+        sessions = priors.evidence_of_sessions((part.turn.session, part.both) for part in best)
         sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
         return [_match(question, part, sought, sessions) for part in parts]
 
@@ -411,15 +411,13 @@ class ScopeIndex:
         return allows
 
 
-def _match(
-    question: _Question, part: _Part, sought: Sought, sessions: Mapping[str, float]
-) -> Match:
+def _match(question: _Question, part: _Part, sought: Sought, sessions: SessionEvidence) -> Match:
     turn, lexical, cosine = part
     may_be_exact = lexical >= _LEAST_OF_EXACT or turn.extra
     if may_be_exact and words_of(turn.text) == question.words:
         return Match(turn.id, 1.0, 1.0, cosine)
-    session = sessions.get(turn.session, 0.0)
-    weight = priors.weight_of(turn.text, turn.speaker, session, sought)
+    share = sessions.share_of(turn.session, part.both)
+    weight = priors.weight_of(turn.text, turn.speaker, share, sought)
     score = _on_scale(priors.raised(part.both, weight))
     return Match(turn.id, score, min(_on_scale(lexical), score), cosine)
 

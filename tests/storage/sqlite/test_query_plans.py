@@ -129,7 +129,8 @@ FIRST = {
 
 FOUND = {
     "inspection": "changes_by_user erasures_since",
-    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys "
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys latest_batches "
+    "learned_versions readings "
     "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
     "future_upto promoted_by quarantined",
@@ -203,7 +204,7 @@ SMALL = {
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
-STEPS = {"agents", "owners", "rules", "CONSTANT ROW"}
+STEPS = {"agents", "owners", "rules", "(subquery-1)", "CONSTANT ROW"}
 """Names in plans that are not tables, but temporary results of a statement."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from types import SimpleNamespace
@@ -471,6 +472,46 @@ def last_mentioned(t: Tables) -> list[Any]:
     marks = [row for row in t.numbers if row.name == "logged" or row.name.startswith("asserted:")]
     rows = [*(row.seq for row in t.quarantine), *(row.key_id for row in t.keys)]
     return [[max(*rows, *(row.value for row in marks))]]
+
+
+@ORACLES.rows(*({"rule": rule, "limit": limit} for rule in RULES for limit in (1, 3, 1_000)))
+def latest_batches(t: Tables, rule: str, limit: int) -> list[Any]:
+    counted = [row for row in t.firings if row.rule == rule and row.counts != b"{}"]
+    newest = sorted(counted, key=lambda row: -row.n)
+    return [values_of(row, "n", "last_seq", "upto_seq", "counts") for row in newest[:limit]]
+
+
+SOME_BATCHES = tuple({"batches": text} for text in ("[]", "[[0,30]]", "[[5,12],[40,60],[900,901]]"))
+
+
+def rows_in_batches(t: Tables, batches: str) -> list[Any]:
+    spans = orjson.loads(batches)
+    return [row for row in t.ledger if any(low < row.seq <= high for low, high in spans)]
+
+
+@ORACLES.rows(*SOME_BATCHES)
+def readings(t: Tables, batches: str) -> list[Any]:
+    versions: dict[int | None, list[Any]] = {}
+    for row in rows_in_batches(t, batches):
+        versions.setdefault(row.version, []).append(row)
+    counts = Counter(
+        "learned"
+        if any(row.kind in (1, 2, 3) for row in rows)
+        else "said_nothing"
+        if any(row.reason == "nothing_said" for row in rows)
+        else "quarantined"
+        if any(row.kind == 5 for row in rows)
+        else "other"
+        for rows in versions.values()
+    )
+    found = [counts[name] for name in ("learned", "said_nothing", "quarantined")]
+    return [[len(versions), *found]]
+
+
+@ORACLES.rows(*SOME_BATCHES, in_any_order=True)
+def learned_versions(t: Tables, batches: str) -> list[Any]:
+    rows = rows_in_batches(t, batches)
+    return [[one] for one in {row.version for row in rows if row.kind in (1, 2, 3)}]
 
 
 @pytest.fixture(scope="module", params=SEEDS)

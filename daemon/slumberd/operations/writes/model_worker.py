@@ -59,11 +59,19 @@ class KnownFacts(Protocol):
 
 
 class _Looked(NamedTuple):
-    """What a look at a rule has seen; the same again has no new questions."""
+    """What a look at a rule has asked about; the same again has no new questions.
+
+    Attributes:
+        rule_hash: Of the rule.
+        after: The rule's watermark.
+        newest: All log rows up to this number have answers.
+        pending: What their turns assert.
+    """
 
     rule_hash: str
     after: int
     newest: int
+    pending: PendingFacts
 
 
 class ModelWorker:
@@ -158,12 +166,18 @@ class ModelWorker:
         if mark is None and rule.start == "now":
             return  # its first firing says where it begins
         after = 0 if mark is None else mark.seq
-        looked = _Looked(rule.content_hash, after, (await self._episodes.newest()).seq)
-        stops = self._recorder.stops
-        if self._looked.get(rule.id) != looked:
-            await self._ask_window_by_window(rule, rule.extract, after, again=False)
+        newest, stops = (await self._episodes.newest()).seq, self._recorder.stops
+        looked = self._looked.get(rule.id)
+        if looked is None or looked[:2] != (rule.content_hash, after):
+            looked = _Looked(rule.content_hash, after, after, PendingFacts())
+        if newest != looked.newest:
+            # The rows before have answers. A firing that finds one without lets look again at all.
+            self._looked.pop(rule.id, None)
+            await self._ask_window_by_window(
+                rule, rule.extract, looked.newest, looked.pending, again=False
+            )
             if self._recorder.stops == stops:
-                self._looked[rule.id] = looked
+                self._looked[rule.id] = looked._replace(newest=newest)
 
     def look_again(self, rule_id: str) -> None:
         """Look for questions of a rule, since a firing found an episode without an answer."""
@@ -232,12 +246,20 @@ class ModelWorker:
         if rule.extract is None:
             return Recording()
         async with self._alone:
-            return await self._ask_window_by_window(rule, rule.extract, 0, again=again)
+            return await self._ask_window_by_window(
+                rule, rule.extract, 0, PendingFacts(), again=again
+            )
 
     async def _ask_window_by_window(
-        self, rule: ConsolidationRule, extraction: Extraction, after: int, *, again: bool
+        self,
+        rule: ConsolidationRule,
+        extraction: Extraction,
+        after: int,
+        pending: PendingFacts,
+        *,
+        again: bool,
     ) -> Recording:
-        total, stops, pending = Recording(), self._recorder.stops, PendingFacts()
+        total, stops = Recording(), self._recorder.stops
         while True:
             found = await self._answers.questions(rule, after=after, limit=WINDOW_ROWS, again=again)
             if found.upto == after or self._recorder.stops != stops:

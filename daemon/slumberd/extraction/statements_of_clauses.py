@@ -1,0 +1,109 @@
+"""The expressions of conversations that read a whole clause; the speaker is their subject."""
+
+from __future__ import annotations
+
+CLAUSES: tuple[tuple[str, str, str], ...] = (
+    (
+        "home_is",
+        r"home is (?:now |currently )?(?P<o>(?-i:[A-Z]).+)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "is_home",
+        r"(?P<o>(?-i:[A-Z])[\w '-]+?) (?:is|has been|has become|became) (?:now |my |our )*"
+        r"(?:new )?home(?: now|$| for| since| as of| from)",
+        "lives_in=named_place:o",
+    ),
+    (
+        "call_me",
+        r"(?:please |you can |just |everyone |everybody |people |(?:my )?friends )*calls? me"
+        r" (?P<o>(?-i:[A-Z]).+)",
+        "name=names:o",
+    ),
+    ("name_is", r"(?:the )?name is (?P<o>(?-i:[A-Z]).+)", "name=names:o"),
+    (
+        "prescribed",
+        r"(?:they|(?:my|the|a) (?:doctor|gp|psychiatrist|dermatologist|cardiologist|therapist))"
+        r" (?:has |have |just |now )*(?:put me on|prescribed me|prescribed|started me on"
+        r"|switched me to) (?P<o>.+)",
+        "medication=medication:o",
+    ),
+    (
+        "first_day",
+        r"(?:it )?(?:\w+ )?(?:was|is) my first (?:day|week) (?:at|with) (?P<o>.+)",
+        "works_at=named_employer:o",
+    ),
+    (
+        "last_day",
+        r"(?:it )?(?:\w+ )?was my last (?:day|week) (?:at|with) (?P<o>.+)",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "last_day_was",
+        r"my last day (?:at|with) (?P<o>.+?) (?:was|is) .+",
+        "worked_at=named_employer:o; -works_at~o",
+    ),
+    (
+        "moved_out",
+        r"(?P<o>(?-i:[A-Z])\w+) (?:has |is )?(?:now |just |finally )*(?:moved|moving) out\b",
+        "-lives_with~o; -roommate~o",
+    ),
+    (
+        "makes_children",
+        r"that (?:is|makes) (?P<o>\w+) (?:kids|children)\b",
+        "children=count:o",
+    ),
+    (
+        "let_me_go",
+        r"(?:they|the company|my boss) (?:let me go|fired me|laid me off|sacked me)\b",
+        "-works_at",
+    ),
+    (
+        "divorce",
+        r"(?:my|our|the) divorce (?:is|was|became|went|came) (?:now |finally )*(?:final"
+        r"|finali[sz]ed|through|done)",
+        "marital_status='divorced'; -partner",
+    ),
+    (
+        "not_together",
+        r"(?:we|\w+ and I) are (?:no longer|not) (?:a couple|together)\b",
+        "marital_status='single'; -partner",
+    ),
+    (
+        "stolen",
+        r"(?:my|our) (?P<o>[\w -]+?) (?:got|was|has been) (?:stolen|totaled|totalled|wrecked)\b",
+        "-owns=owned:o",
+    ),
+    ("stole", r"(?:somebody|someone) stole (?:my|our) (?P<o>.+)", "-owns=owned:o"),
+    (
+        "one_favourite",
+        r"one of my (?:all[- ]time |absolute )*favourite \w+(?: \w+)?(?: of all time)? is"
+        r" (?P<o>.+)",
+        "likes=favourites:o",
+    ),
+    (
+        "among_favourites",
+        r"(?P<o>[\w '-]+?) (?:is|are) (?:absolutely |definitely |also |still |probably"
+        r" )*(?:one|some)"
+        r" of my (?:all[- ]time |absolute )*favou?rite",
+        "likes=things:o",
+    ),
+    ("no_pets", r"I (?:do not have any|have no) (?:more )?pets\b", "-has_pet; -pet_name"),
+    (
+        "no_allergies",
+        r"I (?:do not have any|have no) (?:food )?allergies\b|I am not allergic to any",
+        "-allergic_to",
+    ),
+    (
+        "not_with",
+        r"I am (?:no longer|not) (?:with|dating|seeing) (?P<o>(?-i:[A-Z])\w+)",
+        "-partner~o",
+    ),
+    ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
+    (
+        "is_favourite",
+        r"(?P<o>[\w '-]+?) (?:is|are) my (?:all[- ]time |absolute )?favourites?$",
+        "likes=things:o",
+    ),
+)
+"""The id, the expression of the clause, and the effects."""

@@ -1,0 +1,297 @@
+"""The expressions of conversations about persons, relatives and pets."""
+
+from __future__ import annotations
+
+from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
+
+PEOPLE: tuple[tuple[str, ...], ...] = (
+    # identity
+    ("called", r"(?:am|is|are) (?:called|named|known as) (?P<o>.+)", "name=names:o", "", "known"),
+    (
+        "goes_by",
+        r"(?:go|goes|prefers to go|prefer to go|went) by (?P<o>[A-Z].+)",
+        "name=names:o",
+        "",
+        "known",
+    ),
+    (
+        "changed_name",
+        r"(?:have |has )?(?:changed|legally changed) (?:my|her|his) name (?:from .+? )?to"
+        r" (?P<o>[A-Z].+)",
+        "name=names:o",
+        "",
+        "known",
+    ),
+    (
+        "pronouns",
+        r"(?:use|uses|go by|goes by|prefer) (?P<o>(?:she|he|they)(?:/\w+)+)(?: pronouns)?",
+        "pronouns=pronouns:o",
+        "",
+        "known",
+    ),
+    (
+        "age",
+        rf"{BE} (?P<o>\d{{1,3}}|[a-z]+(?:[- ][a-z]+)?)(?: (?:years? old|years of age|yo|y/o"
+        rf"|yrs old)\b.*|(?: now)?$)",
+        "age=age:o",
+        "",
+        "known",
+    ),
+    ("aged", rf"{BE} (?:a|an) (?P<o>\d{{1,3}})[- ]years?[- ]old\b", "age=age:o", "", "known"),
+    (
+        "turned",
+        r"(?:have |has )?(?:turned|hit|reached) (?P<o>\d{1,3}|[a-z]+(?:[- ][a-z]+)?)(?:"
+        r" (?:years old|last|this|yesterday|today|on|in|recently|two|a)\b.*)?$",
+        "age=age:o",
+        "",
+        "known",
+    ),
+    (
+        "born_on",
+        r"(?:was|am|is|were) born (?:on )?(?P<o>(?:the )?(?:\d{1,2}|[A-Za-z]{3,9} \d{1,2}).*)",
+        "birthday=day:o",
+        "",
+        "known",
+    ),
+    (
+        "birth_year",
+        r"(?:was|am|is|were) born in (?P<o>(?:19|20)\d\d)\b(?:,? in (?P<p>.+))?",
+        "birth_year=year:o; born_in=named_place:p",
+        "",
+        "known",
+    ),
+    (
+        "born_and_raised",
+        r"(?:was|am|is|were) born and (?:raised|grew up|bred) in (?P<o>.+)",
+        "born_in=place:o; grew_up_in=place:o",
+        "",
+        "known",
+    ),
+    ("born_in", r"(?:was|am|is|were) born in (?P<o>[A-Za-z].+)", "born_in=place:o", "-", "known"),
+    (
+        "from",
+        r"(?:am|is|are|comes?|come|hails?) (?:originally )?from (?P<o>.+)",
+        "from=place:o",
+        "-",
+        "known",
+    ),
+    (
+        "grew_up_in",
+        r"(?:grew up|was raised|were raised|spent my childhood) (?:mostly |partly )?in (?P<o>.+)",
+        "grew_up_in=place:o",
+        "",
+        "known",
+    ),
+    (
+        "nationality",
+        rf"{BE} (?:a |an |half |part |originally |originally a |native )?(?P<o>.+)",
+        "nationality=nationality:o",
+        "-",
+        "known",
+    ),
+    (
+        "citizen",
+        r"(?:became|have become|am) (?:a|an) (?P<o>\w+(?: \w+)?) citizen",
+        "nationality=nationality:o",
+        "-",
+        "known",
+    ),
+    (
+        "height",
+        rf"{BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m|"
+        rf" inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
+        "height=phrase:o",
+        "",
+        "known",
+    ),
+    (
+        "handedness",
+        rf"{BE} (?:a )?(?P<o>left|right)(?:-| )?hande[dr]r?\b(?P<z>.*)",
+        "handedness=handed:o",
+        "",
+        "known",
+    ),
+    (
+        "trait",
+        rf"{BE} (?P<o>(?:a |an |more of an? |such an? |a bit of an? |a total |a huge |a real "
+        rf"|quite an? |the )?.+)",
+        "trait=trait:o",
+        "-",
+        "known",
+    ),
+    (
+        "speaks",
+        rf"(?:speaks?|{BE} fluent in|{BE} bilingual in|knows?|learned|learnt|know how to"
+        rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
+        rf"|conversational |basic |native )?(?P<o>.+)",
+        "speaks=language:o",
+        "-",
+        "known",
+    ),
+    # people
+    (
+        "dead_spouse",
+        r"(?:am|is) (?:a )?(?:widow|widower|widowed)\b",
+        "marital_status='widowed'; -partner",
+        "",
+        "known",
+    ),
+    (
+        "married_to",
+        rf"(?:(?:have |has )?(?:got |gotten )?married|{BE} married)(?: to)? (?P<o>[A-Z].+)",
+        "partner=names:o; marital_status='married'",
+        "",
+        "known",
+    ),
+    (
+        "engaged_to",
+        rf"(?:(?:have |has )?got engaged|{BE} engaged) to (?P<o>[A-Z].+)",
+        "partner=names:o; marital_status='engaged'",
+        "",
+        "known",
+    ),
+    (
+        "divorced",
+        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|am a|is a|was|have been) divorced\b(?P<z>.*)",
+        "marital_status='divorced'; -partner",
+        "-",
+        "known",
+    ),
+    (
+        "separated",
+        r"(?:(?:have |has )?(?:separated|split up|broken up|broke up|split)|am separated|are"
+        r" separated)(?: (?:with|from) (?P<o>.+))?(?: (?:last|this|a|two|in|after|recently"
+        r"|for)\b.*)?$",
+        "marital_status='single'; -partner",
+        "",
+        "known",
+    ),
+    (
+        "ended_it",
+        r"(?:have |has )?(?:dumped|left|divorced) (?:my|his|her) (?P<o>wife|husband|boyfriend"
+        r"|girlfriend|fiancee?|fiancée?|partner)\b(?P<z>.*)",
+        "marital_status='single'; -partner",
+        "",
+        "known",
+    ),
+    (
+        "married",
+        rf"(?:(?:have |has )?(?:got |gotten )married|{BEEN} married|tied the knot"
+        rf"|eloped)\b(?! (?:to (?:my job|my work)|in the))(?P<z>.*)",
+        "marital_status='married'",
+        "-",
+        "known",
+    ),
+    (
+        "engaged",
+        rf"(?:(?:have |has )?(?:got|gotten) engaged|{BE} engaged)\b(?! (?:in|with))(?P<z>.*)",
+        "marital_status='engaged'",
+        "-",
+        "known",
+    ),
+    (
+        "single",
+        rf"{BE} (?:single|unmarried)\b(?! (?:mom|mum|dad|mother|father|parent|child"
+        rf"|handed))(?: again)?(?P<z>.*)",
+        "marital_status='single'; -partner",
+        "-",
+        "known",
+    ),
+    (
+        "dating",
+        rf"(?:{BEEN} (?:dating|seeing|going out with|in a relationship with)|(?:have |has"
+        rf" )?(?:started|begun) (?:dating|seeing)|met my) (?:(?:a|this) (?:\w+ )?(?:guy|girl"
+        rf"|man|woman|boy|lady|someone|somebody) (?:named|called) )?(?P<o>[A-Z].+)",
+        "partner=names:o; marital_status='in a relationship'",
+        "",
+        "known",
+    ),
+    (
+        "in_relationship",
+        rf"{BEEN} (?:in a (?:\w+ )?relationship|dating (?:someone|somebody)|seeing (?:someone"
+        rf"|somebody))\b(?P<z>.*)",
+        "marital_status='in a relationship'",
+        "-",
+        "known",
+    ),
+    (
+        "children",
+        rf"(?:{HAVE}|{HAVE} got|{BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother"
+        rf"|father|dad|parent|parents)(?: of| to)) (?P<o>\w+) (?:\w+ )?(?:kids?|children|boys"
+        rf"|girls|daughters|sons|kiddos)\b(?P<z>.*)",
+        "children=count:o",
+        "",
+        "known",
+    ),
+    (
+        "parent_of",
+        rf"{BE} (?:a |the )?(?:proud |single |busy )?(?:mom|mum|mother|father|dad|parent"
+        rf"|parents)(?: of| to) (?P<o>two|three|four|five|six|\d)\b",
+        "children=count:o",
+        "",
+        "known",
+    ),
+    (
+        "has_child",
+        rf"(?:{HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?:"
+        rf" new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn"
+        rf"|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy"
+        rf"|girl|baby|toddler)\b(?:,? (?:named|called) (?P<p>.+))?",
+        "has_child=child:o",
+        "",
+        "known",
+    ),
+    (
+        "no_children",
+        rf"(?:{HAVE}) (?:no|any) (?:kids|children)\b(?P<z>.*)",
+        "children='none'",
+        "",
+        "known",
+    ),
+    (
+        "siblings",
+        rf"(?:{HAVE}(?: got)?) (?P<o>(?:a|an|one|two|three|four|five|six|\d)\b(?: older|"
+        rf" younger| twin| little| big| half| step|-)*[ -]?(?:brothers?|sisters?|siblings?)(?:"
+        rf" and (?:a|an|one|two|three|four|\d)\b(?: older| younger| twin| little| big| half)*"
+        rf" (?:brothers?|sisters?))?)\b(?:,? (?:named|called) (?P<p>.+))?",
+        "has_sibling=siblings:o",
+        "",
+        "known",
+    ),
+    (
+        "pregnant",
+        rf"{BE} (?:\w+ (?:weeks|months) )?(?P<o>pregnant)\b",
+        "health=health:o",
+        "-",
+        "known",
+    ),
+    # pets
+    (
+        "pet",
+        rf"(?:{HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"
+        rf"|brought home|taken in|took in|picked up|inherited)|got myself|got ourselves)"
+        rf" (?P<o>(?:a|an|one|two|three|four|five|six|\d|another|our|my|some)\b.+)",
+        "has_pet=pet:o",
+        "-",
+        "any",
+    ),
+    (
+        "lost_pet",
+        r"(?:have |has )?(?:(?:had to )?(?:let|put|give|gave|gave away|rehomed?|lost|buried"
+        r"|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up"
+        r" )?(?P<o>(?:my|our|the) .+?)(?: (?:go|down|away|up|to sleep|last|this|yesterday"
+        r"|today|because|after|for)\b.*)?$",
+        "-pet~o",
+        "",
+        "known",
+    ),
+    (
+        "lost_named_pet",
+        r"(?:have |had to |have had to )?(?:(?:put|say goodbye to|said goodbye to|lost|buried"
+        r"|bury) (?P<o>[A-Z][a-z]+)(?: (?:down|to sleep|last|this|yesterday|today|on|in)\b.*)?$)",
+        "-pet_name~o",
+        "",
+        "known",
+    ),
+)
+"""The id, what follows the subject, the effects, the effect of a negation, and the subjects."""
