@@ -48,7 +48,7 @@ def agree(state: Any) -> dict[str, Any]:
     return {"messages": [messages.AIMessage("I live in the cloud.")]}
 
 
-def turns(memory: SyncMemory, session: str = "own") -> list[tuple[str, str]]:
+def turns(memory: SyncMemory, session: str = "own") -> list[tuple[str | None, str]]:
     """Return speaker and text of each episode of a session, oldest first."""
     found = memory.episodes(session=session)
     return [(one.speaker, one.content) for one in reversed(found)]
@@ -126,7 +126,7 @@ def test_each_kind_of_message_has_its_speaker(memory: SyncMemory) -> None:
         messages.HumanMessage("I live in a team.", name="planner"),
         messages.AIMessage("", tool_calls=[{"name": "ask", "args": {}, "id": "c1"}]),
         messages.ToolMessage("I live in a tool.", tool_call_id="c1"),
-        messages.ChatMessage("I live in a role.", role="critic"),
+        messages.ChatMessage(content="I live in a role.", role="critic"),
         messages.HumanMessage([{"type": "text", "text": "I live in Oslo."}]),
     ]
 
