@@ -114,7 +114,9 @@ def _result(
     own = [each for each in decisions if each.reason != IN_TRIPLES] or decisions
     found = sorted(((_became(each, known), each) for each in own), key=lambda one: _ORDER[one[0]])
     facts = [_fact(each, became) for became, each in found if became in _ABOUT_FACTS]
-    sentences = [_sentence(*pair, known) for pair in _by_word(found)]
+    told = [pair for pair in found if not facts or pair[1].reason != "unresolved"]
+    # "I like tea" takes back that one dislikes it, which hardly anybody has said.
+    sentences = [_sentence(*pair, known) for pair in _by_word(told)]
     return ResultOfRule(
         rule_id=rule_id,
         channel=channel,
