@@ -13,7 +13,7 @@ _JSON = ("Content-Type: application/json",)
 
 
 def answers_from_its_prompt(request: dict[str, Any]) -> Reply:
-    """Answer where the person lives if the instructions hold a fact that says so.
+    """Answer where the person lives if the prompt holds a fact that says so.
 
     Args:
         request: The body of a request for a chat completion, or for a response.
@@ -23,8 +23,7 @@ def answers_from_its_prompt(request: dict[str, Any]) -> Reply:
         choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
         common = {"object": "chat.completion", "created": 0, "choices": choices}
         return Reply(body=orjson.dumps({**common, "id": "c1", "model": "scripted"}), headers=_JSON)
-    items = [{"role": "system", "content": request.get("instructions") or ""}, *request["input"]]
-    part = {"type": "output_text", "text": _answer(items), "annotations": []}
+    part = {"type": "output_text", "text": _answer(request["input"]), "annotations": []}
     message = {"id": "m1", "type": "message", "role": "assistant", "status": "completed"}
     response = {
         "id": "r1", "object": "response", "created_at": 0, "status": "completed",
@@ -35,7 +34,7 @@ def answers_from_its_prompt(request: dict[str, Any]) -> Reply:
 
 
 def _answer(messages: list[dict[str, Any]]) -> str:
-    prompt = "\n".join(str(one["content"]) for one in messages if one["role"] == "system")
+    prompt = "\n".join(str(one["content"]) for one in messages)
     home = re.search(r'^fact .*"\w+ lives in (\w+)"$', prompt, re.MULTILINE)
     if home and "Where do I live?" in str(messages[-1]["content"]):
         return f"You live in {home[1]}."
