@@ -10,7 +10,7 @@ _ADJ = r"(?:new |current |full |real |first |actual |own |present |newest |main 
 def _attribute_of(words: str) -> re.Pattern[str]:
     return re.compile(
         rf"{_ADJ}(?:{words})(?:'s)?(?: here| now| at the moment| these days)?,? (?P<rest>(?:is"
-        rf"|are|am|was|has|have|will|just|now|used|became|changed)\b.*)",
+        rf"|are|am|was|has|have|will|just|now|used|became|changed|includes?)\b.*)",
         re.IGNORECASE,
     )
 

@@ -111,12 +111,17 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\b(?:favorite|fav|fave)\b", "favourite"),
+        (
+            r"\b(kids|children|daughters|sons|boys|girls|brothers|sisters|siblings|cats|dogs|pets"
+            r"|languages|hobbies are)(?:\s*:\s+|\s+[-\u2013\u2014]+\s|\s*\()(?=\w)",
+            r"\1, ",
+        ),
     )
 )
 
 _QUESTION = re.compile(
     r"\?|^(?:do|does|did|are|is|was|were|can|could|would|will|shall|should|have|has|what|where"
-    r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b)",
+    r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b|(?:just )?call me\b)",
     re.IGNORECASE,
 )
 _ASKS_AFTER = re.compile(

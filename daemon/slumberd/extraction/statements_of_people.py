@@ -111,6 +111,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
+    ("lefty", rf"{BE} a (?:lefty|southpaw)\b(?P<z>.*)", "handedness='left-handed'", "", "known"),
     (
         "trait",
         rf"{BE} (?P<o>(?:a |an |more of an? |such an? |a bit of an? |a total |a huge |a real "
@@ -123,7 +124,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "speaks",
         rf"(?:speaks?|{BE} fluent in|{BE} bilingual in|knows?|learned|learnt|know how to"
         rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
-        rf"|conversational |basic |native )?(?P<o>.+)",
+        rf"|conversational |basic |native |(?:\w+ )?languages, )?(?P<o>.+)",
         "speaks=language:o",
         "-",
         "known",
@@ -243,7 +244,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "no_children",
-        rf"(?:{HAVE}) (?:no|any) (?:kids|children)\b(?P<z>.*)",
+        rf"(?:{HAVE}) no (?:kids|children)\b(?P<z>.*)",
         "children='none'",
         "",
         "known",

@@ -18,19 +18,37 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_diet",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:being |eating |going )?(?:a |an"
-        r" )?(?P<o>vegan|vegetarian|pescatarian|keto|veganism|vegetarianism|paleo|kosher"
-        r"|halal)\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up|ditched|dropped|abandoned|ended|left)"
+        r"|am (?:done|finished|through) with|am over|am off) (?:on |with )?(?:being |eating "
+        r"|going )?(?:my |a |an"
+        r" |the |that |this )?(?:whole |strict )?(?P<o>vegan|vegetarian|pescatarian|keto"
+        r"|veganism|vegetarianism|paleo|kosher"
+        r"|halal)(?P<z>$| (?:diet|thing|lifestyle|phase|life|stuff|food|for|after|last|this"
+        r"|years|months|in"
+        r"|when|altogether|entirely)\b.*)",
         "-diet",
         "",
         "known",
     ),
     (
         "eats_meat_again",
-        r"(?:(?:am back to|is back to|went back to) eating|(?:eats?|am eating|is eating"
-        r"|started eating|have started eating)(?=.* (?:again|now))) (?P<o>meat|fish|chicken"
-        r"|dairy|eggs)",
+        r"(?:have |has )?(?:decided to (?=eat|go)|ended up )?(?:(?:am back|is back|going back"
+        r"|(?:have |has )?(?:went|gone|go|goes) back|am going back|returned|have"
+        r" returned)(?: to| on| onto)(?: eating| having)?|(?:have |has )?(?:reintroduced|given in"
+        r" and started eating)|(?:eats?|am eating|is eating|am having"
+        r"|(?:have |has )?(?:started|begun|began|resumed|went back to)"
+        r" (?:eating|having|to eat))(?=.* (?:again|now\b|these days|once more))|(?:have |has"
+        r" )?(?:started"
+        r"|begun|began|resumed) (?:eating|to eat)(?= meat)) (?:some |red |a bit of |a little "
+        r")?(?P<o>meat|fish|chicken|dairy|eggs|beef|pork|steak|burgers|bacon|cheese|seafood)\b",
         "-diet; eats=food:o; -avoids~o",
+        "",
+        "known",
+    ),
+    (
+        "eats_everything",
+        r"eats? (?:everything|anything)(?: now| again| these days|$)(?P<z>.*)",
+        "-diet",
         "",
         "known",
     ),
@@ -326,6 +344,15 @@ TASTE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "drives",
+        r"drives? (?P<o>(?:a|an) (?!.*\b(?:hard|lot|bit|long|way|hours?|minutes?|miles|taxi|cab"
+        r"|uber"
+        r"|bus|few)\b).+)",
+        "owns=noun:o",
+        "-",
+        "known",
+    ),
+    (
         "traded",
         r"(?:have |has )?(?:traded(?: in)?|swapped|replaced|exchanged|upgraded)"
         r"(?: from)? (?:my|our|the) (?P<p>.+?) (?:for|with|to) (?P<o>(?:a|an|the) .+)",
@@ -367,7 +394,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     (
         "uses",
         rf"(?:uses?|{BE} using|(?:have |has )?(?:started using|switched(?: over)? to))"
-        rf" (?P<o>[A-Z].+)",
+        rf" (?:an? )?(?P<o>[A-Z].+|i(?:Phone|Pad|Mac)\b.*)",
         "uses=tool:o",
         "-",
         "speaker",

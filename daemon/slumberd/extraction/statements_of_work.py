@@ -37,11 +37,30 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "lives_in_home",
+        rf"(?:lives?|{BEEN} living) (?:in|on) (?:a|an|the|my|our) (?:[\w-]+ ){{0,4}}(?:flat"
+        rf"|apartment"
+        rf"|house|room|studio|cottage|dorm|farm|loft|condo|houseboat|bungalow)"
+        rf"(?: (?:with|near|on) [\w ]+?)? in (?P<o>(?:[a-z]+ )?[A-Z].+)",
+        "lives_in=named_place:o",
+        "-lived_in",
+        "known",
+    ),
+    (
+        "lives_near",
+        rf"(?:lives?|{BEEN} (?:living|based)) (?P<o>(?:(?:just )?outside(?: of)?|near|close to)"
+        rf" [A-Z].+)",
+        "lives_in=near_place:o",
+        "-lived_in",
+        "known",
+    ),
+    (
         "lives_in",
         rf"(?:lives?|resides?|{BEEN} (?:living|based|located|residing|settled))(?: here| out|"
         rf" over| down| up)?"
-        r" (?:in|out of) (?P<o>.+)",
-        "lives_in=place:o",
+        r" (?:in|out of) (?P<o>.+?)(?: (?:together )?with (?P<p>(?:my|our|(?-i:[A-Z])\w+|(?:\w+ )"
+        r"{1,2}(?:roommate|flatmate|housemate|friend|cat|dog)s?\b).*))?$",
+        "lives_in=place:o; lives_with=housemates:p",
         "-lived_in",
         "any",
     ),
@@ -70,12 +89,47 @@ WORK: tuple[tuple[str, ...], ...] = (
     ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
     (
         "lives_with",
-        rf"(?:lives?|{BEEN} living|moved in) with (?P<o>.+?)(?: in (?P<p>[A-Z].+))?$",
-        "lives_with=nouns:o; lives_in=named_place:p",
+        rf"(?:lives?|{BEEN} (?:living|sharing (?:a|an|my) (?:\w+ )?(?:flat|apartment|house|place"
+        rf"|room))|shares? (?:a|an|my) (?:\w+ )?(?:flat|apartment|house|place|room)|moved in)"
+        rf" with (?P<o>.+?)(?: in (?P<p>[A-Z].+))?$",
+        "lives_with=housemates:o; lives_in=named_place:p",
         "-",
         "known",
     ),
     # work
+    ("now_at", rf"{BE} (?:at|with) (?P<o>(?:the )?[A-Z].+)", "works_at=company:o", "", "known"),
+    (
+        "long_at",
+        rf"{HAVE} been (?:working )?at (?P<o>(?:the )?[A-Z].+?){SINCE}$",
+        "works_at=company:o",
+        "",
+        "known",
+    ),
+    (
+        "student_at",
+        rf"{BEEN} (?:a|an) (?P<p>(?:[\w'-]+ ){{0,4}})student (?:at|from|in) (?P<o>(?:the"
+        rf" )?[A-Z].+)",
+        "studies_at=named_employer:o; studies=studied_by:p",
+        "-",
+        "known",
+    ),
+    (
+        "student",
+        rf"{BEEN} (?:a|an) (?P<p>(?:[\w'-]+ ){{1,4}})student\b(?! (?:of|in))(?P<z>.*)",
+        "studies=studied_by:p; job='student'",
+        "-",
+        "known",
+    ),
+    (
+        "studies_subject_at",
+        rf"(?:stud(?:y|ies)|{BEEN} (?:studying|majoring in|reading|doing (?:a|my) (?:degree"
+        rf"|masters?"
+        rf"|master's|phd|PhD|doctorate|bachelor's|bachelors?|MBA) in|pursuing (?:a|my) (?:\w+ )?in"
+        rf"))(?: (?P<p>[^,]+?))? at (?P<o>(?:the )?[A-Z].+)",
+        "studies_at=school_name:o; studies=study:p",
+        "-",
+        "known",
+    ),
     (
         "works_at_as",
         rf"(?:works?|{BEEN} (?:working|employed)) (?:at|for) (?P<o>.+?) as (?P<p>(?:a|an|the) .+)",
@@ -117,16 +171,36 @@ WORK: tuple[tuple[str, ...], ...] = (
         "works_in_a",
         rf"(?:works?|{BEEN} working) in (?P<o>(?:a|an|the) (?:\w+ ){{0,4}}(?:shop|bakery|hospital"
         r"|school|restaurant|bank|office|factory|library|cafe|café|hotel|company|store|bar|clinic"
-        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b",
-        "works_at=employer:o",
+        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b"
+        rf"(?: as (?P<p>(?:a|an|the) .+))?",
+        "works_at=employer:o; job=job:p",
         "-worked_at",
         "known",
     ),
     (
         "makes_a_living",
-        r"(?:make|makes|earn|earns) (?:a|my|her|his) living as (?P<o>.+)",
+        r"(?:(?:make|makes|earn|earns) (?:a|my|her|his) living|freelances?|moonlights?) as"
+        r" (?P<o>.+)",
         "job=job:o",
         "",
+        "known",
+    ),
+    (
+        "interns_at",
+        rf"(?:interns?|{BEEN} (?:interning|doing (?:an?|my) (?:\w+ )?(?:internship|residency"
+        rf"|placement"
+        rf"|apprenticeship|traineeship)|a (?:trainee|apprentice))) (?:at|with) (?P<o>(?:the"
+        rf" )?[A-Z].+)",
+        "works_at=company:o",
+        "-worked_at",
+        "known",
+    ),
+    (
+        "is_in_field",
+        rf"{BE} in (?P<o>sales|marketing|finance|banking|real estate|HR|tech|insurance|advertising"
+        rf"|construction|consulting|hospitality|healthcare|retail|logistics|recruiting)$",
+        "works_in=field:o",
+        "-",
         "known",
     ),
     ("reports_to", r"reports? to (?P<o>[A-Z].+)", "boss=names:o", "-", "speaker"),

@@ -73,7 +73,7 @@ class TurnNotes:
     def who(self, subject: Subject) -> str:
         """Return what the subject of a clause is called; empty when nobody is known."""
         match subject.kind:
-            case "i" | "we":
+            case "i" | "we" | "me":
                 return self.speaker
             case "my":
                 return f"{self.speaker}'s {subject.mention.kind}" if subject.mention else ""
@@ -116,11 +116,22 @@ class TurnNotes:
             Extracted(subject, predicate, object_, "add", clause.span, f"{NAME}/{id}", confidence)
         )
         for opposite in sorted(self.vocabulary.opposites.get(predicate, ())):
+            if not self._is_consumed(opposite, object_):
+                continue
             self.found.append(
                 Extracted(
                     subject, opposite, object_, "delete", clause.span, f"{NAME}/{id}", confidence
                 )
             )
+
+    def _is_consumed(self, predicate: str, object_: Object) -> bool:
+        """Return whether somebody may eat or drink an object; other predicates take all objects."""
+        lists = {"eats": "foods", "drinks": "drinks"}
+        other = {"eats": "drinks", "drinks": "foods"}.get(predicate)
+        holds = self.vocabulary.holds
+        return other is None or not (
+            holds(other, str(object_)) and not holds(lists[predicate], str(object_))
+        )
 
     def retract(
         self, clause: Clause, id: str, subject: str, predicate: str, words: Iterable[str]
