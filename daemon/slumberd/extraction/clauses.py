@@ -159,12 +159,15 @@ _HEDGED = re.compile(
         " dreamt dreaming theoretically ideally someday tempted potentially likely unlikely"
     )
     + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day"
-    r"|about to|supposed to|trying to"
+    r"|about to|supposed to|trying to(?! learn)"
     r"|need to|(?:have|has) to(?! take)|feels? like|felt like|looks? like|used to think)\b"
     r"|\b(?-i:may)\b",
     re.IGNORECASE,
 )
-_WANTS = re.compile(r"\bwould (?:really |absolutely |so )?(?:love|like) to\b", re.IGNORECASE)
+_WANTS = re.compile(
+    r"\bwould (?:really |absolutely |so )?(?:love|like) to\b|^my (?:\w+ )?dream is to\b",
+    re.IGNORECASE,
+)
 _SPEECH = re.compile(
     _words(
         "says said saying tells told asked asks claims claimed thinks believes believed heard"

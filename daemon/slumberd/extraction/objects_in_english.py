@@ -239,6 +239,7 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
         "",
         text,
     )
+    text = _TOWN_CALLED.sub("", text)
     if village := _VILLAGE.match(text):
         return [village[0].split(" ", 1)[1]]
     if name := _capitalised(text):
@@ -252,6 +253,10 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [words] if fits and is_object(words) and words.islower() else []
 
 
+_TOWN_CALLED = re.compile(
+    r"^(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|place|suburb|island) (?:called|named)"
+    r" (?=[A-Z])"
+)
 _VILLAGE = re.compile(
     r"(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|suburbs?|countryside|farm|island|cabin)"
     r"(?: (?:near|outside|in|of|by) [A-Z]\w+)?(?= |$|,)(?! (?:called|named))"
@@ -336,7 +341,7 @@ _NAME = re.compile(r"[^\W\d_a-z][\w'\u2019-]*(?: [^\W\d_a-z][\w'\u2019-]*)?(?![\
 _NOT_NAMES = word_set(
     "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok "
     "Okay Lol Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr "
-    "Mrs Dr Happy Team"
+    "Mrs Dr Happy Team ASAP Later Back"
 )
 
 
@@ -366,7 +371,8 @@ def read_job(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 _JOINED = re.compile(r"\s+(?:and|or|&)\s+(?=(?:a|an|my|the|in|very|love|have|am)\b)")
 _NO_JOB = re.compile(
-    r"^(?:good|great|bad|big|terrible|huge|lucky|amazing|horrible|fast|slow|heavy|light"
+    r"\b(?:dog|cat|pet|home|house|car) owner\b|^(?:proud|happy|good|great|bad|big|terrible|huge"
+    r"|lucky|amazing|horrible|fast|slow|heavy|light"
     r"|natural|born|decent|better|happy)\b",
     re.IGNORECASE,
 )

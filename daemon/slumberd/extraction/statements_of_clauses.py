@@ -176,6 +176,39 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         r"(?:I|we) (?:no longer live there|do not live there any ?more)\b",
         "-lives_in",
     ),
+    (
+        "hired_me",
+        r"(?!(?:nobody|no one|somebody|someone|they|he|she|it|who)\b)"
+        r"(?P<o>(?-i:[A-Z])[\w&.' -]+?) (?:has |have |just |finally )*hired me\b",
+        "works_at=company:o",
+    ),
+    (
+        "day_is_birthday",
+        r"(?P<o>[\w ,]{3,30}?) is my (?:birthday|bday|b-day)$",
+        "birthday=day:o",
+    ),
+    (
+        "is_language",
+        r"(?P<o>(?-i:[A-Z])\w+) is my (?:first|native|second|third) (?:language|tongue)",
+        "speaks=language:o",
+    ),
+    (
+        "is_mother_tongue",
+        r"(?P<o>(?-i:[A-Z])\w+) is my mother tongue",
+        "speaks=language:o",
+    ),
+    (
+        "is_hobby",
+        r"(?P<o>[\w ]{3,30}?) (?:is|has become) (?:one of )?my (?:main |biggest |new |only |big"
+        r" )*(?:hobby"
+        r"|hobbies|pastime)$",
+        "hobby=things:o",
+    ),
+    (
+        "dream_is",
+        r"my (?:big |biggest |lifelong |ultimate |main )*(?:dream|lifelong goal) is to (?P<o>.+)",
+        "wants=wish:o",
+    ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (
         "is_favourite",

@@ -47,6 +47,13 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "celebrates",
+        r"celebrates? (?:my|her|his) birthday (?:on|in) (?P<o>.+)",
+        "birthday=day:o",
+        "",
+        "known",
+    ),
+    (
         "born_on",
         r"(?:was|am|is|were) born (?:on )?(?P<o>(?:the )?(?:\d{1,2}|[A-Za-z]{3,9} \d{1,2}).*)",
         "birthday=day:o",
@@ -77,7 +84,8 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "grew_up_in",
-        r"(?:grew up|was raised|were raised|spent my childhood) (?:mostly |partly )?in (?P<o>.+)",
+        r"(?:grew up|was raised|were raised|spent my childhood)(?: mostly| partly| on an? (?:\w+ )?"
+        r"(?:farm|ranch|island|estate|vineyard))? in (?P<o>.+)",
         "grew_up_in=place:o",
         "",
         "known",
@@ -93,6 +101,22 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "citizen",
         r"(?:became|have become|am) (?:a|an) (?P<o>\w+(?: \w+)?) citizen",
         "nationality=nationality:o",
+        "-",
+        "known",
+    ),
+    (
+        "passport",
+        r"(?:have|has|hold|holds|got|have got|got granted) (?:a |an |dual )?(?P<o>[A-Z]\w+(?:"
+        r" [A-Z]\w+)?)"
+        r" (?:passport|citizenship|nationality)\b",
+        "nationality=nationality:o",
+        "-",
+        "known",
+    ),
+    (
+        "speaker_of",
+        rf"{BE} an? (?:native |fluent |non-native )?(?P<o>\w+) speaker\b",
+        "speaks=language:o",
         "-",
         "known",
     ),
@@ -122,7 +146,8 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "speaks",
-        rf"(?:speaks?|{BE} fluent in|{BE} bilingual in|knows?|learned|learnt|know how to"
+        rf"(?:speaks?|(?:can )?gets? by in|{BE} fluent in|{BE} bilingual in|knows?|learned"
+        rf"|learnt|know how to"
         rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
         rf"|conversational |basic |native |(?:\w+ )?languages, )?(?P<o>.+)",
         "speaks=language:o",
@@ -130,6 +155,14 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     # people
+    (
+        "lost_spouse",
+        r"(?:have |has )?lost my (?P<o>wife|husband)(?P<z>$| (?:last|this|to cancer|in (?:19|20)"
+        r"|(?:a|two|three|four|five|ten|\d+|many) (?:years?|months?|weeks?) ago).*)",
+        "marital_status='widowed'; -partner",
+        "",
+        "speaker",
+    ),
     (
         "dead_spouse",
         r"(?:am|is) (?:a )?(?:widow|widower|widowed)\b",
@@ -139,7 +172,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "married_to",
-        rf"(?:(?:have |has )?(?:got |gotten )?married|{BE} married)(?: to)? (?P<o>[A-Z].+)",
+        rf"(?:(?:have |has )?(?:got |gotten )?married|{BEEN} married)(?: to)? (?P<o>[A-Z].+)",
         "partner=names:o; marital_status='married'",
         "",
         "known",
@@ -237,7 +270,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         rf"(?:{HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?:"
         rf" new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn"
         rf"|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy"
-        rf"|girl|baby|toddler)\b(?:,? (?:named|called) (?P<p>.+))?",
+        rf"|girl|baby|toddler)\b(?!-)(?:,? (?:named|called) (?P<p>.+))?",
         "has_child=child:o",
         "",
         "known",
@@ -267,6 +300,15 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     # pets
+    (
+        "owner_of_pet",
+        rf"{BE} (?:a|the) (?:proud |happy |new )?(?:owner|parent|mum|mom|dad) (?:of|to)"
+        rf" (?P<o>(?:a|an|two|three)"
+        rf"\b.+)",
+        "has_pet=pet:o",
+        "-",
+        "known",
+    ),
     (
         "pet",
         rf"(?:{HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"

@@ -23,7 +23,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
         r"|going )?(?:my |a |an"
         r" |the |that |this )?(?:whole |strict )?(?P<o>vegan|vegetarian|pescatarian|keto"
         r"|veganism|vegetarianism|paleo|kosher"
-        r"|halal)(?P<z>$| (?:diet|thing|lifestyle|phase|life|stuff|food|for|after|last|this"
+        r"|halal)(?P<z>$| (?:diet|thing|lifestyle|phase|life|stuff|for|after|last|this"
         r"|years|months|in"
         r"|when|altogether|entirely)\b.*)",
         "-diet",
@@ -86,7 +86,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "health",
-        rf"(?:{HAVE}(?: got| had| developed)?|{BEEN}|suffers? from|{BEEN} (?:suffering from"
+        rf"(?:(?:was|got|have been|has been) diagnosed (?:with|as)|{HAVE}(?: got| had| developed)?"
+        rf"|{BEEN}|suffers? from|{BEEN} (?:suffering from"
         rf"|diagnosed with|dealing with)|(?:was|got|have been|has been) diagnosed (?:with|as)"
         rf"|developed|struggles? with|live with|lives with) (?P<o>(?:a |an )?.+)",
         "health=health:o",
@@ -225,7 +226,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "likes_doing",
-        r"(?:loves?|likes?|enjoys?|adores?) to (?P<o>.+)",
+        r"(?:loves?|likes?|enjoys?|adores?) to (?:go (?=\w+ing\b))?(?P<o>.+)",
         "likes=activity:o",
         "dislikes",
         "known",
@@ -336,7 +337,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     # things
     (
         "owns",
-        rf"(?:(?:have|has|owns?|drives?|rides?|bought|got|(?:have |has )?(?:bought|gotten)"
+        rf"(?:(?:have|has|owns?|rides?|bought|got|(?:have |has )?(?:bought|gotten)"
         rf"|picked up|{BE} driving) (?:myself |ourselves )?)(?P<o>(?:a|an|two|three|my own"
         rf"|our own|another)\b.+)",
         "owns=owned:o",
@@ -345,7 +346,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "drives",
-        r"drives? (?P<o>(?:a|an) (?!.*\b(?:hard|lot|bit|long|way|hours?|minutes?|miles|taxi|cab"
+        r"drives? (?P<o>(?:a|an) (?!.*\b(?:hard|lot|bit|long|way|for|hours?|minutes?|miles|taxi|cab"
         r"|uber"
         r"|bus|few)\b).+)",
         "owns=noun:o",
@@ -385,7 +386,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ditched",
-        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled)"
+        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled"
+        r"|stopped using|quit using)"
         r" (?P<o>.+)",
         "-uses~o",
         "",
@@ -394,7 +396,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     (
         "uses",
         rf"(?:uses?|{BE} using|(?:have |has )?(?:started using|switched(?: over)? to))"
-        rf" (?:an? )?(?P<o>[A-Z].+|i(?:Phone|Pad|Mac)\b.*)",
+        rf" (?:an? (?!Uber|Lyft|Airbnb))?(?P<o>[A-Z].+|i(?:Phone|Pad|Mac)\b.*)",
         "uses=tool:o",
         "-",
         "speaker",
@@ -415,7 +417,14 @@ TASTE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
-    ("back_from", rf"{BE} back from (?P<o>[A-Z].+)", "visited=trip:o", "", "known"),
+    (
+        "back_from",
+        rf"(?:{BE} back|(?:have |has )?(?:(?:came|come|got|gotten) back|returned)) from"
+        rf" (?P<o>[A-Z].+)",
+        "visited=trip:o",
+        "",
+        "known",
+    ),
     (
         "bare_job",
         rf"{BE} (?P<o>[a-z]+(?: [a-z]+){{0,3}}?)(?: (?:from|at|now|for|since|of|in)\b.*)?$",

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE, SINCE
 
+COMPANIES = (
+    "Google|Meta|Facebook|Amazon|Microsoft|IBM|Oracle|SAP|Siemens|Bosch|Deloitte|KPMG|PwC|Accenture"
+    "|McKinsey|Uber|Airbnb|Stripe|Shopify|Salesforce|Philips|Ericsson|Unilever|Pfizer|Novartis|Roche"
+    "|Bayer|Boeing|Airbus"
+)
+TOOLS = (
+    "Apple|Samsung|Slack|Teams|Notion|Obsidian|Evernote|Trello|Asana|Jira|Windows|Linux|macOS|Android|iOS|Chrome"
+    "|Firefox|Safari|Vim|Emacs|VS Code|PyCharm|Excel|Gmail|Outlook|Dropbox|Zoom|Spotify|WhatsApp"
+    "|Signal|Telegram|Twitter|GitHub|GitLab|Jenkins|MySQL|Postgres|PostgreSQL|MongoDB|AWS|Azure"
+)
+"""Well-known names that stand after ``moved from`` and are no towns."""
+
 WORK: tuple[tuple[str, ...], ...] = (
     # home
+    (
+        "moved_company",
+        rf"(?:have |has )?(?:moved|switched|jumped)(?: over)? from (?P<q>{COMPANIES}) to"
+        rf" (?P<o>[A-Z].+)",
+        "works_at=company:o; worked_at=company:q",
+        "",
+        "known",
+    ),
+    (
+        "moved_tool",
+        rf"(?:have |has )?(?:moved|migrated)(?: over)? from (?P<p>{TOOLS}) to (?P<o>\w?[A-Z].+)",
+        "uses=tool:o; -uses~p",
+        "",
+        "speaker",
+    ),
     (
         "moved",
         r"(?:have |has )?(?:moved|relocated)(?: back| over| out| down| up| away| across| here|"
         r" house)*"
-        r"(?: from (?P<q>.+?))? to (?P<o>.+?)(?: from (?P<p>.+))?$",
+        rf"(?: from (?!(?:{COMPANIES}|{TOOLS})\b)(?P<q>.+?))? to (?!(?:{TOOLS})\b)(?P<o>.+?)(?:"
+        rf" from (?P<p>.+))?$",
         "lives_in=place:o; lived_in=named_place:p; lived_in=named_place:q",
         "",
         "known",
@@ -86,7 +114,13 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     ("lives_alone", r"lives? (?:alone|on my own|by myself)\b", "-lives_with", "", "speaker"),
-    ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
+    (
+        "calls_home",
+        r"(?:have |has )?call(?:s|ed)? (?P<o>.+?) home(?:$| for| since| now)",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
     (
         "lives_with",
         rf"(?:lives?|{BEEN} (?:living|sharing (?:a|an|my) (?:\w+ )?(?:flat|apartment|house|place"
@@ -96,7 +130,31 @@ WORK: tuple[tuple[str, ...], ...] = (
         "-",
         "known",
     ),
+    (
+        "enjoys_living_in",
+        r"(?:love|enjoy|like|hate|am enjoying|am loving) living in (?P<o>[A-Z].+)",
+        "lives_in=named_place:o",
+        "",
+        "speaker",
+    ),
+    (
+        "makes_home_in",
+        r"(?:(?:have |has )?(?:made|make|makes) (?:my|our|her|his) home|(?:have )?ended up"
+        r" living|have"
+        r" settled down) in (?P<o>[A-Z].+)",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
     # work
+    (
+        "enjoys_working_at",
+        r"(?:love|enjoy|like|hate|am enjoying|am loving) working (?:at|for) (?P<o>(?:the"
+        r" )?[A-Z].+)",
+        "works_at=company:o",
+        "",
+        "speaker",
+    ),
     ("now_at", rf"{BE} (?:at|with) (?P<o>(?:the )?[A-Z].+)", "works_at=company:o", "", "known"),
     (
         "long_at",
@@ -107,16 +165,16 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "student_at",
-        rf"{BEEN} (?:a|an) (?P<p>(?:[\w'-]+ ){{0,4}})student (?:at|from|in) (?P<o>(?:the"
+        rf"{BEEN} (?P<q>an? (?P<p>(?:[\w'-]+ ){{0,4}})student) (?:at|from|in) (?P<o>(?:the"
         rf" )?[A-Z].+)",
-        "studies_at=named_employer:o; studies=studied_by:p",
+        "studies_at=named_employer:o; studies=studied_by:p; job=job:q",
         "-",
         "known",
     ),
     (
         "student",
-        rf"{BEEN} (?:a|an) (?P<p>(?:[\w'-]+ ){{1,4}})student\b(?! (?:of|in))(?P<z>.*)",
-        "studies=studied_by:p; job='student'",
+        rf"{BEEN} (?P<q>an? (?P<p>(?:[\w'-]+ ){{1,4}})student)\b(?! (?:of|in))(?P<z>.*)",
+        "studies=studied_by:p; job=job:q",
         "-",
         "known",
     ),
@@ -494,6 +552,15 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "graduated_in",
+        r"(?:have |has )?(?:graduated in (?P<p>.+?)|got (?:my|a) (?:\w+ )?(?:degree|diploma)(?:"
+        r" in (?P<q>"
+        r".+?))?) (?:from|at) (?P<o>(?:the )?[A-Z].+)",
+        "graduated_from=school_name:o; studied=study:p; studied=study:q",
+        "",
+        "known",
+    ),
+    (
         "graduated",
         r"(?:have |has )?(?:graduated|dropped out|finished (?:uni|university|college|school|my"
         r" degree|my studies))\b(?! from| with)(?: of (?P<o>.+))?",
@@ -503,7 +570,8 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "learning",
-        rf"(?:{BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun"
+        rf"(?:{BE} (?:learning|trying to learn|taking up|teaching myself)|(?:have |has"
+        rf" )?(?:started|begun"
         rf"|began)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)?"
         rf" (?P<o>.+)",
         "learning=skill:o",
@@ -513,7 +581,7 @@ WORK: tuple[tuple[str, ...], ...] = (
     (
         "lessons",
         rf"(?:{BE} taking|takes?|(?:have |has )?(?:started|signed up for|begun|began)|{HAVE}"
-        rf"|am doing|am having) (?P<o>.+?) (?:lessons|classes)\b",
+        rf"|am doing|am having) (?P<o>.+?) (?:lessons|classes|class|course)\b",
         "learning=lesson:o",
         "-",
         "known",

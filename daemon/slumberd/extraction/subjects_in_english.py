@@ -28,7 +28,7 @@ _ADJECTIVES = word_set(
     "beloved sweet cute adorable first second third two three four only other whole long-time "
     "longtime pet rescue first-born great late"
 )
-_FORMER = re.compile(r"\b(?:ex|former|late|future|old|previous|ex-\w+)\b", re.IGNORECASE)
+_FORMER = re.compile(r"(?<!-)\b(?:ex|former|late|future|old|previous|ex-\w+)\b", re.IGNORECASE)
 
 
 class Said(NamedTuple):

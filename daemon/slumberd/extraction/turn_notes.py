@@ -111,7 +111,10 @@ class TurnNotes:
         object_: Object,
         confidence: float = STATED,
     ) -> None:
-        """State a triple, and take back its opposites."""
+        """State a triple, and take back its opposites. The name of a relative has a predicate."""
+        person = self.vocabulary.people.get(subject.removeprefix(f"{self.speaker}'s "))
+        if predicate == "name" and person is not None and person.named:
+            subject, predicate = self.speaker, person.named
         self.found.append(
             Extracted(subject, predicate, object_, "add", clause.span, f"{NAME}/{id}", confidence)
         )

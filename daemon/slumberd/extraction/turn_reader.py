@@ -102,7 +102,7 @@ class TurnReader:
         if subject is None:
             self._read_without_subject(clause)
             return
-        if self._role_before and subject.kind in ("i", "my", "we"):
+        if self._role_before and subject.kind in ("i", "we"):
             self._state(clause, Subject("me", "", f"am {self._role_before}"))
         self._role_before = ""
         self._name_person(clause, subject, named)
@@ -244,13 +244,13 @@ class TurnReader:
         names = ALL_READERS["names"](match["o"], self._vocabulary) if match else []
         parts = str(names[0]).split("-") if names else []
         is_origin = any(self._vocabulary.holds("nationalities", part) for part in parts)
-        return "" if is_origin or not names else str(names[0])
+        return "" if is_origin or not names or parts[0].endswith("ing") else str(names[0])
 
     def _state_habit(self, clause: Clause, who: str, words: Said) -> bool:
         habit = "" if words.negated else habit_in(words.words)
         if habit:
             self._notes.add(clause, "habit", who, "habit", habit)
-        return bool(habit)
+        return bool(habit) and not habit.startswith(("play", "volunteer"))
 
     def _state_plan(self, clause: Clause, words: Said) -> bool:
         plan = plan_in(words.words, self._turn.at)
@@ -260,7 +260,7 @@ class TurnReader:
             self._notes.add(clause, "plan", self._notes.speaker, "plans", plan.words)
         if words.negated and (names := _names_in(plan.words)):
             self._notes.retract(clause, "cancelled", self._notes.speaker, "plans", names)
-        return words.negated or plan.is_kept
+        return words.negated or plan.is_kept or not words.words.startswith("am taking")
 
     def _tells_of_work(self, clause: Clause) -> bool:
         """Return whether the sentence has named another place of work, or `now` follows one."""
@@ -370,7 +370,7 @@ class TurnReader:
         if mention is None:
             if is_over and subject.kind == "name":
                 self._take_names(clause, "pet_name", [subject.words])
-            return is_over
+            return is_over and subject.kind not in ("i", "we")
         if mention.is_pet:
             if is_over:
                 self._notes.retract(clause, "died", self._notes.speaker, "has_pet", (mention.kind,))
@@ -424,7 +424,7 @@ class TurnReader:
     def _say_attribute(
         self, clause: Clause, id: str, predicate: str, reader: str, words: Said
     ) -> None:
-        be = _IS.match(words.words)
+        be = None if reader == "names" and _IS_IN.match(words.words) else _IS.match(words.words)
         objects = ALL_READERS[reader](be["o"], self._vocabulary) if be and predicate else []
         for object_ in objects:
             if words.negated:
@@ -492,7 +492,7 @@ _I_AM = re.compile(r"(?P<o>[^\W\d_a-z][a-z\u00df-\u017f'-]+(?: [^\W\d_a-z][\w'-]
 _PARTS = re.compile(
     r",? (?:and )?(?:currently |now |originally )?(?=(?:from|(?:living|based) in|working (?:at|for"
     r"|as)) (?:the |an? )?[A-Z]|working as an? )"
-    r"|, (?:and )?(?=(?:an? |the |\d{1,2}(?: years old)?(?:$|,| )))"
+    r"|, (?:and )?(?=(?:an? (?!lot|bit|little|few|tad)|the |\d{1,2}(?: years old)?(?:$|,| )))"
 )
 """Divides ``Mira, 34, a nurse from Leeds, living in York``."""
 _NO_ORIGIN = re.compile(
@@ -505,6 +505,7 @@ _CALLED = re.compile(
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
 _NOW = re.compile(r"\b(?:now|these days|currently)\b", re.IGNORECASE)
+_IS_IN = re.compile(r"(?:is|are) (?:in|at|from|with) ")
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
     r"(?:is|are|am|includes?|has been|have been|became|has become|has changed to|changed (?:from"
