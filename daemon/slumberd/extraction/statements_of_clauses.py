@@ -209,6 +209,13 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         r"my (?:big |biggest |lifelong |ultimate |main )*(?:dream|lifelong goal) is to (?P<o>.+)",
         "wants=wish:o",
     ),
+    (
+        "diet_is_over",
+        r"my (?:days as an? )?(?P<o>vegan|vegetarian|pescatarian|keto)(?: days| phase| diet|"
+        r" life| experiment)?"
+        r" (?:is|are) (?:now |finally |officially )*(?:over|done|finished|history|behind me)\b",
+        "-diet~o",
+    ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (
         "is_favourite",

@@ -7,6 +7,31 @@ from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
 TASTE: tuple[tuple[str, ...], ...] = (
     # body, food
     (
+        "former_diet",
+        rf"{BE} (?:a |an )?(?:former|lapsed|ex|recovering|failed|ex-|recovered)[ -]?(?P<o>vegan"
+        rf"|vegetarian"
+        rf"|pescatarian)\b",
+        "-diet~o",
+        "",
+        "known",
+    ),
+    (
+        "meat_eater",
+        rf"(?:{BE}|(?:have |has )?(?:became|become)) (?:a |an )(?:\w+ )?(?:meat"
+        rf"|fish)[- ]eater\b(?P<z>.*)",
+        "-diet='vegetarian'; -diet='vegan'",
+        "",
+        "known",
+    ),
+    (
+        "added_to_diet",
+        r"(?:have |has )?(?:added|introduced|brought) (?P<o>meat|fish|chicken|dairy|eggs"
+        r"|seafood) back\b",
+        "-diet; eats=food:o; -avoids~o",
+        "",
+        "known",
+    ),
+    (
         "diet",
         rf"(?:{BEEN}|went|goes|go|(?:have |has )?(?:become|became|turned|gone)|eat|eats"
         rf"|keeps?|{BE} eating|follows?|switched to|{BE} on|{BE} doing|stays?|{BE}"
@@ -18,7 +43,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_diet",
-        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up|ditched|dropped|abandoned|ended|left)"
+        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up|went off|gone off|ditched|dropped"
+        r"|abandoned|ended|left)"
         r"|am (?:done|finished|through) with|am over|am off) (?:on |with )?(?:being |eating "
         r"|going )?(?:my |a |an"
         r" |the |that |this )?(?:whole |strict )?(?P<o>vegan|vegetarian|pescatarian|keto"
@@ -191,6 +217,17 @@ TASTE: tuple[tuple[str, ...], ...] = (
         rf"(?:drinks?|{BE} drinking|started drinking|have started drinking|only drinks?|went"
         rf" back to) (?P<o>.+)",
         "drinks=drink:o",
+        "avoids",
+        "known",
+    ),
+    (
+        "eats_meat",
+        r"(?:eats?|(?:am|is|are) eating|(?:have |has )?(?:started|begun|began) (?:eating|to"
+        r" eat))(?: some"
+        r"| a bit of| a lot of| a little| only| red| lots of)* (?P<o>(?:meat|fish|beef|pork"
+        r"|steak|chicken|lamb"
+        r"|bacon|seafood)\b(?![- ](?:free|less|substitutes?|alternatives?))(?:$|,| ).*)",
+        "eats=food:o; -diet='vegetarian'; -diet='vegan'",
         "avoids",
         "known",
     ),

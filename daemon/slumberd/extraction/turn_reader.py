@@ -207,7 +207,7 @@ class TurnReader:
             return
         if is_speaker and self._state_plan(clause, words):
             return
-        left_out = _left_out(subject, words, self._tells_of_work(clause))
+        left_out = _left_out(subject, words) | self._left_out_here(clause, words)
         for expression in expressions():
             is_asked = expression.subjects == "any" or (
                 is_speaker if expression.subjects == "speaker" else known
@@ -262,14 +262,23 @@ class TurnReader:
             self._notes.retract(clause, "cancelled", self._notes.speaker, "plans", names)
         return words.negated or plan.is_kept or not words.words.startswith("am taking")
 
-    def _tells_of_work(self, clause: Clause) -> bool:
-        """Return whether the sentence has named another place of work, or `now` follows one."""
-        is_new = _NOW.search(self._turn.content[slice(*clause.span)]) is not None
-        return any(
+    def _left_out_here(self, clause: Clause, words: Said) -> frozenset[str]:
+        """Return the expressions that do not fit the sentence.
+
+        ``I am at Bosch`` names an employer only when the sentence names another one, or ``now``
+        follows one. ``I smoked, but I quit`` ends no job.
+        """
+        sentence = self._turn.content[slice(*clause.span)]
+        is_new = _NOW.search(sentence) is not None
+        tells_of_work = any(
             one.predicate in ("works_at", "worked_at")
             and (one.span == clause.span or (one.intent == "delete" and is_new))
             for one in self._notes.found
         )
+        found = set() if tells_of_work else {"now_at"}
+        if words.words == "quit" and _QUITS_HABIT.search(sentence):
+            found.add("resigned")
+        return frozenset(found)
 
     def _resolved(self, words: str) -> str:
         """Return words with the last object of the sentence for ``it`` at their end."""
@@ -505,6 +514,11 @@ _CALLED = re.compile(
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
 _NOW = re.compile(r"\b(?:now|these days|currently)\b", re.IGNORECASE)
+_QUITS_HABIT = re.compile(
+    r"\b(?:vegan|vegetarian|smok\w+|drink\w*|drank|play\w*|gym|diet|lessons|classes|team|choir|band"
+    r"|club|school|course|habit|piano|guitar)\b",
+    re.IGNORECASE,
+)
 _IS_IN = re.compile(r"(?:is|are) (?:in|at|from|with) ")
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
@@ -550,17 +564,10 @@ def _status_after(words: str) -> str:
     return "single" if _LEFT_ME.match(words) else ""
 
 
-def _left_out(subject: Subject, words: Said, tells_of_work: bool) -> frozenset[str]:
-    """Return the expressions that do not fit: ``I`` leave a job, and ``we`` leave a town.
-
-    ``I am at Bosch`` names an employer only in a sentence that names another one.
-    """
-    found = {"switched_jobs" if subject.kind == "we" else "left_for"}
-    if not words.negated:
-        found.add("drinks_nothing")
-    if not tells_of_work:
-        found.add("now_at")
-    return frozenset(found)
+def _left_out(subject: Subject, words: Said) -> frozenset[str]:
+    """Return the expressions that do not fit: ``I`` leave a job, and ``we`` leave a town."""
+    other = "switched_jobs" if subject.kind == "we" else "left_for"
+    return frozenset({other} if words.negated else {other, "drinks_nothing"})
 
 
 def _single_name(text: str) -> str:
