@@ -133,7 +133,9 @@ def test_triples_of_a_turn_do_not_depend_on_the_others(texts: list[str]) -> None
 @pytest.mark.parametrize(
     "part",
     ["I moved to a ", "my dog ", '"', "'a", "`", "my my ", "mail ", "so so ", "Ab Ab ", "I... ",
-     "and I ", "my favourite a a ", "I have a son named Leo and ", "Sorry, ", "I study at A A "],
+     "and I ", "my favourite a a ", "I have a son named Leo and ", "Sorry, ", "I study at A A ",
+     "I'm Ada, a nurse, ", "I have two kids, Tom, ", "I study a a a ", "in my free time, ",
+     "I live in a a a flat ", "I am a a student "],
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(part: str) -> None:
     def seconds(length: int) -> float:

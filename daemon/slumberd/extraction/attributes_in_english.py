@@ -10,7 +10,7 @@ _ADJ = r"(?:new |current |full |real |first |actual |own |present |newest |main 
 def _attribute_of(words: str) -> re.Pattern[str]:
     return re.compile(
         rf"{_ADJ}(?:{words})(?:'s)?(?: here| now| at the moment| these days)?,? (?P<rest>(?:is"
-        rf"|are|am|was|has|have|will|just|now|used|became|changed)\b.*)",
+        rf"|are|am|was|has|have|will|just|now|used|became|changed|includes?)\b.*)",
         re.IGNORECASE,
     )
 
@@ -39,6 +39,12 @@ ATTRIBUTES: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
     ("my_employer", _attribute_of("employer|company|workplace"), "works_at", "employer"),
     ("my_boss", _attribute_of("boss|manager|supervisor|line manager"), "boss", "names"),
     ("my_children", _attribute_of("kids|children"), "has_child", "names"),
+    ("my_roommates", _attribute_of("roommates|flatmates|housemates"), "roommate", "names"),
+    ("my_sons", _attribute_of("sons|boys"), "son", "names"),
+    ("my_daughters", _attribute_of("daughters|girls"), "daughter", "names"),
+    ("my_brothers", _attribute_of("brothers"), "brother", "names"),
+    ("my_sisters", _attribute_of("sisters"), "sister", "names"),
+    ("my_friends", _attribute_of("(?:best|closest) (?:friends|mates)"), "friend", "names"),
     (
         "my_hobby",
         _attribute_of("hobby|hobbies|pastime|favourite (?:hobby|hobbies|pastime|pastimes)"),

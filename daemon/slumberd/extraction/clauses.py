@@ -111,12 +111,17 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\b(?:favorite|fav|fave)\b", "favourite"),
+        (
+            r"\b(kids|children|daughters|sons|boys|girls|brothers|sisters|siblings|cats|dogs|pets"
+            r"|languages|hobbies are)(?:\s*:\s+|\s+[-\u2013\u2014]+\s|\s*\()(?=\w)",
+            r"\1, ",
+        ),
     )
 )
 
 _QUESTION = re.compile(
     r"\?|^(?:do|does|did|are|is|was|were|can|could|would|will|shall|should|have|has|what|where"
-    r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b)",
+    r"|who|whose|why|how|which|let's|lets|please)\s(?!not\b|(?:just )?call me\b)",
     re.IGNORECASE,
 )
 _ASKS_AFTER = re.compile(
@@ -154,12 +159,15 @@ _HEDGED = re.compile(
         " dreamt dreaming theoretically ideally someday tempted potentially likely unlikely"
     )
     + r"|\b(?:hope(?! to)|(?:am|is|are|was|I|just|we) (?:sort|kind) of|not sure|as if|one day"
-    r"|about to|supposed to|trying to"
+    r"|about to|supposed to|trying to(?! learn)"
     r"|need to|(?:have|has) to(?! take)|feels? like|felt like|looks? like|used to think)\b"
     r"|\b(?-i:may)\b",
     re.IGNORECASE,
 )
-_WANTS = re.compile(r"\bwould (?:really |absolutely |so )?(?:love|like) to\b", re.IGNORECASE)
+_WANTS = re.compile(
+    r"\bwould (?:really |absolutely |so )?(?:love|like) to\b|^my (?:\w+ )?dream is to\b",
+    re.IGNORECASE,
+)
 _SPEECH = re.compile(
     _words(
         "says said saying tells told asked asks claims claimed thinks believes believed heard"

@@ -17,7 +17,8 @@ _MOST_WORDS = 6
 Object = str | int | float
 
 _END = re.compile(
-    rf"[!?()\"{CUT}\u2026;:]|\.(?!\w)|,?\s+(?:because|but|since|when|whenever|while|after"
+    rf"[!?()\"{CUT}\u2026;:]|(?<! St)(?<! Mt)(?<! Dr)\.(?!\w)|,?\s+(?:because|but|since|when"
+    rf"|whenever|while|after"
     rf"|before|until"
     rf"|till|that|which|who|whose"
     r"|where|than|if|so|though|although|cause|cuz|bc|as|especially|lately|recently|now|today"
@@ -61,7 +62,7 @@ _DETERMINER = re.compile(
 _NO_OBJECT = re.compile(
     r"^(?:often|always|usually|sometimes|never|wouldnt|dont|didnt|cant|find|different|various"
     r"|certain|areas|(?:watching|playing|using|doing|eating|wearing"
-    r"|trying|reading|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what"
+    r"|trying|making)$|it|this|that|these|those|them|him|her|me|you|us|there|here|what"
     r"|how|when|where|why|who"
     r"|to|so|too|one|ones|something|anything|everything|nothing|someone|everyone|anyone|nobody|your"
     r"|stuff|things?|lots?|way|idea|fact|sound|look|same|such|each|his|their|its|if|being"
@@ -166,12 +167,24 @@ _SEPARATOR = re.compile(r"\s*,\s*(?:and |or |& )?(?:also )?|\s+(?:and|or|&|nor)\
 
 
 def _things(text: str, strict: bool) -> list[Object]:
+    text = _ADJECTIVE_FIRST.sub(r"\1 ", text)
     entries = [plain(entry) for entry in listed(cut(text, strict=strict))]
     return (
         [entry for entry in entries if is_object(entry)]
         if entries and is_object(entries[0])
         else []
     )
+
+
+_ADJECTIVE_FIRST = re.compile(
+    r"^((?:clear|simple|short|quick|long|small|big|quiet|loud|slow|fast|warm|cold|hot|light|dark"
+    r"|soft"
+    r"|clean|modern|old|cosy|cozy|calm|fresh|sweet|strong|minimal|easy|cheap|rich|deep|bright"
+    r"|honest"
+    r"|direct|concise|friendly|casual)), (?=\w+ \w)",
+    re.IGNORECASE,
+)
+"""``clear, measurable goals`` is one thing."""
 
 
 def read_things(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -226,6 +239,7 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
         "",
         text,
     )
+    text = _TOWN_CALLED.sub("", text)
     if village := _VILLAGE.match(text):
         return [village[0].split(" ", 1)[1]]
     if name := _capitalised(text):
@@ -239,6 +253,10 @@ def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [words] if fits and is_object(words) and words.islower() else []
 
 
+_TOWN_CALLED = re.compile(
+    r"^(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|place|suburb|island) (?:called|named)"
+    r" (?=[A-Z])"
+)
 _VILLAGE = re.compile(
     r"(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|suburbs?|countryside|farm|island|cabin)"
     r"(?: (?:near|outside|in|of|by) [A-Z]\w+)?(?= |$|,)(?! (?:called|named))"
@@ -255,14 +273,15 @@ def read_named_place(text: str, vocabulary: Vocabulary) -> list[Object]:
 def read_employer(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return where somebody works: a name in capitals, or ``bakery`` of ``a bakery``."""
     text = re.sub(
-        r"^(?:both|my own|a (?:company|firm|startup|start-up|place|school|hospital|shop|bank"
-        r"|store|restaurant|business) (?:called|named)) ",
+        rf"^(?:both|my own|{_CALLED_SO}) ",
         "",
         text,
     )
+    if _NO_EMPLOYER.match(text):
+        return []
     name = _capitalised(text.split(", ")[0])
     if name:
-        return [name]
+        return [_with_kind(name, text)]
     found = read_noun(text, vocabulary)
     has_article = re.match(r"(?:a|an|the|our|my)\s", text, re.IGNORECASE) is not None
     return found if has_article or (found and len(str(found[0]).split()) == 1) else []
@@ -270,8 +289,41 @@ def read_employer(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 def read_named_employer(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return an employer whose name is in capitals."""
+    text = re.sub(rf"^(?:{_CALLED_SO}) ", "", text)
     name = _capitalised(text.split(", ")[0])
-    return [name] if name else []
+    return [_with_kind(name, text)] if name and not _NO_EMPLOYER.match(text) else []
+
+
+_CALLED_SO = (
+    r"(?:an? |this |my |the )(?:[a-z-]+ )?(?:company|firm|startup|start-up|place|school|hospital"
+    r"|shop|bank|store|restaurant|business|agency|studio|clinic|bakery|cafe) (?:called|named)"
+)
+_NO_EMPLOYER = re.compile(
+    r"(?:(?:the |a |an |my |our |all |most |some |\d+ ?)*(?:nights?|home|days?|weekends?|mornings?"
+    r"|evenings?|afternoons?|moment|minute|distance|pace|least|last|hours?|dawn|desk|height|once"
+    r"|times?|living|fun|free|money|pay|peanuts|cash|myself|christmas|easter|noon|midnight|odd"
+    r"|years?|months?|weeks?|while|long|now|heart|sea|(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+    r"|(?:kitchen|dining) table|house|dad|mum|mom|father|mother|uncle|aunt|wife|husband|brother"
+    r"|sister"
+    r"|parents|family|friend|people|clients|customers)|\d.*)(?: (?:and|or|&|a|per|every|time|in"
+    r"|on|with|as|most|too"
+    r"|these|of|long|now)\b.*)?$",
+    re.IGNORECASE,
+)
+"""``at night`` and ``for a living`` name no employer."""
+
+
+def _with_kind(name: str, text: str) -> str:
+    """Return a name with the noun that follows in small letters, as in ``St. Mary's hospital``."""
+    found = _KIND.match(text[text.find(name) + len(name) :])
+    return f"{name}{found[0]}" if found else name
+
+
+_KIND = re.compile(
+    r" (?:(?:high|primary|secondary|middle|elementary|general|children's|public) )?(?:hospital"
+    r"|school"
+    r"|college|university|clinic|church|library|bank|bakery|museum)\b"
+)
 
 
 def read_names(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -289,7 +341,7 @@ _NAME = re.compile(r"[^\W\d_a-z][\w'\u2019-]*(?: [^\W\d_a-z][\w'\u2019-]*)?(?![\
 _NOT_NAMES = word_set(
     "I The A An My Our We He She They It You This That Yes No Hi Hello Hey Thanks Sorry Ok "
     "Okay Lol Well So And But Not Good Great Nice Just Also Then Now Maybe Sure God Lord Mr "
-    "Mrs Dr Happy Team"
+    "Mrs Dr Happy Team ASAP Later Back"
 )
 
 
@@ -319,7 +371,8 @@ def read_job(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 _JOINED = re.compile(r"\s+(?:and|or|&)\s+(?=(?:a|an|my|the|in|very|love|have|am)\b)")
 _NO_JOB = re.compile(
-    r"^(?:good|great|bad|big|terrible|huge|lucky|amazing|horrible|fast|slow|heavy|light"
+    r"\b(?:dog|cat|pet|home|house|car) owner\b|^(?:proud|happy|good|great|bad|big|terrible|huge"
+    r"|lucky|amazing|horrible|fast|slow|heavy|light"
     r"|natural|born|decent|better|happy)\b",
     re.IGNORECASE,
 )

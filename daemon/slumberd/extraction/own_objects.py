@@ -57,6 +57,55 @@ def _school(text: str, vocabulary: Vocabulary) -> list[Object]:
     ]
 
 
+def _housemates(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return with whom somebody lives; people also live with an illness."""
+    found = READERS["nouns"](text, vocabulary)
+    is_ill = any(vocabulary.holds("health", str(one)) for one in found)
+    return [] if is_ill or (found and _NO_HOUSEMATE.search(str(found[0]))) else found
+
+
+_NO_HOUSEMATE = re.compile(
+    r"\b(?:pain|stress|fear|regrets?|guilt|grief|shame|hope|disease|disorder|condition|illness"
+    r"|disability|injury|consequences|decision|choice|view|peace|syndrome|allergy|allergies)\b",
+    re.IGNORECASE,
+)
+
+
+def _school_name(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return a school whose name is in capitals; people also study at home and in cafes."""
+    found = READERS["named_employer"](text, vocabulary)
+    return [] if found and _NO_SCHOOL.search(str(found[0])) else found
+
+
+_NO_SCHOOL = re.compile(
+    r"\b(?:Starbucks|Library|Caf[eé]|Coffee|Costa|Home|Zoom|Discord)\b", re.IGNORECASE
+)
+
+
+def _studied_by(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return the subject in ``second-year law`` student."""
+    return _study(_OF_YEAR.sub("", text.strip()), vocabulary)
+
+
+_OF_YEAR = re.compile(
+    r"^(?:(?:\w+[- ]year|full-time|part-time|mature|graduate|grad|undergraduate|postgraduate|phd"
+    r"|masters?|master's|exchange|international|former|final|new|current|doctoral)(?: |$))+",
+    re.IGNORECASE,
+)
+
+
+def _near_place(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return ``near Boston`` for a home close to a town."""
+    link, _, place = (
+        re.sub(r"^(?:just )?outside of ", "outside ", text)
+        .rpartition(" of ")[2]
+        .removeprefix("just ")
+        .partition(" ")
+    )
+    place = place.removeprefix("to ")
+    return [f"near {name}" for name in READERS["named_place"](place, vocabulary)] if link else []
+
+
 def _skill(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return a language, an instrument or another skill that somebody learns."""
     for name in ("language", "plays"):
@@ -256,12 +305,16 @@ OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "drunk": _consumed,
     "handed": _handed,
     "heard": _heard,
+    "housemates": _housemates,
     "injury": _injury,
     "lesson": _lesson,
+    "near_place": _near_place,
     "pastime": _pastime,
     "school": _school,
+    "school_name": _school_name,
     "siblings": _siblings,
     "skill": _skill,
+    "studied_by": _studied_by,
     "study": _study,
     "subject": _subject,
     "tool": _tool,

@@ -16,7 +16,8 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "call_me",
-        r"(?:please |you can |just |everyone |everybody |people |(?:my )?friends )*calls? me"
+        r"(?:please,? |you can |just |everyone |everybody |people |most people |(?:my )?friends"
+        r" |(?:my )?(?:family|colleagues|mates) |but |so |all )*calls? me"
         r" (?P<o>(?-i:[A-Z]).+)",
         "name=names:o",
     ),
@@ -98,6 +99,122 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         "not_with",
         r"I am (?:no longer|not) (?:with|dating|seeing) (?P<o>(?-i:[A-Z])\w+)",
         "-partner~o",
+    ),
+    (
+        "no_children",
+        r"(?:I|we) (?:do not have (?:any )?|have no |never had (?:any )?)(?:kids|children)(?: of"
+        r" (?:my|our) own| at all| together)?(?:$|,)",
+        "children='none'",
+    ),
+    (
+        "named_son",
+        r"(?:I|we) (?:have |just |recently |also )*(?:have|had|got|welcomed) (?:a|our|one) (?:\w+"
+        r" ){0,2}boy(?:,|,? (?:named|called)) (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "son=names:o; has_child='son'",
+    ),
+    (
+        "named_daughter",
+        r"(?:I|we) (?:have |just |recently |also )*(?:have|had|got|welcomed) (?:a|our|one) (?:\w+"
+        r" ){0,2}girl(?:,|,? (?:named|called)) (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "daughter=names:o; has_child='daughter'",
+    ),
+    (
+        "named_sons",
+        r"(?:I|we) (?:have|have got) (?:\w+ )?(?P<p>two|three|four|\d) (?:\w+ )?(?:boys|sons),?(?:"
+        r" (?:named|called))? (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "son=names:o; children=count:p",
+    ),
+    (
+        "named_daughters",
+        r"(?:I|we) (?:have|have got) (?:\w+ )?(?P<p>two|three|four|\d) (?:\w+ )?(?:girls"
+        r"|daughters),?(?: (?:named|called))? (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "daughter=names:o; children=count:p",
+    ),
+    (
+        "named_children",
+        r"(?:I|we) (?:have|have got|am (?:a |the )?(?:proud |single )?(?:mom|mum|mother|father|dad"
+        r"|parent) (?:of|to)) (?P<p>two|three|four|five|six|\d)"
+        r"(?: (?:\w+ )?(?:kids|children|kiddos))?,?(?: (?:named|called))?"
+        r" (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "has_child=names:o; children=count:p",
+    ),
+    (
+        "named_brothers",
+        r"(?:I|we) (?:have|have got) (?P<p>(?:two|three|four|\d) (?:\w+ )?brothers),?(?: (?:named"
+        r"|called))? (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "brother=names:o; has_sibling=siblings:p",
+    ),
+    (
+        "named_sisters",
+        r"(?:I|we) (?:have|have got) (?P<p>(?:two|three|four|\d) (?:\w+ )?sisters),?(?: (?:named"
+        r"|called))? (?P<o>(?-i:[A-Z])(?!\w*'s\b).+)",
+        "sister=names:o; has_sibling=siblings:p",
+    ),
+    (
+        "spare_time",
+        r"(?:in|during|for) (?:my|our) (?:free|spare|down) ?time,? (?:I|we) (?:also |mostly "
+        r"|usually"
+        r" |often |really )*(?:like to |love to |enjoy |like |love )?(?P<o>(?!have|cannot"
+        r"|will)\w.+)",
+        "hobby=activity:o",
+    ),
+    (
+        "in_spare_time",
+        r"I (?:also |mostly |usually |often )*(?!have|cannot|will|do not|can|used)(?P<o>\w+"
+        r"(?: (?!in\b)[\w'-]+){0,3}) in my (?:free|spare) time$",
+        "hobby=activity:o",
+    ),
+    (
+        "not_there",
+        r"I (?:no longer work|do not work) (?:there|anywhere|at the moment|right now)(?: any ?more"
+        r"|any longer|$)",
+        "-works_at",
+    ),
+    ("stopped_work", r"I (?:no longer work$|do not work any ?more$)", "-works_at"),
+    (
+        "lives_elsewhere",
+        r"(?:I|we) (?:no longer live there|do not live there any ?more)\b",
+        "-lives_in",
+    ),
+    (
+        "hired_me",
+        r"(?!(?:nobody|no one|somebody|someone|they|he|she|it|who)\b)"
+        r"(?P<o>(?-i:[A-Z])[\w&.' -]+?) (?:has |have |just |finally )*hired me\b",
+        "works_at=company:o",
+    ),
+    (
+        "day_is_birthday",
+        r"(?P<o>[\w ,]{3,30}?) is my (?:birthday|bday|b-day)$",
+        "birthday=day:o",
+    ),
+    (
+        "is_language",
+        r"(?P<o>(?-i:[A-Z])\w+) is my (?:first|native|second|third) (?:language|tongue)",
+        "speaks=language:o",
+    ),
+    (
+        "is_mother_tongue",
+        r"(?P<o>(?-i:[A-Z])\w+) is my mother tongue",
+        "speaks=language:o",
+    ),
+    (
+        "is_hobby",
+        r"(?P<o>[\w ]{3,30}?) (?:is|has become) (?:one of )?my (?:main |biggest |new |only |big"
+        r" )*(?:hobby"
+        r"|hobbies|pastime)$",
+        "hobby=things:o",
+    ),
+    (
+        "dream_is",
+        r"my (?:big |biggest |lifelong |ultimate |main )*(?:dream|lifelong goal) is to (?P<o>.+)",
+        "wants=wish:o",
+    ),
+    (
+        "diet_is_over",
+        r"my (?:days as an? )?(?P<o>vegan|vegetarian|pescatarian|keto)(?: days| phase| diet|"
+        r" life| experiment)?"
+        r" (?:is|are) (?:now |finally |officially )*(?:over|done|finished|history|behind me)\b",
+        "-diet~o",
     ),
     ("nothing_beats", r"nothing beats (?P<o>.+)", "likes=things:o"),
     (

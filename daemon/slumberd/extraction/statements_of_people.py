@@ -47,6 +47,13 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "celebrates",
+        r"celebrates? (?:my|her|his) birthday (?:on|in) (?P<o>.+)",
+        "birthday=day:o",
+        "",
+        "known",
+    ),
+    (
         "born_on",
         r"(?:was|am|is|were) born (?:on )?(?P<o>(?:the )?(?:\d{1,2}|[A-Za-z]{3,9} \d{1,2}).*)",
         "birthday=day:o",
@@ -77,7 +84,8 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "grew_up_in",
-        r"(?:grew up|was raised|were raised|spent my childhood) (?:mostly |partly )?in (?P<o>.+)",
+        r"(?:grew up|was raised|were raised|spent my childhood)(?: mostly| partly| on an? (?:\w+ )?"
+        r"(?:farm|ranch|island|estate|vineyard))? in (?P<o>.+)",
         "grew_up_in=place:o",
         "",
         "known",
@@ -97,6 +105,22 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "passport",
+        r"(?:have|has|hold|holds|got|have got|got granted) (?:a |an |dual )?(?P<o>[A-Z]\w+(?:"
+        r" [A-Z]\w+)?)"
+        r" (?:passport|citizenship|nationality)\b",
+        "nationality=nationality:o",
+        "-",
+        "known",
+    ),
+    (
+        "speaker_of",
+        rf"{BE} an? (?:native |fluent |non-native )?(?P<o>\w+) speaker\b",
+        "speaks=language:o",
+        "-",
+        "known",
+    ),
+    (
         "height",
         rf"{BE} (?:about )?(?P<o>\d(?:'|\.| ?ft ?| feet ?| foot ?)\d{{0,2}}\"?(?: ?m|"
         rf" inches)?|\d{{3}} ?cm|\d ?m ?\d\d)(?: tall)?\b",
@@ -111,6 +135,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
+    ("lefty", rf"{BE} a (?:lefty|southpaw)\b(?P<z>.*)", "handedness='left-handed'", "", "known"),
     (
         "trait",
         rf"{BE} (?P<o>(?:a |an |more of an? |such an? |a bit of an? |a total |a huge |a real "
@@ -121,14 +146,23 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "speaks",
-        rf"(?:speaks?|{BE} fluent in|{BE} bilingual in|knows?|learned|learnt|know how to"
+        rf"(?:speaks?|(?:can )?gets? by in|{BE} fluent in|{BE} bilingual in|knows?|learned"
+        rf"|learnt|know how to"
         rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
-        rf"|conversational |basic |native )?(?P<o>.+)",
+        rf"|conversational |basic |native |(?:\w+ )?languages, )?(?P<o>.+)",
         "speaks=language:o",
         "-",
         "known",
     ),
     # people
+    (
+        "lost_spouse",
+        r"(?:have |has )?lost my (?P<o>wife|husband)(?P<z>$| (?:last|this|to cancer|in (?:19|20)"
+        r"|(?:a|two|three|four|five|ten|\d+|many) (?:years?|months?|weeks?) ago).*)",
+        "marital_status='widowed'; -partner",
+        "",
+        "speaker",
+    ),
     (
         "dead_spouse",
         r"(?:am|is) (?:a )?(?:widow|widower|widowed)\b",
@@ -138,7 +172,7 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "married_to",
-        rf"(?:(?:have |has )?(?:got |gotten )?married|{BE} married)(?: to)? (?P<o>[A-Z].+)",
+        rf"(?:(?:have |has )?(?:got |gotten )?married|{BEEN} married)(?: to)? (?P<o>[A-Z].+)",
         "partner=names:o; marital_status='married'",
         "",
         "known",
@@ -236,14 +270,14 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         rf"(?:{HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?:"
         rf" new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn"
         rf"|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy"
-        rf"|girl|baby|toddler)\b(?:,? (?:named|called) (?P<p>.+))?",
+        rf"|girl|baby|toddler)\b(?!-)(?:,? (?:named|called) (?P<p>.+))?",
         "has_child=child:o",
         "",
         "known",
     ),
     (
         "no_children",
-        rf"(?:{HAVE}) (?:no|any) (?:kids|children)\b(?P<z>.*)",
+        rf"(?:{HAVE}) no (?:kids|children)\b(?P<z>.*)",
         "children='none'",
         "",
         "known",
@@ -266,6 +300,15 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     # pets
+    (
+        "owner_of_pet",
+        rf"{BE} (?:a|the) (?:proud |happy |new )?(?:owner|parent|mum|mom|dad) (?:of|to)"
+        rf" (?P<o>(?:a|an|two|three)"
+        rf"\b.+)",
+        "has_pet=pet:o",
+        "-",
+        "known",
+    ),
     (
         "pet",
         rf"(?:{HAVE}(?: got)?|owns?|(?:have |has )?(?:got|adopted|bought|rescued|fostered"

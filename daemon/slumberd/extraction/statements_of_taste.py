@@ -7,6 +7,31 @@ from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
 TASTE: tuple[tuple[str, ...], ...] = (
     # body, food
     (
+        "former_diet",
+        rf"{BE} (?:a |an )?(?:former|lapsed|ex|recovering|failed|ex-|recovered)[ -]?(?P<o>vegan"
+        rf"|vegetarian"
+        rf"|pescatarian)\b",
+        "-diet~o",
+        "",
+        "known",
+    ),
+    (
+        "meat_eater",
+        rf"(?:{BE}|(?:have |has )?(?:became|become)) (?:a |an )(?:\w+ )?(?:meat"
+        rf"|fish)[- ]eater\b(?P<z>.*)",
+        "-diet='vegetarian'; -diet='vegan'",
+        "",
+        "known",
+    ),
+    (
+        "added_to_diet",
+        r"(?:have |has )?(?:added|introduced|brought) (?P<o>meat|fish|chicken|dairy|eggs"
+        r"|seafood) back\b",
+        "-diet; eats=food:o; -avoids~o",
+        "",
+        "known",
+    ),
+    (
         "diet",
         rf"(?:{BEEN}|went|goes|go|(?:have |has )?(?:become|became|turned|gone)|eat|eats"
         rf"|keeps?|{BE} eating|follows?|switched to|{BE} on|{BE} doing|stays?|{BE}"
@@ -18,19 +43,38 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_diet",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:being |eating |going )?(?:a |an"
-        r" )?(?P<o>vegan|vegetarian|pescatarian|keto|veganism|vegetarianism|paleo|kosher"
-        r"|halal)\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:quit|stopped|gave up|given up|went off|gone off|ditched|dropped"
+        r"|abandoned|ended|left)"
+        r"|am (?:done|finished|through) with|am over|am off) (?:on |with )?(?:being |eating "
+        r"|going )?(?:my |a |an"
+        r" |the |that |this )?(?:whole |strict )?(?P<o>vegan|vegetarian|pescatarian|keto"
+        r"|veganism|vegetarianism|paleo|kosher"
+        r"|halal)(?P<z>$| (?:diet|thing|lifestyle|phase|life|stuff|for|after|last|this"
+        r"|years|months|in"
+        r"|when|altogether|entirely)\b.*)",
         "-diet",
         "",
         "known",
     ),
     (
         "eats_meat_again",
-        r"(?:(?:am back to|is back to|went back to) eating|(?:eats?|am eating|is eating"
-        r"|started eating|have started eating)(?=.* (?:again|now))) (?P<o>meat|fish|chicken"
-        r"|dairy|eggs)",
+        r"(?:have |has )?(?:decided to (?=eat|go)|ended up )?(?:(?:am back|is back|going back"
+        r"|(?:have |has )?(?:went|gone|go|goes) back|am going back|returned|have"
+        r" returned)(?: to| on| onto)(?: eating| having)?|(?:have |has )?(?:reintroduced|given in"
+        r" and started eating)|(?:eats?|am eating|is eating|am having"
+        r"|(?:have |has )?(?:started|begun|began|resumed|went back to)"
+        r" (?:eating|having|to eat))(?=.* (?:again|now\b|these days|once more))|(?:have |has"
+        r" )?(?:started"
+        r"|begun|began|resumed) (?:eating|to eat)(?= meat)) (?:some |red |a bit of |a little "
+        r")?(?P<o>meat|fish|chicken|dairy|eggs|beef|pork|steak|burgers|bacon|cheese|seafood)\b",
         "-diet; eats=food:o; -avoids~o",
+        "",
+        "known",
+    ),
+    (
+        "eats_everything",
+        r"eats? (?:everything|anything)(?: now| again| these days|$)(?P<z>.*)",
+        "-diet",
         "",
         "known",
     ),
@@ -68,7 +112,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "health",
-        rf"(?:{HAVE}(?: got| had| developed)?|{BEEN}|suffers? from|{BEEN} (?:suffering from"
+        rf"(?:(?:was|got|have been|has been) diagnosed (?:with|as)|{HAVE}(?: got| had| developed)?"
+        rf"|{BEEN}|suffers? from|{BEEN} (?:suffering from"
         rf"|diagnosed with|dealing with)|(?:was|got|have been|has been) diagnosed (?:with|as)"
         rf"|developed|struggles? with|live with|lives with) (?P<o>(?:a |an )?.+)",
         "health=health:o",
@@ -176,6 +221,17 @@ TASTE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "eats_meat",
+        r"(?:eats?|(?:am|is|are) eating|(?:have |has )?(?:started|begun|began) (?:eating|to"
+        r" eat))(?: some"
+        r"| a bit of| a lot of| a little| only| red| lots of)* (?P<o>(?:meat|fish|beef|pork"
+        r"|steak|chicken|lamb"
+        r"|bacon|seafood)\b(?![- ](?:free|less|substitutes?|alternatives?))(?:$|,| ).*)",
+        "eats=food:o; -diet='vegetarian'; -diet='vegan'",
+        "avoids",
+        "known",
+    ),
+    (
         "eats",
         r"(?:eats?|started eating|have started eating|eats? mostly) (?P<o>.+)",
         "eats=food:o",
@@ -207,7 +263,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "likes_doing",
-        r"(?:loves?|likes?|enjoys?|adores?) to (?P<o>.+)",
+        r"(?:loves?|likes?|enjoys?|adores?) to (?:go (?=\w+ing\b))?(?P<o>.+)",
         "likes=activity:o",
         "dislikes",
         "known",
@@ -318,10 +374,19 @@ TASTE: tuple[tuple[str, ...], ...] = (
     # things
     (
         "owns",
-        rf"(?:(?:have|has|owns?|drives?|rides?|bought|got|(?:have |has )?(?:bought|gotten)"
+        rf"(?:(?:have|has|owns?|rides?|bought|got|(?:have |has )?(?:bought|gotten)"
         rf"|picked up|{BE} driving) (?:myself |ourselves )?)(?P<o>(?:a|an|two|three|my own"
         rf"|our own|another)\b.+)",
         "owns=owned:o",
+        "-",
+        "known",
+    ),
+    (
+        "drives",
+        r"drives? (?P<o>(?:a|an) (?!.*\b(?:hard|lot|bit|long|way|for|hours?|minutes?|miles|taxi|cab"
+        r"|uber"
+        r"|bus|few)\b).+)",
+        "owns=noun:o",
         "-",
         "known",
     ),
@@ -358,7 +423,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ditched",
-        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled)"
+        r"(?:have |has )?(?:ditched|dropped|deleted|uninstalled|unsubscribed from|cancelled"
+        r"|stopped using|quit using)"
         r" (?P<o>.+)",
         "-uses~o",
         "",
@@ -367,7 +433,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
     (
         "uses",
         rf"(?:uses?|{BE} using|(?:have |has )?(?:started using|switched(?: over)? to))"
-        rf" (?P<o>[A-Z].+)",
+        rf" (?:an? (?!Uber|Lyft|Airbnb))?(?P<o>[A-Z].+|i(?:Phone|Pad|Mac)\b.*)",
         "uses=tool:o",
         "-",
         "speaker",
@@ -388,7 +454,14 @@ TASTE: tuple[tuple[str, ...], ...] = (
         "",
         "known",
     ),
-    ("back_from", rf"{BE} back from (?P<o>[A-Z].+)", "visited=trip:o", "", "known"),
+    (
+        "back_from",
+        rf"(?:{BE} back|(?:have |has )?(?:(?:came|come|got|gotten) back|returned)) from"
+        rf" (?P<o>[A-Z].+)",
+        "visited=trip:o",
+        "",
+        "known",
+    ),
     (
         "bare_job",
         rf"{BE} (?P<o>[a-z]+(?: [a-z]+){{0,3}}?)(?: (?:from|at|now|for|since|of|in)\b.*)?$",

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE, SINCE
 
+COMPANIES = (
+    "Google|Meta|Facebook|Amazon|Microsoft|IBM|Oracle|SAP|Siemens|Bosch|Deloitte|KPMG|PwC|Accenture"
+    "|McKinsey|Uber|Airbnb|Stripe|Shopify|Salesforce|Philips|Ericsson|Unilever|Pfizer|Novartis|Roche"
+    "|Bayer|Boeing|Airbus"
+)
+TOOLS = (
+    "Apple|Samsung|Slack|Teams|Notion|Obsidian|Evernote|Trello|Asana|Jira|Windows|Linux|macOS|Android|iOS|Chrome"
+    "|Firefox|Safari|Vim|Emacs|VS Code|PyCharm|Excel|Gmail|Outlook|Dropbox|Zoom|Spotify|WhatsApp"
+    "|Signal|Telegram|Twitter|GitHub|GitLab|Jenkins|MySQL|Postgres|PostgreSQL|MongoDB|AWS|Azure"
+)
+"""Well-known names that stand after ``moved from`` and are no towns."""
+
 WORK: tuple[tuple[str, ...], ...] = (
     # home
+    (
+        "moved_company",
+        rf"(?:have |has )?(?:moved|switched|jumped)(?: over)? from (?P<q>{COMPANIES}) to"
+        rf" (?P<o>[A-Z].+)",
+        "works_at=company:o; worked_at=company:q",
+        "",
+        "known",
+    ),
+    (
+        "moved_tool",
+        rf"(?:have |has )?(?:moved|migrated)(?: over)? from (?P<p>{TOOLS}) to (?P<o>\w?[A-Z].+)",
+        "uses=tool:o; -uses~p",
+        "",
+        "speaker",
+    ),
     (
         "moved",
         r"(?:have |has )?(?:moved|relocated)(?: back| over| out| down| up| away| across| here|"
         r" house)*"
-        r"(?: from (?P<q>.+?))? to (?P<o>.+?)(?: from (?P<p>.+))?$",
+        rf"(?: from (?!(?:{COMPANIES}|{TOOLS})\b)(?P<q>.+?))? to (?!(?:{TOOLS})\b)(?P<o>.+?)(?:"
+        rf" from (?P<p>.+))?$",
         "lives_in=place:o; lived_in=named_place:p; lived_in=named_place:q",
         "",
         "known",
@@ -37,11 +65,30 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "lives_in_home",
+        rf"(?:lives?|{BEEN} living) (?:in|on) (?:a|an|the|my|our) (?:[\w-]+ ){{0,4}}(?:flat"
+        rf"|apartment"
+        rf"|house|room|studio|cottage|dorm|farm|loft|condo|houseboat|bungalow)"
+        rf"(?: (?:with|near|on) [\w ]+?)? in (?P<o>(?:[a-z]+ )?[A-Z].+)",
+        "lives_in=named_place:o",
+        "-lived_in",
+        "known",
+    ),
+    (
+        "lives_near",
+        rf"(?:lives?|{BEEN} (?:living|based)) (?P<o>(?:(?:just )?outside(?: of)?|near|close to)"
+        rf" [A-Z].+)",
+        "lives_in=near_place:o",
+        "-lived_in",
+        "known",
+    ),
+    (
         "lives_in",
         rf"(?:lives?|resides?|{BEEN} (?:living|based|located|residing|settled))(?: here| out|"
         rf" over| down| up)?"
-        r" (?:in|out of) (?P<o>.+)",
-        "lives_in=place:o",
+        r" (?:in|out of) (?P<o>.+?)(?: (?:together )?with (?P<p>(?:my|our|(?-i:[A-Z])\w+|(?:\w+ )"
+        r"{1,2}(?:roommate|flatmate|housemate|friend|cat|dog)s?\b).*))?$",
+        "lives_in=place:o; lives_with=housemates:p",
         "-lived_in",
         "any",
     ),
@@ -67,15 +114,80 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     ("lives_alone", r"lives? (?:alone|on my own|by myself)\b", "-lives_with", "", "speaker"),
-    ("calls_home", r"calls? (?P<o>.+?) home$", "lives_in=named_place:o", "", "known"),
+    (
+        "calls_home",
+        r"(?:have |has )?call(?:s|ed)? (?P<o>.+?) home(?:$| for| since| now)",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
     (
         "lives_with",
-        rf"(?:lives?|{BEEN} living|moved in) with (?P<o>.+?)(?: in (?P<p>[A-Z].+))?$",
-        "lives_with=nouns:o; lives_in=named_place:p",
+        rf"(?:lives?|{BEEN} (?:living|sharing (?:a|an|my) (?:\w+ )?(?:flat|apartment|house|place"
+        rf"|room))|shares? (?:a|an|my) (?:\w+ )?(?:flat|apartment|house|place|room)|moved in)"
+        rf" with (?P<o>.+?)(?: in (?P<p>[A-Z].+))?$",
+        "lives_with=housemates:o; lives_in=named_place:p",
         "-",
         "known",
     ),
+    (
+        "enjoys_living_in",
+        r"(?:love|enjoy|like|hate|am enjoying|am loving) living in (?P<o>[A-Z].+)",
+        "lives_in=named_place:o",
+        "",
+        "speaker",
+    ),
+    (
+        "makes_home_in",
+        r"(?:(?:have |has )?(?:made|make|makes) (?:my|our|her|his) home|(?:have )?ended up"
+        r" living|have"
+        r" settled down) in (?P<o>[A-Z].+)",
+        "lives_in=named_place:o",
+        "",
+        "known",
+    ),
     # work
+    (
+        "enjoys_working_at",
+        r"(?:love|enjoy|like|hate|am enjoying|am loving) working (?:at|for) (?P<o>(?:the"
+        r" )?[A-Z].+)",
+        "works_at=company:o",
+        "",
+        "speaker",
+    ),
+    ("now_at", rf"{BE} (?:at|with) (?P<o>(?:the )?[A-Z].+)", "works_at=company:o", "", "known"),
+    (
+        "long_at",
+        rf"{HAVE} been (?:working )?at (?P<o>(?:the )?[A-Z].+?){SINCE}$",
+        "works_at=company:o",
+        "",
+        "known",
+    ),
+    (
+        "student_at",
+        rf"{BEEN} (?P<q>an? (?P<p>(?:[\w'-]+ ){{0,4}})student) (?:at|from|in) (?P<o>(?:the"
+        rf" )?[A-Z].+)",
+        "studies_at=named_employer:o; studies=studied_by:p; job=job:q",
+        "-",
+        "known",
+    ),
+    (
+        "student",
+        rf"{BEEN} (?P<q>an? (?P<p>(?:[\w'-]+ ){{1,4}})student)\b(?! (?:of|in))(?P<z>.*)",
+        "studies=studied_by:p; job=job:q",
+        "-",
+        "known",
+    ),
+    (
+        "studies_subject_at",
+        rf"(?:stud(?:y|ies)|{BEEN} (?:studying|majoring in|reading|doing (?:a|my) (?:degree"
+        rf"|masters?"
+        rf"|master's|phd|PhD|doctorate|bachelor's|bachelors?|MBA) in|pursuing (?:a|my) (?:\w+ )?in"
+        rf"))(?: (?P<p>[^,]+?))? at (?P<o>(?:the )?[A-Z].+)",
+        "studies_at=school_name:o; studies=study:p",
+        "-",
+        "known",
+    ),
     (
         "works_at_as",
         rf"(?:works?|{BEEN} (?:working|employed)) (?:at|for) (?P<o>.+?) as (?P<p>(?:a|an|the) .+)",
@@ -117,16 +229,36 @@ WORK: tuple[tuple[str, ...], ...] = (
         "works_in_a",
         rf"(?:works?|{BEEN} working) in (?P<o>(?:a|an|the) (?:\w+ ){{0,4}}(?:shop|bakery|hospital"
         r"|school|restaurant|bank|office|factory|library|cafe|café|hotel|company|store|bar|clinic"
-        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b",
-        "works_at=employer:o",
+        r"|studio|museum|lab|kitchen|firm|agency|pharmacy|salon|warehouse|supermarket))\b"
+        rf"(?: as (?P<p>(?:a|an|the) .+))?",
+        "works_at=employer:o; job=job:p",
         "-worked_at",
         "known",
     ),
     (
         "makes_a_living",
-        r"(?:make|makes|earn|earns) (?:a|my|her|his) living as (?P<o>.+)",
+        r"(?:(?:make|makes|earn|earns) (?:a|my|her|his) living|freelances?|moonlights?) as"
+        r" (?P<o>.+)",
         "job=job:o",
         "",
+        "known",
+    ),
+    (
+        "interns_at",
+        rf"(?:interns?|{BEEN} (?:interning|doing (?:an?|my) (?:\w+ )?(?:internship|residency"
+        rf"|placement"
+        rf"|apprenticeship|traineeship)|a (?:trainee|apprentice))) (?:at|with) (?P<o>(?:the"
+        rf" )?[A-Z].+)",
+        "works_at=company:o",
+        "-worked_at",
+        "known",
+    ),
+    (
+        "is_in_field",
+        rf"{BE} in (?P<o>sales|marketing|finance|banking|real estate|HR|tech|insurance|advertising"
+        rf"|construction|consulting|hospitality|healthcare|retail|logistics|recruiting)$",
+        "works_in=field:o",
+        "-",
         "known",
     ),
     ("reports_to", r"reports? to (?P<o>[A-Z].+)", "boss=names:o", "-", "speaker"),
@@ -420,6 +552,15 @@ WORK: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "graduated_in",
+        r"(?:have |has )?(?:graduated in (?P<p>.+?)|got (?:my|a) (?:\w+ )?(?:degree|diploma)(?:"
+        r" in (?P<q>"
+        r".+?))?) (?:from|at) (?P<o>(?:the )?[A-Z].+)",
+        "graduated_from=school_name:o; studied=study:p; studied=study:q",
+        "",
+        "known",
+    ),
+    (
         "graduated",
         r"(?:have |has )?(?:graduated|dropped out|finished (?:uni|university|college|school|my"
         r" degree|my studies))\b(?! from| with)(?: of (?P<o>.+))?",
@@ -429,7 +570,8 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "learning",
-        rf"(?:{BE} (?:learning|taking up|teaching myself)|(?:have |has )?(?:started|begun"
+        rf"(?:{BE} (?:learning|trying to learn|taking up|teaching myself)|(?:have |has"
+        rf" )?(?:started|begun"
         rf"|began)(?: learning)?|learn|learns)(?: how)?(?: to (?:play|speak|learn))?(?: the)?"
         rf" (?P<o>.+)",
         "learning=skill:o",
@@ -439,7 +581,7 @@ WORK: tuple[tuple[str, ...], ...] = (
     (
         "lessons",
         rf"(?:{BE} taking|takes?|(?:have |has )?(?:started|signed up for|begun|began)|{HAVE}"
-        rf"|am doing|am having) (?P<o>.+?) (?:lessons|classes)\b",
+        rf"|am doing|am having) (?P<o>.+?) (?:lessons|classes|class|course)\b",
         "learning=lesson:o",
         "-",
         "known",

@@ -28,7 +28,7 @@ _ADJECTIVES = word_set(
     "beloved sweet cute adorable first second third two three four only other whole long-time "
     "longtime pet rescue first-born great late"
 )
-_FORMER = re.compile(r"\b(?:ex|former|late|future|old|previous|ex-\w+)\b", re.IGNORECASE)
+_FORMER = re.compile(r"(?<!-)\b(?:ex|former|late|future|old|previous|ex-\w+)\b", re.IGNORECASE)
 
 
 class Said(NamedTuple):
@@ -234,8 +234,17 @@ def _names_after(text: str, end: int, vocabulary: Vocabulary) -> tuple[str, ...]
     if start is None:
         return ()
     names = read_names(cut(text[start.end() :]), vocabulary)
-    return tuple(str(name) for name in names[:1]) if "," in start[0] else tuple(map(str, names))
+    is_one = "," in start[0] and not _SEVERAL.search(text[:end])
+    return tuple(map(str, names[:1] if is_one else names))
 
+
+_SEVERAL = re.compile(
+    r"\b(?:two|three|four|five|six|\d|our|my) (?:\w+ )?(?:cats|dogs|kittens|puppies|rabbits"
+    r"|hamsters"
+    r"|horses|parrots|birds|daughters|sons|brothers|sisters)$",
+    re.IGNORECASE,
+)
+"""Behind ``two cats,`` stand the names of both."""
 
 _SUBJECT = re.compile(
     r"(?P<we>(?:me and )?(?:my|our) [\w ,'-]{2,40}? and (?:I|me)\b|(?-i:[A-Z])\w+ and I\b"
@@ -259,7 +268,8 @@ class Subject(NamedTuple):
     """The subject of a clause.
 
     Attributes:
-        kind: ``i``, ``we``, ``she``, ``he``, ``who``, ``my`` or ``name``.
+        kind: ``i``, ``we``, ``she``, ``he``, ``who``, ``my`` or ``name``; ``me`` for a part of what
+            ``I am`` begins.
         words: The words of the subject.
         rest: What follows.
         mention: The person or pet after ``my``.
@@ -287,7 +297,7 @@ def subject_of(text: str, vocabulary: Vocabulary) -> Subject | None:
     rest = text[found.end :]
     if found.possessive:
         if re.match(r" (?:a|an|in|at|not|allergic|vegan|vegetarian|called|named|\d+)\b", rest):
-            return Subject("my", text[: found.end], "is" + rest, found)
+            return Subject("my", text[: found.end], "is" + rest, found._replace(possessive=False))
         return Subject("my", text[: found.end], rest.strip(" ,"), found)
     return Subject("my", text[: found.end], rest.strip(" ,"), found)
 

@@ -73,7 +73,7 @@ class TurnNotes:
     def who(self, subject: Subject) -> str:
         """Return what the subject of a clause is called; empty when nobody is known."""
         match subject.kind:
-            case "i" | "we":
+            case "i" | "we" | "me":
                 return self.speaker
             case "my":
                 return f"{self.speaker}'s {subject.mention.kind}" if subject.mention else ""
@@ -111,16 +111,30 @@ class TurnNotes:
         object_: Object,
         confidence: float = STATED,
     ) -> None:
-        """State a triple, and take back its opposites."""
+        """State a triple, and take back its opposites. The name of a relative has a predicate."""
+        person = self.vocabulary.people.get(subject.removeprefix(f"{self.speaker}'s "))
+        if predicate == "name" and person is not None and person.named:
+            subject, predicate = self.speaker, person.named
         self.found.append(
             Extracted(subject, predicate, object_, "add", clause.span, f"{NAME}/{id}", confidence)
         )
         for opposite in sorted(self.vocabulary.opposites.get(predicate, ())):
+            if not self._is_consumed(opposite, object_):
+                continue
             self.found.append(
                 Extracted(
                     subject, opposite, object_, "delete", clause.span, f"{NAME}/{id}", confidence
                 )
             )
+
+    def _is_consumed(self, predicate: str, object_: Object) -> bool:
+        """Return whether somebody may eat or drink an object; other predicates take all objects."""
+        lists = {"eats": "foods", "drinks": "drinks"}
+        other = {"eats": "drinks", "drinks": "foods"}.get(predicate)
+        holds = self.vocabulary.holds
+        return other is None or not (
+            holds(other, str(object_)) and not holds(lists[predicate], str(object_))
+        )
 
     def retract(
         self, clause: Clause, id: str, subject: str, predicate: str, words: Iterable[str]

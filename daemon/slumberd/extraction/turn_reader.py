@@ -63,6 +63,7 @@ class TurnReader:
         self._object = ""
         self._name_before = ""
         self._topic = ""
+        self._role_before = ""
 
     def find(self) -> list[Extracted]:
         """Return the triples of the turn."""
@@ -76,6 +77,7 @@ class TurnReader:
             if clause.sentence != number:
                 self._last, number = None, clause.sentence
                 self._attribute_before, self._object, self._name_before = None, "", ""
+                self._role_before = ""
             self._read(clause)
         known = (one for one in self._notes.found if self._vocabulary.knows(one.predicate))
         return [*known]
@@ -100,6 +102,9 @@ class TurnReader:
         if subject is None:
             self._read_without_subject(clause)
             return
+        if self._role_before and subject.kind in ("i", "we"):
+            self._state(clause, Subject("me", "", f"am {self._role_before}"))
+        self._role_before = ""
         self._name_person(clause, subject, named)
         if subject.kind != "who":
             self._last = subject
@@ -159,7 +164,9 @@ class TurnReader:
         return None
 
     def _read_without_subject(self, clause: Clause) -> None:
-        """Read ``it is green`` after ``my favourite colour``."""
+        """Read ``it is green`` after ``my favourite colour``; keep ``as a nurse``."""
+        if match := _AS_A_ROLE.fullmatch(clause.text):
+            self._role_before = match["o"]
         if self._attribute_before and (match := _IT_IS.match(clause.text)):
             self._say_attribute(clause, *self._attribute_before, said(match["rest"]))
 
@@ -191,8 +198,8 @@ class TurnReader:
         who, words = self._notes.who(subject), said(subject.rest)
         if not who or (words.negated and _YET.search(clause.text)):
             return
-        self._introduce(clause, subject, words)
-        if self._relation(clause, subject, words) or self._end(clause, subject, words):
+        readers = (self._introduce, self._relation, self._end)
+        if any(read(clause, subject, words) for read in readers):
             return
         is_speaker = who == self._notes.speaker
         known = is_speaker or subject.kind != "name" or subject.words in self._notes.told
@@ -200,7 +207,7 @@ class TurnReader:
             return
         if is_speaker and self._state_plan(clause, words):
             return
-        left_out = _left_out(subject, words)
+        left_out = _left_out(subject, words) | self._left_out_here(clause, words)
         for expression in expressions():
             is_asked = expression.subjects == "any" or (
                 is_speaker if expression.subjects == "speaker" else known
@@ -211,17 +218,39 @@ class TurnReader:
             if match and self._apply(clause, expression, match, who, words):
                 return
 
-    def _introduce(self, clause: Clause, subject: Subject, words: Said) -> None:
-        """State the name in ``I'm Mira``."""
-        match = _I_AM.match(words.words) if subject.kind == "i" and not words.negated else None
-        for name in ALL_READERS["names"](match["o"], self._vocabulary) if match else ():
+    def _introduce(self, clause: Clause, subject: Subject, words: Said) -> bool:
+        """State each part of ``I'm Mira, a nurse from Leeds``; return whether there are several."""
+        if subject.kind != "i" or words.negated or not words.words.startswith("am "):
+            return False
+        first, *further = _PARTS.split(words.words[3:])
+        name = self._own_name(first)
+        if name:
             self._notes.add(clause, "i_am", self._notes.speaker, "name", name)
+        elif not _AGED.match(first) and not (further and READERS["job"](first, self._vocabulary)):
+            return False
+        for part in further if name else [first, *further]:
+            aged = _AGED.match(part)
+            if _NO_ORIGIN.match(part):
+                continue
+            for words_ in (aged["age"], f"a {aged['o']}") if aged else (part,):
+                self._state(clause, Subject("me", "", f"am {words_}"))
+        return True
+
+    def _own_name(self, words: str) -> str:
+        """Return the name that a speaker introduces; empty when the words are none."""
+        if words == "Leo":  # without an article no sign of the zodiac
+            return words
+        match = _I_AM.match(words)
+        names = ALL_READERS["names"](match["o"], self._vocabulary) if match else []
+        parts = str(names[0]).split("-") if names else []
+        is_origin = any(self._vocabulary.holds("nationalities", part) for part in parts)
+        return "" if is_origin or not names or parts[0].endswith("ing") else str(names[0])
 
     def _state_habit(self, clause: Clause, who: str, words: Said) -> bool:
         habit = "" if words.negated else habit_in(words.words)
         if habit:
             self._notes.add(clause, "habit", who, "habit", habit)
-        return bool(habit)
+        return bool(habit) and not habit.startswith(("play", "volunteer"))
 
     def _state_plan(self, clause: Clause, words: Said) -> bool:
         plan = plan_in(words.words, self._turn.at)
@@ -231,7 +260,25 @@ class TurnReader:
             self._notes.add(clause, "plan", self._notes.speaker, "plans", plan.words)
         if words.negated and (names := _names_in(plan.words)):
             self._notes.retract(clause, "cancelled", self._notes.speaker, "plans", names)
-        return True
+        return words.negated or plan.is_kept or not words.words.startswith("am taking")
+
+    def _left_out_here(self, clause: Clause, words: Said) -> frozenset[str]:
+        """Return the expressions that do not fit the sentence.
+
+        ``I am at Bosch`` names an employer only when the sentence names another one, or ``now``
+        follows one. ``I smoked, but I quit`` ends no job.
+        """
+        sentence = self._turn.content[slice(*clause.span)]
+        is_new = _NOW.search(sentence) is not None
+        tells_of_work = any(
+            one.predicate in ("works_at", "worked_at")
+            and (one.span == clause.span or (one.intent == "delete" and is_new))
+            for one in self._notes.found
+        )
+        found = set() if tells_of_work else {"now_at"}
+        if words.words == "quit" and _QUITS_HABIT.search(sentence):
+            found.add("resigned")
+        return frozenset(found)
 
     def _resolved(self, words: str) -> str:
         """Return words with the last object of the sentence for ``it`` at their end."""
@@ -282,7 +329,7 @@ class TurnReader:
         elif not effect.group:
             self._notes.retract(clause, id, who, effect.predicate, ())
         elif text := match[effect.group]:
-            objects = self._objects(effect, match) if effect.reader else [text]
+            objects = self._objects(effect, match) if effect.reader else [cut(text)]
             text = re.sub(r"^the ", "my ", text) if effect.predicate == "pet" else text
             for predicate in _GROUPS.get(effect.predicate, (effect.predicate,)):
                 if predicate == "has_pet":
@@ -332,7 +379,7 @@ class TurnReader:
         if mention is None:
             if is_over and subject.kind == "name":
                 self._take_names(clause, "pet_name", [subject.words])
-            return is_over
+            return is_over and subject.kind not in ("i", "we")
         if mention.is_pet:
             if is_over:
                 self._notes.retract(clause, "died", self._notes.speaker, "has_pet", (mention.kind,))
@@ -386,7 +433,7 @@ class TurnReader:
     def _say_attribute(
         self, clause: Clause, id: str, predicate: str, reader: str, words: Said
     ) -> None:
-        be = _IS.match(words.words)
+        be = None if reader == "names" and _IS_IN.match(words.words) else _IS.match(words.words)
         objects = ALL_READERS[reader](be["o"], self._vocabulary) if be and predicate else []
         for object_ in objects:
             if words.negated:
@@ -434,6 +481,7 @@ _BEHIND = re.compile(
     re.IGNORECASE,
 )
 _AS_A = re.compile(r"as (?P<o>an? [^,]{3,60}?),? (?=(?:I|we)\b)", re.IGNORECASE)
+_AS_A_ROLE = re.compile(r"as (?P<o>an? [^,]{3,60})", re.IGNORECASE)
 _FINITE = re.compile(rf"(?:{FINITE})\b", re.IGNORECASE)
 _ELIDED = re.compile(
     r"(?:moved|relocated|finished|left|ditched|dropped|transferred|visited|booked|adopted|quit"
@@ -449,16 +497,35 @@ _GOES_ON = re.compile(
     r" (?:is|are|was|has|have|had|not only|can|will|gives?|makes?|means|helps?|provides?"
     r"|requires?|takes)\b"
 )
-_I_AM = re.compile(r"am (?P<o>[^\W\d_a-z][a-z\u00df-\u017f'-]+(?: [^\W\d_a-z][\w'-]+)?)$")
+_I_AM = re.compile(r"(?P<o>[^\W\d_a-z][a-z\u00df-\u017f'-]+(?: [^\W\d_a-z][\w'-]+)?)$")
+_PARTS = re.compile(
+    r",? (?:and )?(?:currently |now |originally )?(?=(?:from|(?:living|based) in|working (?:at|for"
+    r"|as)) (?:the |an? )?[A-Z]|working as an? )"
+    r"|, (?:and )?(?=(?:an? (?!lot|bit|little|few|tad)|the |\d{1,2}(?: years old)?(?:$|,| )))"
+)
+"""Divides ``Mira, 34, a nurse from Leeds, living in York``."""
+_NO_ORIGIN = re.compile(
+    r"from (?:the )?(?:Sales|Marketing|Support|HR|IT|Accounting|Finance|Engineering|Legal|Customer"
+    r"|Tech|Apple|Google|Microsoft|Amazon)\b"
+)
+_AGED = re.compile(r"an? (?P<age>\d{1,3})[- ]years?[- ]old,? (?P<o>.+)", re.IGNORECASE)
 _CALLED = re.compile(
     r"(?:is|are|was)(?: called| named)? (?P<o>[^\W\d_a-z].*)|(?:is|are) (?:called|named) (?P<p>.+)"
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
+_NOW = re.compile(r"\b(?:now|these days|currently)\b", re.IGNORECASE)
+_QUITS_HABIT = re.compile(
+    r"\b(?:vegan|vegetarian|smok\w+|drink\w*|drank|play\w*|gym|diet|lessons|classes|team|choir|band"
+    r"|club|school|course|habit|piano|guitar)\b",
+    re.IGNORECASE,
+)
+_IS_IN = re.compile(r"(?:is|are) (?:in|at|from|with) ")
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
-    r"(?:is|are|am|has been|have been|became|has become|has changed to|changed (?:from .+?"
+    r"(?:is|are|am|includes?|has been|have been|became|has become|has changed to|changed (?:from"
+    r" .+?"
     r" )?to|will be)(?:"
-    r" at| in| as| with)? (?P<o>.+)"
+    r" at| in| as| with| called| named)? (?P<o>.+)"
 )
 _END_OF_LIFE = re.compile(
     r"(?:has |have |had to be |is |was |just |sadly )*(?:died|passed(?: away| on)?$|passed"
