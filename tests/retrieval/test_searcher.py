@@ -171,7 +171,7 @@ async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: S
         episode("e1", content="zeppelinism"), episode("b1", content="zeppelins", user="bob")
     )
     await stores.facts.pin(fact("f1", "zeppelinism", "is", "fun"))
-    assert await stores.ids("zeppelinism", agent="rag") == ["f1", "e1"]
+    assert await stores.ids("zeppelinism", agent="rag") == ["e1", "f1"]
     assert await stores.ids("zeppelins", "bob") == ["b1"]
 
     await stores.searcher.forget("alice")

@@ -40,6 +40,11 @@ def stop_words_of(language: str | None) -> frozenset[str]:
     return _FOLDED.get(language, frozenset())
 
 
+def is_stop_word(word: str) -> bool:
+    """Return whether a folded word is a stop word of one of the known languages."""
+    return word in _LANGUAGES_OF
+
+
 def _read() -> dict[str | None, frozenset[str]]:
     return {name: frozenset(map(fold, words.split())) for name, words in STOP_WORDS.items()}
 

@@ -85,8 +85,8 @@ class _Question(NamedTuple):
     """A question to an index.
 
     Attributes:
-        text: The question.
-        words: All of its words.
+        text: The question, with the words that are added to it.
+        words: All of its own words.
         length: How many of them count.
         concepts: What it asks for.
     """
@@ -144,11 +144,12 @@ class ScopeIndex:
         require_language(language)
         self._recognises = language == AUTO
         self._has_vectors = vectors
+        self._kept: frozenset[str] = frozenset()
         self._begin(ScopeLanguages().chosen() if self._recognises else (language,))
 
     def _begin(self, languages: tuple[str | None, ...]) -> None:
         self.languages = languages
-        self._analysers = {language: Analyser(language) for language in languages}
+        self._analysers = {language: Analyser(language, self._kept) for language in languages}
         self._counted = ScopeLanguages()
         self._recognised: list[str | None] = []
         self._numbers: dict[str, int] = {}
@@ -177,6 +178,12 @@ class ScopeIndex:
     def analyser(self) -> Analyser:
         """The analyser of the first language."""
         return self._analysers[self.languages[0]]
+
+    def keep(self, words: frozenset[str]) -> None:
+        """Count these folded words although they are stop words, and no others."""
+        if words != self._kept:
+            self._kept = words
+            self._rebuild(self.languages)
 
     def put(self, turns: Iterable[IndexedTurn]) -> None:
         """Add texts; a text with the id of another replaces it."""
@@ -252,10 +259,13 @@ class ScopeIndex:
         languages = self._counted.chosen() if self._recognises else self.languages
         removed = len(self._turns) - len(self._numbers)
         if languages != self.languages or removed > max(_MOST_REMOVED, len(self._numbers)):
-            left = [turn for turn in self._turns if turn is not None]
-            self._begin(languages)
-            for turn in left:
-                self._add(turn)
+            self._rebuild(languages)
+
+    def _rebuild(self, languages: tuple[str | None, ...]) -> None:
+        left = [turn for turn in self._turns if turn is not None]
+        self._begin(languages)
+        for turn in left:
+            self._add(turn)
 
     def search(
         self,
@@ -265,6 +275,7 @@ class ScopeIndex:
         least: float = 0.0,
         accept: Accept | None = None,
         aliases: Sequence[Sequence[str]] = (),
+        also: Sequence[str] = (),
     ) -> list[Match]:
         """Return the texts that answer a question best, best first; equal scores by id.
 
@@ -274,10 +285,11 @@ class ScopeIndex:
             least: The least score. A text with a score of 0 is never returned.
             accept: Chooses the texts that may be found, before they are ranked.
             aliases: Groups of names that mean the same.
+            also: More words of the question. The exact text of the question does not have them.
         """
         if limit < 1:
             return []
-        question = self._question(query, aliases)
+        question = self._question(query, aliases, also)
         allows = None if accept is None else self._allowance(accept)
         found = self._score(question, max(limit, CHOSEN), allows)
         found = [match for match in found if match.score > 0 and match.score >= least]
@@ -322,14 +334,17 @@ class ScopeIndex:
         turn = self._turns[number] if number != NONE else None
         return None if turn is None else turn.id
 
-    def _question(self, query: str, aliases: Sequence[Sequence[str]]) -> _Question:
-        words = words_of(query)
+    def _question(
+        self, query: str, aliases: Sequence[Sequence[str]], also: Sequence[str]
+    ) -> _Question:
+        asked = words_of(query)
+        words = [*asked, *also]
         counted = self._asked_in(words).counted(words)
         groups = self._meanings(words, [*dict.fromkeys(counted)])
         for names in self._terms_of_aliases(aliases):
             _add_aliases(groups, names)
         concepts = [self._words.concept([*terms]) for terms in groups.values()]
-        return _Question(query, words, len(counted), concepts)
+        return _Question(" ".join([query, *also]), asked, len(counted), concepts)
 
     def _asked_in(self, words: Sequence[str]) -> Analyser:
         """Return the analyser whose stop words a question has, in whatever language it is."""
@@ -338,7 +353,7 @@ class ScopeIndex:
         language = recognise(words)
         if language in self._analysers or language in (None, UNKNOWN):
             return self._analysers.get(language, self.analyser)
-        return Analyser(language)
+        return Analyser(language, self._kept)
 
     def _meanings(self, words: Sequence[str], counted: Sequence[str]) -> dict[str, dict[str, None]]:
         """Return the terms of a question: by the first one, all that mean the same, in order.
