@@ -408,7 +408,9 @@ def _choose_parts(
 ) -> ContextParts:
     """Return what a context may hold."""
     most = min(_LEAST_RECALLED + budget // _TOKENS_OF_A_LINE, MOST_RECALLED)
-    recalled = name_similar_turns(_find_episodes(episodes, facts, question, most, 0.0))
+    # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
+    found = _find_episodes(episodes, facts, question, MOST_RECALLED, 0.0)
+    recalled = name_similar_turns(found)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
