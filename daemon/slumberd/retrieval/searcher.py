@@ -45,6 +45,7 @@ from slumberd.retrieval.scope_index import Match
 from slumberd.retrieval.similar_turns import name_similar_turns
 from slumberd.retrieval.terms import Analyser, forget_words
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.words import words_of
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 
@@ -455,7 +456,10 @@ def _with_superseded(
 
 
 def _is_short(text: str) -> bool:
-    return len(text) <= _SHORT_CHARACTERS and len(_PLAIN.terms(text)) <= SHORT_WORDS
+    if len(text) > _SHORT_CHARACTERS:
+        return False
+    words = words_of(text) if text.isascii() else _PLAIN.terms(text)
+    return len(words) <= SHORT_WORDS
 
 
 def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:
