@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,6 +35,9 @@ _LEAST_COMPOUND = 6
 _LEAST_FIRST_PART = 3
 _LEAST_LAST_PART = 2
 """The least letters of a compound that is split, and of its two parts."""
+
+_BYTES_OF_SAME = 400
+"""What the index keeps to find a text by all of its words: about so many bytes."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -157,6 +161,8 @@ class ScopeIndex:
         self._speakers: dict[str, frozenset[str]] = {}
         self._spoken: Counter[str] = Counter()
         self._days: dict[int, frozenset[str]] = {}
+        self._same: dict[int, dict[int, None]] = {}
+        """By the hash of their own words, the numbers of texts; equal words have one hash."""
         self._neighbours = Neighbours()
         self._similar = SimilarWords() if UNKNOWN in languages else None
         self._words = TermIndex(self._neighbours, self._similar)
@@ -172,7 +178,7 @@ class ScopeIndex:
     def size_bytes(self) -> int:
         """About how much memory the index takes."""
         vectors = self._vectors.size_bytes if self._vectors is not None else 0
-        return self._words.size_bytes + vectors
+        return self._words.size_bytes + vectors + _BYTES_OF_SAME * len(self._same)
 
     @property
     def analyser(self) -> Analyser:
@@ -209,6 +215,8 @@ class ScopeIndex:
         self._spoken[turn.speaker] += 1
         text = f"{turn.text} {turn.extra}" if turn.extra else turn.text
         words = words_of(text)
+        own = words_of(turn.text) if turn.extra else words
+        self._same.setdefault(_hash_of(own), {})[number] = None
         language = recognise(words) if self._recognises else None
         self._recognised.append(language)
         self._counted.add(language)
@@ -244,6 +252,7 @@ class ScopeIndex:
         turn = self._turns[number]
         if turn is not None:
             self._neighbours.remove(number, turn.session, turn.at, turn.id)
+            self._forget_same(number, _hash_of(words_of(turn.text)))
             self._speakers.pop(turn.speaker, None)
             self._spoken[turn.speaker] -= 1
             if not self._spoken[turn.speaker]:
@@ -253,6 +262,12 @@ class ScopeIndex:
         self._words.remove(number)
         if self._vectors is not None:
             self._vectors.remove(number)
+
+    def _forget_same(self, number: int, hash_of_words: int) -> None:
+        same = self._same[hash_of_words]
+        del same[number]
+        if not same:
+            del self._same[hash_of_words]
 
     def _rebuild_if_needed(self) -> None:
         """Build the index anew when it is sparse, or when its texts are of other languages now."""
@@ -300,8 +315,10 @@ class ScopeIndex:
         """Return the best texts by words and the best by meaning, with their scores."""
         cosines = None if self._vectors is None else self._vectors.cosines(question.text)
         nearest = () if cosines is None else ScopeVectors.nearest(cosines, limit, allows)
+        # Where each word is frequent, the choice by words may lack the exact text.
+        also = {*nearest, *self._exact(question.words, limit, allows)}
         lexical = self._words.score(
-            question.concepts, most=limit, also=nearest, allows=allows, asked=question.length
+            question.concepts, most=limit, also=also, allows=allows, asked=question.length
         )
         most = sum(concept.most for concept in question.concepts) or 1.0
         parts = [
@@ -317,6 +334,16 @@ class ScopeIndex:
         sessions = priors.evidence_of_sessions((part.turn.session, part.both) for part in best)
         sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
         return [_match(question, part, sought, sessions) for part in parts]
+
+    def _exact(self, words: Sequence[str], most: int, allows: Allows | None) -> list[int]:
+        """Return the newest texts with just these words, or at least with their hash."""
+        same: Iterable[int] = self._same.get(_hash_of(words), ()) if words else ()
+        allowed = same if allows is None else filter(allows, same)
+        return nlargest(most, allowed, key=self._age)
+
+    def _age(self, number: int) -> tuple[int, str]:
+        turn = self._turn(number)
+        return turn.at, turn.id
 
     def _turn(self, number: int) -> IndexedTurn:
         turn = self._turns[number]
@@ -463,6 +490,10 @@ def _on_scale(part: float) -> float:
         return round(WHOLE * part / _EACH_WORD_ONCE, _DIGITS)
     more = (part - _EACH_WORD_ONCE) / (1 - _EACH_WORD_ONCE)
     return round(WHOLE + (1 - WHOLE) * more, _DIGITS)
+
+
+def _hash_of(words: Sequence[str]) -> int:
+    return hash(tuple(words))
 
 
 def _is_power_of_two(count: int) -> bool:
