@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import product
 
 import pytest
@@ -646,3 +647,24 @@ def test_question_without_words_finds_no_text_with_a_caption_only() -> None:
 
     assert index.search("  ") == []
     assert ids(index.search("kite")) == ["a"]
+
+
+def test_month_and_person_that_are_stop_words_count_in_a_question() -> None:
+    index = ScopeIndex(language="auto")
+    index.put(
+        IndexedTurn(id, "ada went to the sea", session=id, at=at_day(month))
+        for id, month in (("april", 4), ("may", 5), ("june", 6))
+    )
+
+    assert ids(index.search("Where did ada go in May?"))[0] == "may"
+    [first, *_] = index.search("Where did Will go?")
+    assert first.score < 0.5
+    for question in ("Will ada go?", "WHERE DID IT GO?", "may ada go"):
+        assert (
+            index.search(question)[0].score
+            == index.search("go" if "IT" in question else "ada go")[0].score
+        )
+
+
+def at_day(month: int) -> int:
+    return int(datetime(2026, month, 3, tzinfo=UTC).timestamp() * 1_000_000)

@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from slumberd.model.episode import instant
 from slumberd.retrieval import priors
-from slumberd.retrieval.languages import AUTO, UNKNOWN, ScopeLanguages, recognise
+from slumberd.retrieval.languages import (
+    AUTO,
+    UNKNOWN,
+    ScopeLanguages,
+    names_in_question,
+    recognise,
+)
 from slumberd.retrieval.neighbours import NONE, Neighbours
 from slumberd.retrieval.priors import SessionEvidence, Sought
 from slumberd.retrieval.scope_vectors import ScopeVectors
@@ -366,15 +372,21 @@ class ScopeIndex:
     ) -> _Question:
         asked = words_of(query)
         words = [*asked, *also]
-        counted = self._asked_in(words).counted(words)
+        counted = self._asked_in(query, words).counted(words)
         groups = self._meanings(words, [*dict.fromkeys(counted)])
         for names in self._terms_of_aliases(aliases):
             _add_aliases(groups, names)
         concepts = [self._words.concept([*terms]) for terms in groups.values()]
         return _Question(" ".join([query, *also]), asked, len(counted), concepts)
 
-    def _asked_in(self, words: Sequence[str]) -> Analyser:
-        """Return the analyser whose stop words a question has, in whatever language it is."""
+    def _asked_in(self, query: str, words: Sequence[str]) -> Analyser:
+        """Return the analyser whose stop words a question has, without the names in it."""
+        analyser = self._analyser_of_question(words)
+        names = names_in_question(query) if analyser.language == "english" else frozenset()
+        return Analyser("english", self._kept | names) if names else analyser
+
+    def _analyser_of_question(self, words: Sequence[str]) -> Analyser:
+        """Return the analyser of the language of a question, whatever it is."""
         if not self._recognises or len(self.languages) == 1 == len(words):
             return self.analyser
         language = recognise(words)
