@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -619,3 +621,50 @@ def test_larger_limit_changes_no_score() -> None:
     index = index_of(*texts)
 
     assert index.search("tea milk", limit=400)[:20] == index.search("tea milk", limit=20)
+
+
+def test_exact_text_is_found_where_each_word_is_frequent() -> None:
+    words = ("tea", "milk", "cup", "green", "black")
+    orders = list(product(words, repeat=5))
+    index = index_of(*(turn(f"t{n}", " ".join(order)) for n, order in enumerate(orders * 2)))
+
+    found = index.search("Black tea, green milk cup!", limit=3)
+
+    exact = orders.index(("black", "tea", "green", "milk", "cup"))
+    assert [(match.id, match.score) for match in found[:2]] == [
+        (f"t{place}", 1.0) for place in sorted((exact, exact + len(orders)))
+    ]
+    assert found[2].score < 1
+    index.drop([f"t{exact}"])
+    assert [match.score == 1 for match in index.search("black tea green milk cup", limit=2)] == [
+        True,
+        False,
+    ]
+
+
+def test_question_without_words_finds_no_text_with_a_caption_only() -> None:
+    index = index_of(IndexedTurn("a", "", extra="a red kite"))
+
+    assert index.search("  ") == []
+    assert ids(index.search("kite")) == ["a"]
+
+
+def test_month_and_person_that_are_stop_words_count_in_a_question() -> None:
+    index = ScopeIndex(language="auto")
+    index.put(
+        IndexedTurn(id, "ada went to the sea", session=id, at=at_day(month))
+        for id, month in (("april", 4), ("may", 5), ("june", 6))
+    )
+
+    assert ids(index.search("Where did ada go in May?"))[0] == "may"
+    [first, *_] = index.search("Where did Will go?")
+    assert first.score < 0.5
+    for question in ("Will ada go?", "WHERE DID IT GO?", "may ada go"):
+        assert (
+            index.search(question)[0].score
+            == index.search("go" if "IT" in question else "ada go")[0].score
+        )
+
+
+def at_day(month: int) -> int:
+    return int(datetime(2026, month, 3, tzinfo=UTC).timestamp() * 1_000_000)

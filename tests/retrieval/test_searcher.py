@@ -582,6 +582,30 @@ async def test_larger_budget_never_holds_fewer_of_the_first_hits(stores: Stores)
     assert (runs[0], runs[-1]) == (0, 60)
 
 
+async def test_larger_budget_changes_no_line_of_the_first_hits(stores: Stores) -> None:
+    said = "green matcha tea, green matcha tea from Assam, Ceylon, Darjeeling, Nepal, Java"
+    await stores.put(
+        *(
+            episode(f"e{n:02}", content=f"green matcha tea {n}", timestamp=at(n), session=f"t{n}")
+            for n in range(30)
+        ),
+        episode("e30", content=said, timestamp=at(30)),
+        *(episode(f"x{n}", content="cup", timestamp=at(n)) for n in (40, 41)),
+        episode("e99", content=said.replace("green matcha", "black"), timestamp=at(99)),
+    )
+
+    async def recalled(budget: int) -> dict[str, Hit]:
+        context = await stores.searcher.context("green matcha tea", user="alice", budget=budget)
+        return {item.id: item for item in context.items if item.score}
+
+    most = await recalled(20_000)
+    assert [one.id for one in most["e30"].similar_later] == ["e99"]
+    for budget in (100, 200, 400, 800, 1_600):
+        found = await recalled(budget)
+        assert found
+        assert found == {id: most[id] for id in found}
+
+
 async def test_exact_text_of_an_episode_and_of_a_fact_has_the_score_1(stores: Stores) -> None:
     await stores.put(
         episode("e1", content="I moved to Bergen in May", timestamp=at(1)),

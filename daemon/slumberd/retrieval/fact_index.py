@@ -9,14 +9,19 @@ from slumberd.model.episode import are_near
 from slumberd.model.fact import Fact
 from slumberd.model.superseded import words_of_payload
 from slumberd.retrieval.hits import Trust
+from slumberd.retrieval.languages import is_stop_word
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import Analyser
+from slumberd.retrieval.words import words_of
 
 ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
 """A fact with one of these predicates says that its subject has another name."""
 
 _LEAST_LETTERS = 6
 """A shorter word differs from too many others by one letter only."""
+
+_LONGEST_STOP_WORD = 20
+"""No longer name is a stop word."""
 
 _PLAIN = Analyser()
 
@@ -41,10 +46,11 @@ class FactIndex:
         """Hold these facts and no others."""
         self.facts = {fact.id: fact for fact in facts}
         turns = {id: IndexedTurn(id, words_of_fact(fact)) for id, fact in self.facts.items()}
+        names = {name for fact in self.facts.values() for name in names_of_fact(fact)}
         self.index.drop([id for id in self._turns if id not in turns])
+        self.index.keep(_stop_words_among(names))
         self.index.put([turn for id, turn in turns.items() if self._turns.get(id) != turn])
         self._turns = turns
-        names = (name for fact in self.facts.values() for name in names_of_fact(fact))
         self._name_words = {word for name in names for word in _PLAIN.terms(name)}
 
     def search(self, query: str, *, limit: int, least: float = 0.0) -> list[Match]:
@@ -55,8 +61,13 @@ class FactIndex:
             limit: At most this many.
             least: The least score.
         """
-        spelled = " ".join([query, *self._misspelled_in(query)])
-        return self.index.search(spelled, limit=limit, least=least, aliases=self.aliases)
+        return self.index.search(
+            query,
+            limit=limit,
+            least=least,
+            aliases=self.aliases,
+            also=self._misspelled_in(query),
+        )
 
     def named_in(self, text: str) -> set[str]:
         """Return the ids of the facts whose subject, object or alias a text names in full.
@@ -95,6 +106,12 @@ class FactIndex:
             for fact in self.facts.values()
             if fact.payload.get("predicate") in ALIAS_PREDICATES
         ]
+
+
+def _stop_words_among(names: Iterable[str]) -> frozenset[str]:
+    """Return the names that are one stop word, such as Will and US, folded."""
+    words = (words_of(name) for name in names if len(name) <= _LONGEST_STOP_WORD)
+    return frozenset(some[0] for some in words if len(some) == 1 and is_stop_word(some[0]))
 
 
 def _names_in(value: object) -> list[str]:

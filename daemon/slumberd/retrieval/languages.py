@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -32,12 +33,30 @@ _FEWEST_WORDS = 12
 _LEAST_PART = 1 / 8
 """A language counts in a scope that has so many texts of it, compared with the first one."""
 
+_WRITTEN_AS_NAMES = frozenset({"Will", "May", "US", "IT"})
+"""Within a sentence these are no stop words of English. At its beginning they may be."""
+
+_WORD = re.compile(r"\w+")
+
 _NAMES = (*STOP_WORDS,)
 
 
 def stop_words_of(language: str | None) -> frozenset[str]:
     """Return the stop words of a language, folded; none when they are not known."""
     return _FOLDED.get(language, frozenset())
+
+
+def is_stop_word(word: str) -> bool:
+    """Return whether a folded word is a stop word of one of the known languages."""
+    return word in _LANGUAGES_OF
+
+
+def names_in_question(question: str) -> frozenset[str]:
+    """Return the English stop words that a question writes as names, such as May, folded."""
+    if question.isupper():
+        return frozenset()
+    others = _WORD.findall(question)[1:]
+    return frozenset(word.lower() for word in others if word in _WRITTEN_AS_NAMES)
 
 
 def _read() -> dict[str | None, frozenset[str]]:

@@ -92,7 +92,7 @@ def weight_of(text: str, speaker: str, share: float | None, sought: Sought) -> f
         share: What `SessionEvidence.share_of` returned.
         sought: What the question says.
     """
-    is_long = len(text.split(None, MOST_WORDS)) > MOST_WORDS
+    is_long = len(text) > 2 * MOST_WORDS and len(text.split(None, MOST_WORDS)) > MOST_WORDS
     weight = 0.0 if share is None else SESSION * (share * (LONG_SHARE if is_long else 1) - 1)
     if is_long:
         return weight

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import pairwise
 from typing import NamedTuple
 
 from slumberd.model.episode import instant
 from slumberd.retrieval import priors
-from slumberd.retrieval.languages import AUTO, UNKNOWN, ScopeLanguages, recognise
+from slumberd.retrieval.languages import (
+    AUTO,
+    UNKNOWN,
+    ScopeLanguages,
+    names_in_question,
+    recognise,
+)
 from slumberd.retrieval.neighbours import NONE, Neighbours
 from slumberd.retrieval.priors import SessionEvidence, Sought
 from slumberd.retrieval.scope_vectors import ScopeVectors
@@ -34,6 +41,9 @@ _LEAST_COMPOUND = 6
 _LEAST_FIRST_PART = 3
 _LEAST_LAST_PART = 2
 """The least letters of a compound that is split, and of its two parts."""
+
+_BYTES_OF_SAME = 400
+"""What the index keeps to find a text by all of its words: about so many bytes."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -85,8 +95,8 @@ class _Question(NamedTuple):
     """A question to an index.
 
     Attributes:
-        text: The question.
-        words: All of its words.
+        text: The question, with the words that are added to it.
+        words: All of its own words.
         length: How many of them count.
         concepts: What it asks for.
     """
@@ -144,11 +154,12 @@ class ScopeIndex:
         require_language(language)
         self._recognises = language == AUTO
         self._has_vectors = vectors
+        self._kept: frozenset[str] = frozenset()
         self._begin(ScopeLanguages().chosen() if self._recognises else (language,))
 
     def _begin(self, languages: tuple[str | None, ...]) -> None:
         self.languages = languages
-        self._analysers = {language: Analyser(language) for language in languages}
+        self._analysers = {language: Analyser(language, self._kept) for language in languages}
         self._counted = ScopeLanguages()
         self._recognised: list[str | None] = []
         self._numbers: dict[str, int] = {}
@@ -156,6 +167,8 @@ class ScopeIndex:
         self._speakers: dict[str, frozenset[str]] = {}
         self._spoken: Counter[str] = Counter()
         self._days: dict[int, frozenset[str]] = {}
+        self._same: dict[int, dict[int, None]] = {}
+        """By the hash of their own words, the numbers of texts; equal words have one hash."""
         self._neighbours = Neighbours()
         self._similar = SimilarWords() if UNKNOWN in languages else None
         self._words = TermIndex(self._neighbours, self._similar)
@@ -171,12 +184,18 @@ class ScopeIndex:
     def size_bytes(self) -> int:
         """About how much memory the index takes."""
         vectors = self._vectors.size_bytes if self._vectors is not None else 0
-        return self._words.size_bytes + vectors
+        return self._words.size_bytes + vectors + _BYTES_OF_SAME * len(self._same)
 
     @property
     def analyser(self) -> Analyser:
         """The analyser of the first language."""
         return self._analysers[self.languages[0]]
+
+    def keep(self, words: frozenset[str]) -> None:
+        """Count these folded words although they are stop words, and no others."""
+        if words != self._kept:
+            self._kept = words
+            self._rebuild(self.languages)
 
     def put(self, turns: Iterable[IndexedTurn]) -> None:
         """Add texts; a text with the id of another replaces it."""
@@ -202,6 +221,8 @@ class ScopeIndex:
         self._spoken[turn.speaker] += 1
         text = f"{turn.text} {turn.extra}" if turn.extra else turn.text
         words = words_of(text)
+        own = words_of(turn.text) if turn.extra else words
+        self._same.setdefault(_hash_of(own), {})[number] = None
         language = recognise(words) if self._recognises else None
         self._recognised.append(language)
         self._counted.add(language)
@@ -237,6 +258,7 @@ class ScopeIndex:
         turn = self._turns[number]
         if turn is not None:
             self._neighbours.remove(number, turn.session, turn.at, turn.id)
+            self._forget_same(number, _hash_of(words_of(turn.text)))
             self._speakers.pop(turn.speaker, None)
             self._spoken[turn.speaker] -= 1
             if not self._spoken[turn.speaker]:
@@ -247,15 +269,24 @@ class ScopeIndex:
         if self._vectors is not None:
             self._vectors.remove(number)
 
+    def _forget_same(self, number: int, hash_of_words: int) -> None:
+        same = self._same[hash_of_words]
+        del same[number]
+        if not same:
+            del self._same[hash_of_words]
+
     def _rebuild_if_needed(self) -> None:
         """Build the index anew when it is sparse, or when its texts are of other languages now."""
         languages = self._counted.chosen() if self._recognises else self.languages
         removed = len(self._turns) - len(self._numbers)
         if languages != self.languages or removed > max(_MOST_REMOVED, len(self._numbers)):
-            left = [turn for turn in self._turns if turn is not None]
-            self._begin(languages)
-            for turn in left:
-                self._add(turn)
+            self._rebuild(languages)
+
+    def _rebuild(self, languages: tuple[str | None, ...]) -> None:
+        left = [turn for turn in self._turns if turn is not None]
+        self._begin(languages)
+        for turn in left:
+            self._add(turn)
 
     def search(
         self,
@@ -265,6 +296,7 @@ class ScopeIndex:
         least: float = 0.0,
         accept: Accept | None = None,
         aliases: Sequence[Sequence[str]] = (),
+        also: Sequence[str] = (),
     ) -> list[Match]:
         """Return the texts that answer a question best, best first; equal scores by id.
 
@@ -274,10 +306,11 @@ class ScopeIndex:
             least: The least score. A text with a score of 0 is never returned.
             accept: Chooses the texts that may be found, before they are ranked.
             aliases: Groups of names that mean the same.
+            also: More words of the question. The exact text of the question does not have them.
         """
         if limit < 1:
             return []
-        question = self._question(query, aliases)
+        question = self._question(query, aliases, also)
         allows = None if accept is None else self._allowance(accept)
         found = self._score(question, max(limit, CHOSEN), allows)
         found = [match for match in found if match.score > 0 and match.score >= least]
@@ -288,8 +321,10 @@ class ScopeIndex:
         """Return the best texts by words and the best by meaning, with their scores."""
         cosines = None if self._vectors is None else self._vectors.cosines(question.text)
         nearest = () if cosines is None else ScopeVectors.nearest(cosines, limit, allows)
+        # Where each word is frequent, the choice by words may lack the exact text.
+        also = {*nearest, *self._exact(question.words, limit, allows)}
         lexical = self._words.score(
-            question.concepts, most=limit, also=nearest, allows=allows, asked=question.length
+            question.concepts, most=limit, also=also, allows=allows, asked=question.length
         )
         most = sum(concept.most for concept in question.concepts) or 1.0
         parts = [
@@ -305,6 +340,16 @@ class ScopeIndex:
         sessions = priors.evidence_of_sessions((part.turn.session, part.both) for part in best)
         sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
         return [_match(question, part, sought, sessions) for part in parts]
+
+    def _exact(self, words: Sequence[str], most: int, allows: Allows | None) -> list[int]:
+        """Return the newest texts with just these words, or at least with their hash."""
+        same: Iterable[int] = self._same.get(_hash_of(words), ()) if words else ()
+        allowed = same if allows is None else filter(allows, same)
+        return nlargest(most, allowed, key=self._age)
+
+    def _age(self, number: int) -> tuple[int, str]:
+        turn = self._turn(number)
+        return turn.at, turn.id
 
     def _turn(self, number: int) -> IndexedTurn:
         turn = self._turns[number]
@@ -322,23 +367,32 @@ class ScopeIndex:
         turn = self._turns[number] if number != NONE else None
         return None if turn is None else turn.id
 
-    def _question(self, query: str, aliases: Sequence[Sequence[str]]) -> _Question:
-        words = words_of(query)
-        counted = self._asked_in(words).counted(words)
+    def _question(
+        self, query: str, aliases: Sequence[Sequence[str]], also: Sequence[str]
+    ) -> _Question:
+        asked = words_of(query)
+        words = [*asked, *also]
+        counted = self._asked_in(query, words).counted(words)
         groups = self._meanings(words, [*dict.fromkeys(counted)])
         for names in self._terms_of_aliases(aliases):
             _add_aliases(groups, names)
         concepts = [self._words.concept([*terms]) for terms in groups.values()]
-        return _Question(query, words, len(counted), concepts)
+        return _Question(" ".join([query, *also]), asked, len(counted), concepts)
 
-    def _asked_in(self, words: Sequence[str]) -> Analyser:
-        """Return the analyser whose stop words a question has, in whatever language it is."""
+    def _asked_in(self, query: str, words: Sequence[str]) -> Analyser:
+        """Return the analyser whose stop words a question has, without the names in it."""
+        analyser = self._analyser_of_question(words)
+        names = names_in_question(query) if analyser.language == "english" else frozenset()
+        return Analyser("english", self._kept | names) if names else analyser
+
+    def _analyser_of_question(self, words: Sequence[str]) -> Analyser:
+        """Return the analyser of the language of a question, whatever it is."""
         if not self._recognises or len(self.languages) == 1 == len(words):
             return self.analyser
         language = recognise(words)
         if language in self._analysers or language in (None, UNKNOWN):
             return self._analysers.get(language, self.analyser)
-        return Analyser(language)
+        return Analyser(language, self._kept)
 
     def _meanings(self, words: Sequence[str], counted: Sequence[str]) -> dict[str, dict[str, None]]:
         """Return the terms of a question: by the first one, all that mean the same, in order.
@@ -448,6 +502,10 @@ def _on_scale(part: float) -> float:
         return round(WHOLE * part / _EACH_WORD_ONCE, _DIGITS)
     more = (part - _EACH_WORD_ONCE) / (1 - _EACH_WORD_ONCE)
     return round(WHOLE + (1 - WHOLE) * more, _DIGITS)
+
+
+def _hash_of(words: Sequence[str]) -> int:
+    return hash(tuple(words))
 
 
 def _is_power_of_two(count: int) -> bool:

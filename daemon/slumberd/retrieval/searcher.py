@@ -45,6 +45,7 @@ from slumberd.retrieval.scope_index import Match
 from slumberd.retrieval.similar_turns import name_similar_turns
 from slumberd.retrieval.terms import Analyser, forget_words
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.words import words_of
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 
@@ -408,7 +409,9 @@ def _choose_parts(
 ) -> ContextParts:
     """Return what a context may hold."""
     most = min(_LEAST_RECALLED + budget // _TOKENS_OF_A_LINE, MOST_RECALLED)
-    recalled = name_similar_turns(_find_episodes(episodes, facts, question, most, 0.0))
+    # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
+    found = _find_episodes(episodes, facts, question, MOST_RECALLED, 0.0)
+    recalled = name_similar_turns(found)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
@@ -453,7 +456,10 @@ def _with_superseded(
 
 
 def _is_short(text: str) -> bool:
-    return len(text) <= _SHORT_CHARACTERS and len(_PLAIN.terms(text)) <= SHORT_WORDS
+    if len(text) > _SHORT_CHARACTERS:
+        return False
+    words = words_of(text) if text.isascii() else _PLAIN.terms(text)
+    return len(words) <= SHORT_WORDS
 
 
 def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:

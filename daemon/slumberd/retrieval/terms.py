@@ -70,12 +70,13 @@ class Analyser:
         language: The language of the texts, one of `LANGUAGES`, or `languages.UNKNOWN`. None
             stems no word. Where the stop words of a language are known, such as "the", they are no
             terms of a text with other words.
+        names: Folded words that are names, and so no stop words, such as "will".
     """
 
-    def __init__(self, language: str | None = None) -> None:
+    def __init__(self, language: str | None = None, names: frozenset[str] = frozenset()) -> None:
         self.language = language
         self._term = _stems_of(language) if language in LANGUAGES else _without_ending
-        self._stop = stop_words_of(language)
+        self._stop = stop_words_of(language) - names
         self._elision = _ELISIONS.get(language or "")
 
     def terms(self, text: str) -> list[str]:
