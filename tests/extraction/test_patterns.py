@@ -303,6 +303,9 @@ def test_retraction_may_name_words_of_the_object() -> None:
     assert (found.object, found.object_words) == (None, ("trip", "krak\u00f3w"))
     assert found_in("That is off", gone) == []
     assert found_in(" is off", gone) == []
+    assert found_in("\u2764\ufe0f is off", gone) == []
+    [found] = found_in("हिन्दी is off", gone)
+    assert found.object_words == ("हिन्दी",)
 
 
 def test_triple_takes_back_the_same_object_of_its_opposites() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -25,6 +24,7 @@ from slumberd.extraction.sentences import (
 from slumberd.extraction.templates import fill
 from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Intent, Turn
+from slumberd.model.normal_form import words_of
 from slumberd.retrieval.expressions import Expression, Match
 
 MAX_MATCHES = 50
@@ -186,7 +186,7 @@ def _filled(
 
 def _content_words(text: Value | bool | None) -> tuple[str, ...]:
     """Return the words by which objects are taken back, in order."""
-    words = dict.fromkeys(re.findall(r"\w+", text.casefold())) if isinstance(text, str) else {}
+    words = dict.fromkeys(words_of(text)) if isinstance(text, str) else {}
     return tuple(word for word in words if word not in WITHOUT_CONTENT)
 
 
