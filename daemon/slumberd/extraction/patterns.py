@@ -164,7 +164,7 @@ class PatternSet:
         subject = _replaced(_filled(says.subject, values), aliases.subjects)
         predicate = _replaced(_filled(says.predicate, values), aliases.predicates)
         object_ = _replaced(_filled(says.object, values), aliases.objects)
-        words = _content_words(_filled(says.object_words, values))
+        words = content_words(_filled(says.object_words, values))
         given = (object_,) if says.object is not None else words if says.object_words else ("all",)
         if not given or not all(map(_is_stated, (subject, predicate, *given))):
             return
@@ -184,8 +184,8 @@ def _filled(
     return fill(template, values) if isinstance(template, str) else template
 
 
-def _content_words(text: Value | bool | None) -> tuple[str, ...]:
-    """Return the words by which objects are taken back, in order."""
+def content_words(text: Value | bool | None) -> tuple[str, ...]:
+    """Return the words of a text by which objects are taken back, in order."""
     words = dict.fromkeys(words_of(text)) if isinstance(text, str) else {}
     return tuple(word for word in words if word not in WITHOUT_CONTENT)
 
