@@ -334,8 +334,8 @@ def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str)
                 "says: {subject: a, predicate: b, object_words: the \u2764\ufe0f of}",
             ),
             [
-                "5:52: patterns[0].says.object_words: 'the \u2764\ufe0f of' has no word that counts;"
-                " name a word of the objects"
+                "5:52: patterns[0].says.object_words: 'the \u2764\ufe0f of' has no word that"
+                " counts; name a word of the objects"
             ],
             id="words without content",
         ),

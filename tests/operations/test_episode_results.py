@@ -12,11 +12,13 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from slumberd.config.pattern_loader import load_extraction
+from slumberd.config.pattern_loader import combined_extraction, load_extraction
+from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extraction
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Limits, Position
+from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.memory_forms import NO_RULE, Became, FactOfEpisode, ResultOfRule
 from slumberd.operations.reads.episode_results import Circumstances, best_of, results_of
@@ -242,6 +244,49 @@ async def test_text_without_a_matching_pattern_says_nothing(
     found = await after_firing(home, rule("talk", extract=home_pattern), said)
 
     assert found == ("said_nothing", "nothing said: no pattern matched")
+
+
+TASTE = """
+opposites: [[likes, dislikes]]
+patterns:
+  - {id: taste, when: "I like (?P<what>[a-z]+)", \
+says: {subject: "{speaker}", predicate: likes, object: "{what}"}}
+"""
+
+
+async def test_opposite_that_nobody_has_stated_is_not_named(
+    home: OpenStores, tmp_path: Path
+) -> None:
+    file = tmp_path / "patterns.yaml"
+    file.write_text(TASTE)
+    fired = rule("talk", extract=load_extraction(file))
+    said = episode("e1", content="I like tea.", source_node="user")
+
+    assert await after_firing(home, fired, said) == ("learned", "learned: alice likes tea")
+
+
+def finds_nothing() -> Extraction:
+    function = RuleFunction("python:tests:find", "d", lambda *_: [])
+    return Extraction(function.name, "d", FunctionExtractor(function))
+
+
+async def test_silence_names_everything_that_found_nothing(
+    home: OpenStores, home_pattern: Extraction
+) -> None:
+    fired = [
+        rule(f"r{number}", extract=combined_extraction(parts, unites=False))
+        for number, parts in enumerate(([finds_nothing()], [finds_nothing(), home_pattern]))
+    ]
+    await home.put(episode("e1", content="It rains.", source_node="user"))
+    for each in fired:
+        await home.fire(each)
+
+    assert [one.sentence for one in await results(home, "e1", *fired)] == [
+        "nothing said: the function found no triple",
+        "nothing said: the function found no triple, and no pattern matched",
+    ]
+    _, sentence = await became(home, "e1")  # no rule is loaded any more
+    assert sentence == "nothing said: the rule found no triple"
 
 
 async def test_extracted_triple_is_learned_and_not_the_episode_around_it(

@@ -10,7 +10,9 @@ import orjson
 
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.state import IN_TRIPLES, NOTHING_SAID
+from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import STAGE_CHANNELS
@@ -114,6 +116,8 @@ def _result(
     own = [each for each in decisions if each.reason != IN_TRIPLES] or decisions
     found = sorted(((_became(each, known), each) for each in own), key=lambda one: _ORDER[one[0]])
     facts = [_fact(each, became) for became, each in found if became in _ABOUT_FACTS]
+    if facts:  # "I like tea" takes back a dislike that nobody has stated; that says nothing
+        found = [(word, each) for word, each in found if not _is_aside(word, each)]
     sentences = [_sentence(*pair, known) for pair in _by_word(found)]
     return ResultOfRule(
         rule_id=rule_id,
@@ -122,6 +126,11 @@ def _result(
         sentence="; ".join(sentences),
         facts=facts,
     )
+
+
+def _is_aside(became: Became, decision: Decision) -> bool:
+    """Return whether an extractor retracts something beside what a text states, in vain."""
+    return became == "no_effect" and "extracted" in decision.said
 
 
 def _by_word(
@@ -241,10 +250,21 @@ def _describe_cadence(rule: ConsolidationRule | None, pending: int) -> str:
 
 
 def _describe_silence(rule: ConsolidationRule | None) -> str:
-    asks_model = rule is not None and rule.extract is not None and rule.extract.asks_model
-    if asks_model:
-        return "nothing said: the language model found no triple that counts"
-    return "nothing said: no pattern matched"
+    parts = rule.extract.parts if rule is not None and rule.extract is not None else ()
+    found = dict.fromkeys(_describe_nothing(part) for part in parts) or (
+        "the rule found no triple",
+    )
+    return f"nothing said: {', and '.join(found)}"
+
+
+def _describe_nothing(extraction: Extraction) -> str:
+    match extraction.extractor:
+        case ModelSettings():
+            return "the language model found no triple that counts"
+        case FunctionExtractor():
+            return "the function found no triple"
+        case _:
+            return "no pattern matched"
 
 
 def _describe_filtered(rule: ConsolidationRule | None, unmet: Unmet | None) -> str:
