@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from slumberd.config.pattern_loader import combined_extraction, load_extraction
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.episode import Episode
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Limits, Position
 from slumberd.model.functions import RuleFunction
@@ -244,6 +244,42 @@ async def test_text_without_a_matching_pattern_says_nothing(
     found = await after_firing(home, rule("talk", extract=home_pattern), said)
 
     assert found == ("said_nothing", "nothing said: no pattern matched")
+
+
+async def test_facts_that_are_retracted_by_their_ids_are_named_so(home: OpenStores) -> None:
+    gone = {"intent": "delete", "replaces": ["e1", "e2"]}
+    await home.put(HOME, triple("e2", "ada", "likes", "tea", timestamp=at(1)))
+    await home.put(episode("e3", metadata=gone, timestamp=at(2)))
+    await home.fire(ALL)
+
+    [found] = await results(home, "e3", ALL)
+
+    assert (found.became, found.sentence) == ("retracted", "retracted: e2, e1")
+
+
+class EndsTheFirst:
+    """Takes a fact back as a language model does."""
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        ended = Extracted("", "", None, "delete", (0, 2), "tiny", replaces=("e1",))
+        return [[ended] for _ in zip(turns, before, strict=True)]
+
+
+async def test_fact_that_an_extractor_ends_by_its_id_is_named_so(home: OpenStores) -> None:
+    await home.put(HOME)
+    await home.fire(ALL)
+    await home.put(episode("e2", content="It is over.", timestamp=at(1), source_node="user"))
+    fired = rule(
+        "talk", when_filter="predicate IS NULL", extract=Extraction("ends", "d", EndsTheFirst())
+    )
+    await home.fire(fired)
+
+    [found] = [one for one in await results(home, "e2", fired) if one.rule_id == "talk"]
+
+    assert (found.became, found.sentence) == ("retracted", "retracted: e1")
+    assert [fact.subject for fact in found.facts] == [None]
 
 
 TASTE = """

@@ -26,8 +26,6 @@ _ORDER: Mapping[str, int] = {word: place for place, word in enumerate(get_args(B
 _MOST_NAMED = 10
 """A sentence names at most so many facts; the list of facts has them all."""
 
-_TRIPLE = ("subject", "predicate", "object")
-
 _SENTENCES: Mapping[Became, str] = {
     "held": "waiting: a batch of the rule awaits approval",
     "unanswered": "waiting: the language model has not answered yet",
@@ -140,6 +138,13 @@ def _by_word(
         yield became, [decision for _, decision in several]
 
 
+def _words_about(decision: Decision, fact: FactOfEpisode) -> str:
+    """Return the triple of a fact in one line, or the ids that a retraction without one names."""
+    if fact.became == "retracted" and fact.subject is None and decision.row is not None:
+        return printable(", ".join(decision.row.record.replaces)) or _words_of(fact)
+    return _words_of(fact)
+
+
 def _words_of(fact: FactOfEpisode) -> str:
     """Return the triple of a fact in one line; other words for a fact of text alone."""
     if fact.subject is None:
@@ -153,7 +158,9 @@ def _text_of(part: object) -> str:
 
 
 def _fact(decision: Decision, became: Became) -> FactOfEpisode:
-    said = {part: decision.said.get(part) for part in _TRIPLE}
+    # What a language model ends has empty parts.
+    said = {part: decision.said.get(part) or None for part in ("subject", "predicate")}
+    said["object"] = decision.said.get("object")
     return FactOfEpisode(id=decision.fact_id, **said, became=became, current=decision.is_current)
 
 
@@ -233,7 +240,7 @@ def _sentence(became: Became, decisions: Sequence[Decision], known: Circumstance
 
 
 def _names(decisions: Sequence[Decision], became: Became) -> str:
-    facts = [_words_of(_fact(each, became)) for each in decisions]
+    facts = [_words_about(each, _fact(each, became)) for each in decisions]
     more = len(facts) - _MOST_NAMED
     return ", ".join(facts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
