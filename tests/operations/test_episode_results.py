@@ -282,6 +282,23 @@ async def test_fact_that_an_extractor_ends_by_its_id_is_named_so(home: OpenStore
     assert [fact.subject for fact in found.facts] == [None]
 
 
+async def test_triple_of_little_confidence_is_explained_by_the_rule_for_triples(
+    home: OpenStores, home_pattern: Extraction
+) -> None:
+    texts = rule("a-texts", when_filter="coalesce(intent, predicate) IS NULL", extract=home_pattern)
+    await home.put(triple("e1", "ada", "lives_in", "Oslo", metadata={"confidence": 0.2}))
+    for each in (texts, HOST):
+        await home.fire(each)
+
+    found = {one.rule_id: one.sentence for one in await results(home, "e1", texts, HOST)}
+
+    assert found == {
+        "a-texts": "filtered: the rule reads only texts that state nothing themselves",
+        "host": "filtered: the rule's filter needs `confidence >= 0.5`, or an intent",
+    }
+    assert await became(home, "e1", texts, HOST) == ("filtered", found["host"])
+
+
 TASTE = """
 opposites: [[likes, dislikes]]
 patterns:

@@ -56,6 +56,10 @@ _NO_EFFECTS: Mapping[str, str] = {
 }
 
 
+STATES_ITSELF = "filtered: the rule reads only texts that state nothing themselves"
+"""The sentence about a rule that extracts, and an episode that states a triple."""
+
+
 class Unmet(NamedTuple):
     """Why a filter does not select an episode.
 
@@ -104,7 +108,9 @@ def results_of(decisions: Sequence[Decision], known: Circumstances) -> list[Resu
 
 def best_of(results: Sequence[ResultOfRule]) -> ResultOfRule | None:
     """Return the result that says most about an episode; None when no rule reads episodes."""
-    return min(results, key=lambda one: _ORDER[one.became], default=None)
+    return min(
+        results, key=lambda one: (_ORDER[one.became], one.sentence == STATES_ITSELF), default=None
+    )
 
 
 def _result(
