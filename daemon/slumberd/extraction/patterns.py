@@ -267,10 +267,18 @@ def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Ca
             # What follows the last group only limits it: ", but" belongs to the next clause.
             last = max(map(match.end, expression.groupindex.values()), default=-1)
             end = match.end() if last < 0 else last
-            intent = _intent_of(pattern, sentence, {end, match.end()})
+            intent = _intent_of(
+                pattern, sentence, {end, match.end(), *_starts(match, expression.groupindex, last)}
+            )
             if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match, end):
                 span = (sentence.start + match.start(), sentence.start + match.end())
                 yield _Candidate(_texts(match), span, intent)
+
+
+def _starts(match: Match, numbers: Mapping[str, int], end: int) -> list[int]:
+    """Return where the named groups with an end begin: a comma in them ends no negation."""
+    texts = _texts(match).items()
+    return [end - len(text) for name, text in texts if match.end(numbers[name]) == end]
 
 
 def _matches(
@@ -295,9 +303,9 @@ def _is_vetoed_in_clause(pattern: Pattern, sentence: Sentence, match: Match, end
     return any(veto.search(clause) for veto in pattern.unless)
 
 
-def _intent_of(pattern: Pattern, sentence: Sentence, ends: Set[int]) -> Intent | None:
-    """Return the intent of a match with some ends; None when a negation before one vetoes it."""
-    if pattern.negated == "allow" or not any(is_negated(sentence.text, end) for end in ends):
+def _intent_of(pattern: Pattern, sentence: Sentence, places: Set[int]) -> Intent | None:
+    """Return the intent of a match at some places; None when a negation before one vetoes it."""
+    if pattern.negated == "allow" or not any(is_negated(sentence.text, at) for at in places):
         return pattern.intent
     return "delete" if pattern.negated == "delete" else None
 
