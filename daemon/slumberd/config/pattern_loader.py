@@ -273,7 +273,7 @@ def _find_aliases_in_lists(document: Document) -> Iterator[Mistake]:
     texts = {
         alias: name
         for alias, name in (given.items() if isinstance(given, dict) else ())
-        if isinstance(alias, str) and isinstance(name, str)
+        if isinstance(name, str)
     }
     names = _by_key(texts)
     for trail in _predicates_listed(document):
