@@ -245,6 +245,8 @@ class TurnReader:
         first = expression.effects[0]
         if words.negated:
             return self._deny(clause, expression, match, who, words)
+        if first.group and not first.retracts and _DENIED.match(match[first.group] or ""):
+            return False
         if (first.reader or not first.retracts) and not self._objects(first, match):
             return False
         self._keep_object(first, match)
@@ -454,6 +456,11 @@ _CALLED = re.compile(
     r"(?:is|are|was)(?: called| named)? (?P<o>[^\W\d_a-z].*)|(?:is|are) (?:called|named) (?P<p>.+)"
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
+_DENIED = re.compile(
+    r"\s*(?:no|not|neither|nor|none|nothing|zero|(?:hardly|barely|scarcely) any)\b"
+)
+"""Begins an object that denies itself: "I speak no French". "No" in a title has a capital."""
+
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
     r"(?:is|are|am|has been|have been|became|has become|has changed to|changed (?:from .+?"
