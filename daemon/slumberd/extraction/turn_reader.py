@@ -457,7 +457,8 @@ _CALLED = re.compile(
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
 _DENIED = re.compile(
-    r"\s*(?:no|not|neither|nor|none|nothing|zero|(?:hardly|barely|scarcely) any)\b"
+    r"\s*(?:no|not|neither|nor|none|nothing|zero|barely any|hardly|scarcely"
+    r"|in no way|by no means|far from|anything but)\b"
 )
 """Begins an object that denies itself: "I speak no French". "No" in a title has a capital."""
 
