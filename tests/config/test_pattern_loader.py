@@ -319,6 +319,39 @@ def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str)
             id="group of one expression only",
         ),
         pytest.param(
+            "single_valued: [Loves]\nopposites: [[likes, hates], [a, loves]]\n"
+            "aliases: {predicates: {loves: likes, likes: likes}}\n"
+            + _pattern("id: a", "when: tea", SAYS),
+            [
+                "1:17: single_valued[0]: 'Loves' is an alias; write 'likes'",
+                "2:33: opposites[1][1]: 'loves' is an alias; write 'likes'",
+            ],
+            id="aliases in the lists of predicates",
+        ),
+        pytest.param(
+            _pattern(
+                "id: a", "when: tea", "intent: delete",
+                "says: {subject: a, predicate: b, object_words: the \u2764\ufe0f of}",
+            ),
+            [
+                "5:52: patterns[0].says.object_words: 'the \u2764\ufe0f of' has no word that"
+                " counts; name a word of the objects"
+            ],
+            id="words without content",
+        ),
+        pytest.param(
+            _pattern("id: A", "when: '('", "unless: '{x}'", "when_previous: ')'", "says: 7"),
+            [
+                "2:9: patterns[0].id: 'A' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
+                " ':' and '-'",
+                "3:12: patterns[0].when: the expression is not valid RE2: missing ): (",
+                "4:13: patterns[0].unless: there is no word list 'x'; none is defined",
+                "5:21: patterns[0].when_previous: the expression is not valid RE2: unexpected ): )",
+                "6:11: patterns[0].says: keys with values are needed, not 7",
+            ],
+            id="bad expressions of a malformed pattern",
+        ),
+        pytest.param(
             _pattern("id: a", "when: '(?P<other>tea)'", SAYS),
             [
                 "3:11: patterns[0].when: group 'other' has the name of a speaker; give it another"

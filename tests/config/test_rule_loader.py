@@ -1285,3 +1285,10 @@ def test_vocabulary_goes_with_the_extractor_of_conversations_only(tmp_path: Path
 
     assert "'vocabulary' goes with {with: conversation} only" in found
     assert "none.yaml" in found
+
+
+def test_pattern_file_among_the_rules_is_one_mistake_with_its_remedy(tmp_path: Path) -> None:
+    assert _mistakes(tmp_path, tea="unless: [if]\npatterns: []\n", b=TEA) == [
+        "tea.yaml:2:1: patterns: patterns are no rules: move the file to a directory inside, such"
+        " as patterns/, and name it in the stage `extract` of a rule"
+    ]

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.claim import Claim, Fault, claim_of
+from slumberd.consolidation.claim import Claim, Fault, claim_of, covers
 from slumberd.consolidation.decision import decide
 from slumberd.consolidation.incoming import HeldBack, evaluate
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import Episode, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact_ids import canonical
 from tests.support.builders import START, at, episode, rule, version
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -155,6 +156,24 @@ async def test_words_of_a_retraction_cover_older_objects_that_hold_all_of_them(
         assert "trip, Tokyo" in (await home.objects()).values()
         _, _, broken = await home.facts.verify()
         assert broken is None
+
+
+@pytest.mark.parametrize(
+    ("words", "object_", "covered"),
+    [
+        ("दिन", "हिन्दी", False),  # the letters of the one are in the other
+        ("हिन्दी", "हिन्दी की किताब", True),
+        ("Krako\u0301w", "a trip to Kraków", True),
+        ("trip", "ein Trip nach Łódź", True),
+    ],
+)
+def test_words_of_a_retraction_are_whole_words_of_every_script(
+    words: str, object_: str, covered: bool
+) -> None:
+    found = claim_of(version("e1", metadata=FORGETS | {"object_words": [words]}), "facts")
+
+    assert isinstance(found, Claim)
+    assert covers(found.cleared, canonical(object_)) is covered
 
 
 @pytest.mark.parametrize(

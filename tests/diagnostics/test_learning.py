@@ -13,6 +13,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.readings import LATEST
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, episode, triple
+from tests.support.functions import FIND, MODULE, importable, write_module
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -74,6 +75,17 @@ def test_rule_without_a_matching_pattern_learns_nothing(site: Installation) -> N
 
     assert found["problem"].endswith("it read: 100 said nothing")
     assert found["remedy"].startswith("no pattern matched: add a pattern")
+
+
+def test_rule_whose_function_finds_nothing_is_told_so(site: Installation, tmp_path: Path) -> None:
+    write_module(tmp_path / "modules", FIND)
+    called = f'with: "python:{MODULE}:find"'
+    rules = TALK.replace("with: patterns, patterns: ../patterns/likes.yaml", called)
+
+    with importable(tmp_path / "modules"):
+        [found] = fired(site, "rules:\n" + rules, *plain())
+
+    assert found["remedy"].startswith("the function found no triple: correct the function")
 
 
 def test_rule_with_another_filter_names_an_episode_to_ask_about(site: Installation) -> None:

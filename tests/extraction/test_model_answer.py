@@ -90,6 +90,18 @@ def test_retraction_does_not_count_unless_the_rule_allows_it() -> None:
     assert found == Supported([], 1)
 
 
+def test_white_space_around_and_in_an_object_is_none_of_it() -> None:
+    asked = question("I like green\n tea")
+
+    [found] = read_answer(
+        answer(stated("t1", " ann ", "likes", " green\n tea", quote="green\n tea ")),
+        SETTINGS, [asked],
+    )  # fmt: skip
+
+    [one] = found.triples
+    assert (one.subject, one.object, one.span) == ("ann", "green tea", (7, 17))
+
+
 def test_words_are_found_in_scripts_without_spaces() -> None:
     asked = question("私は緑茶が好きです")
     text = answer(stated("t1", "ann", "likes", "緑茶"))
@@ -159,6 +171,7 @@ def test_fence_of_a_code_block_is_removed() -> None:
         pytest.param(answer(stated("t1", "a", "likes", "b", intent="drop")), "intent", id="intent"),
         pytest.param(answer(stated("t1", "", "likes", "b")), "subject", id="empty subject"),
         pytest.param(answer(stated("t1", "a", "likes", "b" * 501)), "object", id="long object"),
+        pytest.param(answer(stated("t1", "a", "likes", " \u00a0\n")), "object", id="white space"),
         pytest.param('{"triples": [{"turn": "\\ud800"}]}', "hex escape", id="surrogate"),
     ],
 )

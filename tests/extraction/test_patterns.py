@@ -289,6 +289,36 @@ def test_number_of_triples_of_a_list_is_bounded() -> None:
     assert len(triples(f"{many} like {many}", one)) == MAX_EXTRACTED
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I don't live in Paris, France",
+        "I have never lived in Paris, France",
+        "I do not live in Łódź; Kraków",
+    ],
+)
+def test_a_comma_in_the_last_group_ends_no_negation(text: str) -> None:
+    home = pattern("lived? in (?P<place>.+)", Says("ada", "lives_in", "{place}"))
+
+    assert found_in(text, home) == []
+    assert found_in(text.replace("don't", "often").replace("never", "").replace("not", ""), home)
+
+
+def test_negation_counts_for_every_entry_of_a_list() -> None:
+    says, lists = Says("ada", "likes", "{what}"), {"what": ["list"]}
+    vetoed, taken_back = (
+        pattern("like (?P<what>.+)", says, normalise=lists, negated=negated)
+        for negated in ("veto", "delete")
+    )
+
+    assert found_in("I don't like tea, milk and eggs", vetoed) == []
+    found = found_in("I don't like tea, milk and eggs", taken_back)
+    assert [(one.object, one.intent) for one in found] == [
+        ("tea", "delete"), ("milk", "delete"), ("eggs", "delete"),
+    ]  # fmt: skip
+    assert len(found_in("It is not that, I like tea, milk and eggs", vetoed)) == 3
+
+
 def test_retraction_may_take_back_the_whole_key() -> None:
     [found] = found_in("I got fired", pattern("fired", Says("ada", "works_at"), intent="delete"))
 
@@ -303,6 +333,9 @@ def test_retraction_may_name_words_of_the_object() -> None:
     assert (found.object, found.object_words) == (None, ("trip", "krak\u00f3w"))
     assert found_in("That is off", gone) == []
     assert found_in(" is off", gone) == []
+    assert found_in("\u2764\ufe0f is off", gone) == []
+    [found] = found_in("हिन्दी is off", gone)
+    assert found.object_words == ("हिन्दी",)
 
 
 def test_triple_takes_back_the_same_object_of_its_opposites() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.hygiene.words import normal_text, wording_of
-from slumberd.model.normal_form import LONGEST, MOST_MARKS, limit_marks
+from slumberd.model.normal_form import LONGEST, MOST_MARKS, limit_marks, words_of
 from slumberd.retrieval.terms import Analyser
 from tests.support.sample_sizes import amount
 
@@ -76,3 +76,27 @@ def test_text_with_few_marks_stays_and_others_lose_marks_only(text: str) -> None
         c for c in text if not unicodedata.combining(c)
     ]
     assert (limited == text) == (longest_run(text) <= MOST_MARKS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The Trip, 2nd_time!", ["the", "trip", "2nd_time"]),
+        ("KRAKÓW straße", ["kraków", "strasse"]),
+        ("Krako\u0301w", ["kraków"]),
+        ("हिन्दी और दिन", ["हिन्दी", "और", "दिन"]),
+        ("\u0645\u06cc\u200c\u062e", ["\u0645\u06cc\u200c\u062e"]),
+        ("\u2764\ufe0f tea \U0001f469\u200d\U0001f467", ["tea"]),
+        ("... \u0301", []),
+    ],
+)
+def test_words_keep_their_marks_in_every_case_and_normal_form(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+    for form in ("NFC", "NFD"):
+        assert words_of(unicodedata.normalize(form, text.upper())) == words_of(text)
+
+
+def test_words_of_a_text_with_many_marks_are_found_in_bounded_time() -> None:
+    [word] = words_of(MARKED)
+
+    assert longest_run(unicodedata.normalize("NFD", word)) <= MOST_MARKS

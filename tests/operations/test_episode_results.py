@@ -12,11 +12,13 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from slumberd.config.pattern_loader import load_extraction
+from slumberd.config.pattern_loader import combined_extraction, load_extraction
+from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.episode import Episode
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Limits, Position
+from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.memory_forms import NO_RULE, Became, FactOfEpisode, ResultOfRule
 from slumberd.operations.reads.episode_results import Circumstances, best_of, results_of
@@ -255,6 +257,102 @@ async def test_text_without_a_matching_pattern_says_nothing(
     found = await after_firing(home, rule("talk", extract=home_pattern), said)
 
     assert found == ("said_nothing", "nothing said: no pattern matched")
+
+
+async def test_facts_that_are_retracted_by_their_ids_are_named_so(home: OpenStores) -> None:
+    gone = {"intent": "delete", "replaces": ["e1", "e2"]}
+    await home.put(HOME, triple("e2", "ada", "likes", "tea", timestamp=at(1)))
+    await home.put(episode("e3", metadata=gone, timestamp=at(2)))
+    await home.fire(ALL)
+
+    [found] = await results(home, "e3", ALL)
+
+    assert (found.became, found.sentence) == ("retracted", "retracted: e2, e1")
+
+
+class EndsTheFirst:
+    """Takes a fact back as a language model does."""
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        ended = Extracted("", "", None, "delete", (0, 2), "tiny", replaces=("e1",))
+        return [[ended] for _ in zip(turns, before, strict=True)]
+
+
+async def test_fact_that_an_extractor_ends_by_its_id_is_named_so(home: OpenStores) -> None:
+    await home.put(HOME)
+    await home.fire(ALL)
+    await home.put(episode("e2", content="It is over.", timestamp=at(1), source_node="user"))
+    fired = rule(
+        "talk", when_filter="predicate IS NULL", extract=Extraction("ends", "d", EndsTheFirst())
+    )
+    await home.fire(fired)
+
+    [found] = [one for one in await results(home, "e2", fired) if one.rule_id == "talk"]
+
+    assert (found.became, found.sentence) == ("retracted", "retracted: e1")
+    assert [fact.subject for fact in found.facts] == [None]
+
+
+async def test_triple_of_little_confidence_is_explained_by_the_rule_for_triples(
+    home: OpenStores, home_pattern: Extraction
+) -> None:
+    texts = rule("a-texts", when_filter="coalesce(intent, predicate) IS NULL", extract=home_pattern)
+    await home.put(triple("e1", "ada", "lives_in", "Oslo", metadata={"confidence": 0.2}))
+    for each in (texts, HOST):
+        await home.fire(each)
+
+    found = {one.rule_id: one.sentence for one in await results(home, "e1", texts, HOST)}
+
+    assert found == {
+        "a-texts": "filtered: the rule reads only texts that state nothing themselves",
+        "host": "filtered: the rule's filter needs `confidence >= 0.5`, or an intent",
+    }
+    assert await became(home, "e1", texts, HOST) == ("filtered", found["host"])
+
+
+TASTE = """
+opposites: [[likes, dislikes]]
+patterns:
+  - {id: taste, when: "I like (?P<what>[a-z]+)", \
+says: {subject: "{speaker}", predicate: likes, object: "{what}"}}
+"""
+
+
+async def test_opposite_that_nobody_has_stated_is_not_named(
+    home: OpenStores, tmp_path: Path
+) -> None:
+    file = tmp_path / "patterns.yaml"
+    file.write_text(TASTE)
+    fired = rule("talk", extract=load_extraction(file))
+    said = episode("e1", content="I like tea.", source_node="user")
+
+    assert await after_firing(home, fired, said) == ("learned", "learned: alice likes tea")
+
+
+def finds_nothing() -> Extraction:
+    function = RuleFunction("python:tests:find", "d", lambda *_: [])
+    return Extraction(function.name, "d", FunctionExtractor(function))
+
+
+async def test_silence_names_everything_that_found_nothing(
+    home: OpenStores, home_pattern: Extraction
+) -> None:
+    fired = [
+        rule(f"r{number}", extract=combined_extraction(parts, unites=False))
+        for number, parts in enumerate(([finds_nothing()], [finds_nothing(), home_pattern]))
+    ]
+    await home.put(episode("e1", content="It rains.", source_node="user"))
+    for each in fired:
+        await home.fire(each)
+
+    assert [one.sentence for one in await results(home, "e1", *fired)] == [
+        "nothing said: the function found no triple",
+        "nothing said: the function found no triple, and no pattern matched",
+    ]
+    _, sentence = await became(home, "e1")  # no rule is loaded any more
+    assert sentence == "nothing said: the rule found no triple"
 
 
 async def test_extracted_triple_is_learned_and_not_the_episode_around_it(

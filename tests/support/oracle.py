@@ -9,6 +9,7 @@ one precedence, and they retract each other only by name. Under law 1 each has i
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +95,14 @@ STATED = ("subject", "predicate", "object", "intent", "replaces")
 
 def words_of(value: Any) -> set[str]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    spaced = "".join(c if c.isalnum() or c == "_" else " " for c in text.casefold())
-    return set(spaced.split())
+    words, word = set(), ""
+    for c in unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold()) + " ":
+        if c.isalnum() or unicodedata.category(c) in ("Mn", "Mc", "Me") or c in "_\u200c\u200d":
+            word += c
+        else:
+            words.add(word)
+            word = ""
+    return {word for word in words if any(c.isalnum() or c == "_" for c in word)}
 
 
 def claims_in(

@@ -32,7 +32,14 @@ from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
 from slumberd.extraction.model_prompt import VERSION_OF_0_2_0
 from slumberd.extraction.normalisers import alias_key
 from slumberd.extraction.pattern_tests import Expected, PatternTest
-from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says, UnlessIn
+from slumberd.extraction.patterns import (
+    Aliases,
+    Pattern,
+    PatternSet,
+    Says,
+    UnlessIn,
+    content_words,
+)
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
@@ -140,11 +147,15 @@ def _load(document: Document) -> tuple[PatternFile, PatternSet]:
     mistakes = mistakes_of(document, PatternFile)
     readings = _read_patterns(document)
     mistakes += [mistake for reading in readings for mistake in reading.mistakes]
-    guards = _Expressions(document, _word_lists(document))
-    unless = guards.compile_all(("unless",))
-    mistakes += guards.mistakes
+    others = _Expressions(document, _word_lists(document))
+    unless = others.compile_all(("unless",))
+    for trail in _entries(document, "patterns"):
+        if not _well_formed(PatternForm, document, trail):
+            for key in ("when", "unless", "when_previous"):
+                others.compile_all((*trail, key))
+    mistakes += others.mistakes
     mistakes += [*_find_repeated(document, "patterns", "id"), *_check_aliases(document)]
-    mistakes += _find_contradictions(document)
+    mistakes += [*_find_contradictions(document), *_find_aliases_in_lists(document)]
     _raise(mistakes)
     form = PatternFile.model_validate(document.value)
     aliases = Aliases(*(_by_key(names) for names in form.aliases.model_dump().values()))
@@ -254,6 +265,32 @@ def _find_contradictions(document: Document) -> Iterator[Mistake]:
         if isinstance(pair, list) and len(pair) == 2 and pair[0] == pair[1]:
             problem = f"{format_value(pair[0])} is no opposite of itself; name another predicate"
             yield document.mistake(("opposites", number, 1), problem)
+
+
+def _find_aliases_in_lists(document: Document) -> Iterator[Mistake]:
+    """Report aliases in lists of predicates: triples have the names."""
+    given = document.at(("aliases", "predicates"))
+    texts = {
+        alias: name
+        for alias, name in (given.items() if isinstance(given, dict) else ())
+        if isinstance(name, str)
+    }
+    names = _by_key(texts)
+    for trail in _predicates_listed(document):
+        predicate = document.at(trail)
+        name = names.get(alias_key(predicate)) if isinstance(predicate, str) else None
+        if name is not None and name != predicate:
+            problem = f"{format_value(predicate)} is an alias; write {format_value(name)}"
+            yield document.mistake(trail, problem)
+
+
+def _predicates_listed(document: Document) -> Iterator[Trail]:
+    for key in ("single_valued", "multi_valued"):
+        listed = document.at((key,))
+        yield from ((key, n) for n in range(len(listed) if isinstance(listed, list) else 0))
+    for pair in _entries(document, "opposites"):
+        listed = document.at(pair)
+        yield from ((*pair, n) for n in range(len(listed) if isinstance(listed, list) else 0))
 
 
 def _read_patterns(document: Document) -> list[_Reading]:
@@ -396,6 +433,10 @@ class _Reading(_Expressions):
             template = getattr(self._form.says, key)
             for name in placeholders(template) if isinstance(template, str) else ():
                 self._check_name(("says", key), name, asked)
+        words = self._form.says.object_words
+        if words and not placeholders(words) and not content_words(words):
+            problem = f"{format_value(words)} has no word that counts; name a word of the objects"
+            self.add((*self._trail, "says", "object_words"), problem)
         known = sorted(asked.union(*(named.groups for named in self._when)))
         named_groups: dict[Trail, str] = {
             **{("normalise", name): name for name in self._form.normalise},

@@ -345,7 +345,16 @@ def _sheet_of_directory(directory: Path, mistakes: list[Mistake]) -> _Sheet:
 
 def _read_sheet(file: Path, inside: Path | None, by_root: bool | None) -> _Sheet:
     document = read_document(file, inside=inside, by_root=by_root)
+    if document.at(("patterns",)) is not None and document.at(("rules",)) is None:
+        return _Sheet(document, [document.mistake(("patterns",), _NO_RULES, at="key")])
     return _Sheet(document, mistakes_of(document, RuleFile))
+
+
+_NO_RULES = (
+    "patterns are no rules: move the file to a directory inside, such as patterns/, and name it in"
+    " the stage `extract` of a rule"
+)
+"""The problem of a pattern file among the rule files."""
 
 
 class _RulePlace(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of, key_of, named_ids, owner_of
+from slumberd.model.normal_form import words_of
 from slumberd.model.scope import unescape
 from slumberd.model.stages import SUMMARISES
 
@@ -206,11 +206,7 @@ def covers(what: str, object_: str) -> bool:
 def words_in(object_: str) -> frozenset[str]:
     """Return the casefolded words of an object, given as canonical JSON."""
     value = orjson.loads(object_)
-    return frozenset(_words(value if isinstance(value, str) else object_))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
+    return frozenset(words_of(value if isinstance(value, str) else object_))
 
 
 def claims_hold_together(claims: Sequence[Claim]) -> list[Claim]:
@@ -376,7 +372,7 @@ def _retraction(
 def retracted_object(payload: Mapping[str, Any]) -> str:
     """Return what a retraction gives: an object, words, or `ALL`."""
     if "object_words" in payload:
-        words = {word for text in payload["object_words"] for word in _words(text)}
+        words = {word for text in payload["object_words"] for word in words_of(text)}
         return WORDS + " ".join(sorted(words))
     return canonical(payload["object"]) if "object" in payload else ALL
 
@@ -403,7 +399,7 @@ def find_words_problem(metadata: Mapping[str, Any], names: Sequence[str]) -> str
     if words is None or words == []:
         return ""
     given = words if isinstance(words, list) else [words]
-    if not all(isinstance(word, str) and _words(word) for word in given):
+    if not all(isinstance(word, str) and words_of(word) for word in given):
         return f"object_words is {words!r}; write a list of words"[:200]
     if names or metadata.get("object") is not None:
         return "object_words stands beside replaces or object; give one of them"

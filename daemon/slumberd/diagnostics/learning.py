@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from slumberd.diagnostics.store_checks import DoctorContext, check_person
+from slumberd.extraction.function import FunctionExtractor
 from slumberd.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.health import Finding
@@ -18,6 +19,7 @@ _NEEDS_TRIPLES = (
     " text"
 )
 _NO_PATTERN = "no pattern matched: add a pattern, or let a language model read the text"
+_NO_RESULT = "the function found no triple: correct the function, or add a pattern"
 _NO_ANSWER = "the language model found no triple that counts: change its prompt or its predicates"
 
 
@@ -64,13 +66,20 @@ def _explain(
     if most == "are in quarantine":
         return problem, "`slumberd quarantine ls` says why"
     if most == "said nothing":
-        asks_model = rule.extract is not None and rule.extract.asks_model
-        return problem, _NO_ANSWER if asks_model else _NO_PATTERN
+        return problem, _remedy_of_silence(rule)
     needs = _needs_of(rule, latest)
     if needs:
         return f"{problem}; its filter needs {needs}", _NEEDS_TRIPLES
     asked = f"`slumberd why-not {latest[-1].id}`" if latest else "`slumberd why-not EPISODE`"
     return problem, f"{asked} names the condition of its filter; correct the filter or the episodes"
+
+
+def _remedy_of_silence(rule: ConsolidationRule) -> str:
+    parts = () if rule.extract is None else rule.extract.parts
+    if rule.extract is not None and rule.extract.asks_model:
+        return _NO_ANSWER
+    called = parts and all(isinstance(part.extractor, FunctionExtractor) for part in parts)
+    return _NO_RESULT if called else _NO_PATTERN
 
 
 def _needs_of(rule: ConsolidationRule, latest: Sequence[EpisodeVersion]) -> str:

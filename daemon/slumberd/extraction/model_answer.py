@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from slumberd.errors import InvalidAnswerError
 from slumberd.extraction.dates_in_text import find_dates, parts_between, write_dates_out
 from slumberd.extraction.model_prompt import MAX_TEXT, MAX_TRIPLES, speaker_of
+from slumberd.extraction.normalisers import collapse_spaces
 from slumberd.extraction.turns import arrange
 from slumberd.model.extraction import Extracted, KnownFact, ModelSettings, Question
 from slumberd.model.predicates import names_predicate
 
-_Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT)]
 
 
 class _Triple(BaseModel):
@@ -142,7 +143,7 @@ def _extracted(triple: _Triple, question: Question, settings: ModelSettings) -> 
     return Extracted(
         subject=triple.subject,
         predicate=triple.predicate,
-        object=object_,
+        object=collapse_spaces(object_),
         intent=triple.intent,
         span=(start, start + len(triple.quote)),
         by=settings.model,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Extracted, Extractor, Failed, Intent, Turn
 from slumberd.model.fact_ids import canonical
+from slumberd.model.normal_form import words_of
 
 
 class Expected(NamedTuple):
@@ -65,7 +66,7 @@ def _triples_of(extractor: Extractor, turns: tuple[Turn, ...]) -> list[Extracted
 
 
 def _words(triple: Expected) -> str:
-    words = {word for text in triple.object_words for word in text.casefold().split()}
+    words = {word for text in triple.object_words for word in words_of(text)}
     object_ = sorted(words) if words else triple.object
     objects = () if object_ is None else (object_,)
     parts = (canonical(part) for part in (triple.subject, triple.predicate, *objects))

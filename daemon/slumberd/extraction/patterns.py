@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -25,6 +24,7 @@ from slumberd.extraction.sentences import (
 from slumberd.extraction.templates import fill
 from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Intent, Turn
+from slumberd.model.normal_form import words_of
 from slumberd.retrieval.expressions import Expression, Match
 
 MAX_MATCHES = 50
@@ -164,7 +164,7 @@ class PatternSet:
         subject = _replaced(_filled(says.subject, values), aliases.subjects)
         predicate = _replaced(_filled(says.predicate, values), aliases.predicates)
         object_ = _replaced(_filled(says.object, values), aliases.objects)
-        words = _content_words(_filled(says.object_words, values))
+        words = content_words(_filled(says.object_words, values))
         given = (object_,) if says.object is not None else words if says.object_words else ("all",)
         if not given or not all(map(_is_stated, (subject, predicate, *given))):
             return
@@ -184,9 +184,9 @@ def _filled(
     return fill(template, values) if isinstance(template, str) else template
 
 
-def _content_words(text: Value | bool | None) -> tuple[str, ...]:
-    """Return the words by which objects are taken back, in order."""
-    words = dict.fromkeys(re.findall(r"\w+", text.casefold())) if isinstance(text, str) else {}
+def content_words(text: Value | bool | None) -> tuple[str, ...]:
+    """Return the words of a text by which objects are taken back, in order."""
+    words = dict.fromkeys(words_of(text)) if isinstance(text, str) else {}
     return tuple(word for word in words if word not in WITHOUT_CONTENT)
 
 
@@ -267,10 +267,18 @@ def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Ca
             # What follows the last group only limits it: ", but" belongs to the next clause.
             last = max(map(match.end, expression.groupindex.values()), default=-1)
             end = match.end() if last < 0 else last
-            intent = _intent_of(pattern, sentence, {end, match.end()})
+            intent = _intent_of(
+                pattern, sentence, {end, match.end(), *_starts(match, expression.groupindex, last)}
+            )
             if intent is not None and not _is_vetoed_in_clause(pattern, sentence, match, end):
                 span = (sentence.start + match.start(), sentence.start + match.end())
                 yield _Candidate(_texts(match), span, intent)
+
+
+def _starts(match: Match, numbers: Mapping[str, int], end: int) -> list[int]:
+    """Return where the named groups with an end begin: a comma in them ends no negation."""
+    texts = _texts(match).items()
+    return [end - len(text) for name, text in texts if match.end(numbers[name]) == end]
 
 
 def _matches(
@@ -295,9 +303,9 @@ def _is_vetoed_in_clause(pattern: Pattern, sentence: Sentence, match: Match, end
     return any(veto.search(clause) for veto in pattern.unless)
 
 
-def _intent_of(pattern: Pattern, sentence: Sentence, ends: Set[int]) -> Intent | None:
-    """Return the intent of a match with some ends; None when a negation before one vetoes it."""
-    if pattern.negated == "allow" or not any(is_negated(sentence.text, end) for end in ends):
+def _intent_of(pattern: Pattern, sentence: Sentence, places: Set[int]) -> Intent | None:
+    """Return the intent of a match at some places; None when a negation before one vetoes it."""
+    if pattern.negated == "allow" or not any(is_negated(sentence.text, at) for at in places):
         return pattern.intent
     return "delete" if pattern.negated == "delete" else None
 

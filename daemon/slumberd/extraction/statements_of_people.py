@@ -148,10 +148,17 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "speaks",
         rf"(?:speaks?|(?:can )?gets? by in|{BE} fluent in|{BE} bilingual in|knows?|learned"
         rf"|learnt|know how to"
-        rf" speak|can speak|cannot speak) (?:fluent |some |a little |a bit of |both "
+        rf" speak|can speak) (?:fluent |some |a little |a bit of |both "
         rf"|conversational |basic |native |(?:\w+ )?languages, )?(?P<o>.+)",
         "speaks=language:o",
         "-",
+        "known",
+    ),
+    (
+        "cannot_speak",
+        r"cannot speak (?:fluent |any |either |a word of |both )?(?P<o>.+)",
+        "-speaks=language:o",
+        "",
         "known",
     ),
     # people

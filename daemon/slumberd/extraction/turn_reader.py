@@ -292,6 +292,8 @@ class TurnReader:
         first = expression.effects[0]
         if words.negated:
             return self._deny(clause, expression, match, who, words)
+        if first.group and not first.retracts and _DENIED.match(match[first.group] or ""):
+            return False
         if (first.reader or not first.retracts) and not self._objects(first, match):
             return False
         self._keep_object(first, match)
@@ -520,6 +522,12 @@ _QUITS_HABIT = re.compile(
     re.IGNORECASE,
 )
 _IS_IN = re.compile(r"(?:is|are) (?:in|at|from|with) ")
+_DENIED = re.compile(
+    r"\s*(?:no|not|neither|nor|none|nothing|zero|barely any|hardly|scarcely"
+    r"|in no way|by no means|far from|anything but)\b"
+)
+"""Begins an object that denies itself: "I speak no French". "No" in a title has a capital."""
+
 _YET = re.compile(r"\byet\b")
 _IS = re.compile(
     r"(?:is|are|am|includes?|has been|have been|became|has become|has changed to|changed (?:from"

@@ -23,6 +23,28 @@ def limit_marks(text: str) -> str:
     return _NO_WORD.sub(_limit_run, text)
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, alike in every case and normal form.
+
+    A word has letters with their marks, numbers, ``_``, and joiners. Marks alone are none.
+    """
+    if text.isascii():
+        return re.findall(r"\w+", text.lower())
+    folded = unicodedata.normalize("NFD", limit_marks(text)).casefold()
+    whole = "".join(
+        each if _is_of_word(each) else " " for each in unicodedata.normalize("NFC", folded)
+    )
+    return [word for word in whole.split() if re.search(r"\w", word)]
+
+
+def _is_of_word(character: str) -> bool:
+    return (
+        character.isalnum()
+        or character in "_\u200c\u200d"
+        or unicodedata.category(character).startswith("M")
+    )
+
+
 def _limit_run(match: re.Match[str]) -> str:
     kept, marks = [], 0
     for character in match[0]:

@@ -10,7 +10,9 @@ import orjson
 
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.state import IN_TRIPLES, NOTHING_SAID
+from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import STAGE_CHANNELS
@@ -23,8 +25,6 @@ SOON: frozenset[Became] = frozenset({"unanswered", "due"})
 _ORDER: Mapping[str, int] = {word: place for place, word in enumerate(get_args(Became))}
 _MOST_NAMED = 10
 """A sentence names at most so many facts; the list of facts has them all."""
-
-_TRIPLE = ("subject", "predicate", "object")
 
 _SENTENCES: Mapping[Became, str] = {
     "held": "waiting: a batch of the rule awaits approval",
@@ -54,6 +54,10 @@ _NO_EFFECTS: Mapping[str, str] = {
     "unresolved": "nothing retracted: it retracts nothing that is known yet",
     "unsaid": "nothing: its newest version does not say it",
 }
+
+
+STATES_ITSELF = "filtered: the rule reads only texts that state nothing themselves"
+"""The sentence about a rule that extracts, and an episode that states a triple."""
 
 
 class Unmet(NamedTuple):
@@ -104,7 +108,9 @@ def results_of(decisions: Sequence[Decision], known: Circumstances) -> list[Resu
 
 def best_of(results: Sequence[ResultOfRule]) -> ResultOfRule | None:
     """Return the result that says most about an episode; None when no rule reads episodes."""
-    return min(results, key=lambda one: _ORDER[one.became], default=None)
+    return min(
+        results, key=lambda one: (_ORDER[one.became], one.sentence == STATES_ITSELF), default=None
+    )
 
 
 def _result(
@@ -114,9 +120,9 @@ def _result(
     own = [each for each in decisions if each.reason != IN_TRIPLES] or decisions
     found = sorted(((_became(each, known), each) for each in own), key=lambda one: _ORDER[one[0]])
     facts = [_fact(each, became) for became, each in found if became in _ABOUT_FACTS]
-    told = [pair for pair in found if not facts or pair[1].reason != "unresolved"]
-    # "I like tea" takes back that one dislikes it, which hardly anybody has said.
-    sentences = [_sentence(*pair, known) for pair in _by_word(told)]
+    if facts:  # "I like tea" takes back a dislike that nobody has stated; that says nothing
+        found = [(word, each) for word, each in found if not _is_aside(word, each)]
+    sentences = [_sentence(*pair, known) for pair in _by_word(found)]
     return ResultOfRule(
         rule_id=rule_id,
         channel=channel,
@@ -126,11 +132,23 @@ def _result(
     )
 
 
+def _is_aside(became: Became, decision: Decision) -> bool:
+    """Return whether an extractor retracts something beside what a text states, in vain."""
+    return became == "no_effect" and "extracted" in decision.said
+
+
 def _by_word(
     found: Sequence[tuple[Became, Decision]],
 ) -> Iterator[tuple[Became, list[Decision]]]:
     for became, several in groupby(found, lambda one: one[0]):
         yield became, [decision for _, decision in several]
+
+
+def _words_about(decision: Decision, fact: FactOfEpisode) -> str:
+    """Return the triple of a fact in one line, or the ids that a retraction without one names."""
+    if fact.became == "retracted" and fact.subject is None and decision.row is not None:
+        return printable(", ".join(decision.row.record.replaces)) or _words_of(fact)
+    return _words_of(fact)
 
 
 def _words_of(fact: FactOfEpisode) -> str:
@@ -146,7 +164,9 @@ def _text_of(part: object) -> str:
 
 
 def _fact(decision: Decision, became: Became) -> FactOfEpisode:
-    said = {part: decision.said.get(part) for part in _TRIPLE}
+    # What a language model ends has empty parts.
+    said = {part: decision.said.get(part) or None for part in ("subject", "predicate")}
+    said["object"] = decision.said.get("object")
     return FactOfEpisode(id=decision.fact_id, **said, became=became, current=decision.is_current)
 
 
@@ -226,7 +246,7 @@ def _sentence(became: Became, decisions: Sequence[Decision], known: Circumstance
 
 
 def _names(decisions: Sequence[Decision], became: Became) -> str:
-    facts = [_words_of(_fact(each, became)) for each in decisions]
+    facts = [_words_about(each, _fact(each, became)) for each in decisions]
     more = len(facts) - _MOST_NAMED
     return ", ".join(facts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -243,10 +263,21 @@ def _describe_cadence(rule: ConsolidationRule | None, pending: int) -> str:
 
 
 def _describe_silence(rule: ConsolidationRule | None) -> str:
-    asks_model = rule is not None and rule.extract is not None and rule.extract.asks_model
-    if asks_model:
-        return "nothing said: the language model found no triple that counts"
-    return "nothing said: no pattern matched"
+    parts = rule.extract.parts if rule is not None and rule.extract is not None else ()
+    found = dict.fromkeys(_describe_nothing(part) for part in parts) or (
+        "the rule found no triple",
+    )
+    return f"nothing said: {', and '.join(found)}"
+
+
+def _describe_nothing(extraction: Extraction) -> str:
+    match extraction.extractor:
+        case ModelSettings():
+            return "the language model found no triple that counts"
+        case FunctionExtractor():
+            return "the function found no triple"
+        case _:
+            return "no pattern matched"
 
 
 def _describe_filtered(rule: ConsolidationRule | None, unmet: Unmet | None) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from slumberd.consolidation.statements import states_nothing
 from slumberd.errors import FilterError
 from slumberd.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.reads.episode_results import Unmet
+from slumberd.operations.reads.episode_results import STATES_ITSELF, Unmet
 
 _MOST_CONDITIONS = 3
 _NEWEST = 2**63 - 1
+
+_OF_STATEMENTS = frozenset({*STATED, "confidence", "metadata"})
+"""The columns of what an episode states itself."""
 
 
 async def explain_filter(
@@ -42,9 +46,28 @@ async def explain_filter(
             return _explain_speaker(version.speaker)
     except FilterError:
         return Unmet("filtered", f"filtered: the rule's filter needs {needs}")
+    if _reads_texts_only(rule, version, condition, unmet):
+        return Unmet("filtered", STATES_ITSELF)
     lacking = describe_unmet(condition, unmet, _unstated_in(version))
     words = " and ".join(lacking[:_MOST_CONDITIONS]) or needs
     return Unmet("filtered", f"filtered: the rule's filter needs {words}")
+
+
+def _reads_texts_only(
+    rule: ConsolidationRule, version: EpisodeVersion, condition: Condition, unmet: Collection[str]
+) -> bool:
+    """Return whether a rule that extracts leaves out an episode since it states something."""
+    missing = [one for one in condition.singles() if one.text in unmet]
+    return (
+        rule.extract is not None
+        and condition.joined != "or"
+        and not states_nothing(version.metadata)
+        and bool(missing)
+        and all(
+            one.columns <= _OF_STATEMENTS and one.text.casefold().endswith("is null")
+            for one in missing
+        )
+    )
 
 
 async def _meets(

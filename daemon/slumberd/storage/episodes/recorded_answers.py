@@ -142,7 +142,7 @@ def erase_traces(session: Session, eids: Iterable[str]) -> int:
     """Erase what requests tell of episodes that are erased for good.
 
     An answer that cannot be read may repeat what its request showed, so its text goes, too. Other
-    answers hold words of their own episode only.
+    answers hold words of their own episode, and names of the turn before, as their facts do.
 
     Returns:
         The number of erased rows.
