@@ -193,7 +193,8 @@ _CORRECTED = re.compile(
     r"(?<![\w'])(?:(?P<certain>no,? wait|wait,? no|no,? sorry|sorry,? no|(?:scratch|strike) that"
     r"|I meant(?: to (?:say|write|type))?|or rather)(?=\s*[,.:!\u2013\u2014-]|\s*$"
     r"|\s+(?-i:I|[A-Z0-9]|in|at|it|my)\b)"
-    r"|sorry|I mean|no|actually|oops)[\s,.:!\u2013\u2014-]{1,4}"
+    r"|(?:sorry|no|oops)(?=\s?[,:\u2013\u2014-])|actually|(?P<mean>I mean))"
+    r"[\s,.:!\u2013\u2014-]{1,4}"
     r"(?:(?:it is|it's|in|at|on|the|a|an) ){0,2}"
     r"(?P<o>(?-i:[^\W_a-z])[\w'-]*(?: (?-i:[^\W_a-z])[\w'-]*)?)?(?P<end>\s*(?:[.!]|$))?",
     re.IGNORECASE,
@@ -209,7 +210,9 @@ def corrected(text: str) -> Correction | None:
     for match in _CORRECTED.finditer(clean(text)):
         meant = match["o"] or "" if match["end"] is not None else ""
         is_certain = match["certain"] is not None
-        if match.start() and (is_certain or meant):
+        begins = text[: match.start()].rstrip()[-1:] in ".!?"  # "Sorry, Kim." calls somebody
+        is_meant = meant and (match["mean"] is not None or not begins)
+        if match.start() and (is_certain or is_meant):
             end = match.end() if meant else match.end("certain")
             return Correction(match.start(), end, meant, is_certain)
     return None
