@@ -831,3 +831,4 @@ def test_doctor_reports_that_no_speaker_is_known(site: Installation) -> None:
 
     [found] = [one for one in document["findings"] if one["id"] == "rule.no_person"]
     assert found["problem"].endswith("no speaker is known")
+    assert found["remedy"] == "put the words of the person with `speaker` `user` in the metadata"

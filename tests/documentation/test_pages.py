@@ -32,6 +32,7 @@ from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
+from slumberd.config.vocabulary_schema import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
@@ -196,6 +197,7 @@ def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
         "tests": CaseFile,
         "patterns": PatternFile,
         "tokens": TokenFile,
+        "remove": VocabularyFile,
     }
     form = next((form for key, form in forms.items() if key in value), Settings)
     if form is CaseFile and "says" in value["tests"][0]:

@@ -34,10 +34,11 @@ def test_removed_pattern_states_nothing_and_others_state_the_same_predicate(
     text = "I moved to Rome. I live in Paris."
 
     every = found_in(text, tmp_path, "remove: []")
-    left = found_in(text, tmp_path, "remove: [conversation/moved]")
+    without_first = found_in(text, tmp_path, "remove: [conversation/moved]")
+    without_last = found_in(text, tmp_path, "remove: [conversation/lives_in]")
 
-    assert every == [("conversation/moved", "Rome"), ("conversation/lives_in", "Paris")]
-    assert left == [("conversation/lives_in", "Paris")]
+    assert every == without_first == [("conversation/lives_in", "Paris")]
+    assert without_last == [("conversation/moved", "Rome")]
 
 
 def test_unknown_pattern_is_a_mistake_with_a_suggestion(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from contextlib import closing
-from itertools import count, islice
+from itertools import combinations, count, islice
 from pathlib import Path
 
 import orjson
@@ -71,6 +72,15 @@ def change(home: Home, name: str, sql: str, *parameters: object) -> None:
 def first_with(kind: str) -> tuple[str, Marked]:
     """Return the first episode with a mark of a kind, and the mark."""
     return next((eid, mark) for eid, mark in sorted(MARKS.items()) if mark.kind == kind)
+
+
+def test_no_two_texts_of_the_soak_are_similar() -> None:
+    words = {frozenset(re.findall(r"\w+", one["content"].casefold())) for one in SAID}
+    limit = FINAL_STAGES[1]["dedup"]["similarity"]
+
+    near = [(a, b) for a, b in combinations(words, 2) if len(a & b) / len(a | b) >= limit]
+
+    assert near == []
 
 
 @pytest.mark.path
@@ -152,9 +162,12 @@ def test_soak_finds_a_repeat_of_an_episode_that_is_gone(home: Home) -> None:
 
 
 def test_soak_finds_a_repeat_of_a_repeat(home: Home) -> None:
-    eid, mark = first_with("duplicate_of")
     repeat = "UPDATE facts SET payload = json_set(payload, '$.object', ?) WHERE fact_id = ?"
-    other = next(id for id, one in MARKS.items() if id != eid and one.object == mark.object)
+    eid, other = next(
+        pair
+        for pair in combinations(sorted(MARKS), 2)
+        if MARKS[pair[0]].kind == "duplicate_of" and MARKS[pair[0]] == MARKS[pair[1]]
+    )
     change(home, "facts.db", repeat, other, f"@marks/{eid}")
 
     with pytest.raises(BrokenPromise, match="which is itself a repeat"):

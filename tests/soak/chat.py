@@ -48,7 +48,7 @@ _IDLE = [
     "Okay, see you tomorrow then.", "Thanks a lot for your help.",
     "Please play some quiet music.", "Remind me later of everything.",
 ]  # fmt: skip
-_GREETINGS = ["", "", "Good evening! ", "Once more, with feeling. "]
+_GREETINGS = ["", "", "Good evening! ", "Once more. "]
 _IMPORTANCES = [None, None, None, 0.02, 0.05, 0.9]
 _FOODS = ["thai", "greek", "indian"]
 
@@ -114,13 +114,12 @@ def _random_saying(user: str, chance: random.Random) -> Chat:
 
 def _random_sentences(user: str, chance: random.Random) -> list[tuple[str, str, str, str]]:
     """Return sentences, each with its triple; each subject occurs once."""
-    job = chance.choice(["a chef", "a nurse", "a pilot"])
-    city = chance.choice(["in Rome", "in Oslo"])
-    ball = chance.choice(["a red ball", "a blue bowl"])
+    job = chance.choice(["chef", "nurse", "pilot"])
+    city, town = chance.choice(["Rome", "Oslo"]), chance.choice(["Leeds", "York"])
     sentences = [
-        ("Bob", "is", f"Bob is {job}.", job),
-        ("Ann", "was", f"Ann was {city}.", city),
-        (f"{user}'s dog", "has", f"My dog has {ball}.", ball),
+        (user, "lives_in", f"I live in {city}.", city),
+        (f"{user}'s mother", "lives_in", f"My mum lives in {town}.", town),
+        (f"{user}'s father", "job", f"My dad is a {job}.", job),
     ]
     return chance.sample(sentences, chance.randrange(1, 3))
 

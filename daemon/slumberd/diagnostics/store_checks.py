@@ -206,7 +206,11 @@ def check_person(context: DoctorContext) -> Iterator[Finding]:
     named = [name for name, _ in speakers.most_common() if name is not None][:_NAMED_SPEAKERS]
     problem = "takes only what the person says, but no recent speaker is the person: "
     problem += f"speakers are {', '.join(map(repr, named))}" if named else "no speaker is known"
-    remedy = "list the speakers with the person's words in `memory.person` of the configuration"
+    remedy = (
+        "list the speakers with the person's words in `memory.person` of the configuration"
+        if named
+        else "put the words of the person with `speaker` `user` in the metadata"
+    )
     for rule in asking:
         yield Finding("rule.no_person", f"rule {rule.id}", problem, remedy)
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 from slumberd.extraction.attributes_in_english import ATTRIBUTES
 from slumberd.extraction.objects_in_english import Object
-from slumberd.extraction.short_answers import answered, is_taken_back, meant_instead, slip
+from slumberd.extraction.short_answers import (
+    answered,
+    corrected,
+    is_taken_back,
+    left_there,
+    meant_instead,
+    names_in,
+    slip,
+)
 from slumberd.extraction.statements_in_english import expressions
 from slumberd.extraction.turn_notes import ANSWERED, NAME, STATED
 from slumberd.extraction.turn_reader import ALL_READERS, TurnReader
@@ -42,8 +50,10 @@ class Conversation:
 
     def _extract(self, turn: Turn, before: Turn | None) -> list[Extracted]:
         name = name_of_speaker(turn, self.speakers)
-        found = TurnReader(turn, name, self.vocabulary).find() if name else []
-        if name and not found and before is not None:
+        found = self._read(turn, name) if name else []
+        if name and (predicate := left_there(turn.content)):
+            found += self._leave(turn, before, name, predicate)
+        elif name and not found and before is not None:
             found = self._answer(turn, before, name)
         if name and turn.own_last is not None:
             if is_taken_back(turn.content):
@@ -53,6 +63,55 @@ class Conversation:
         if not turn.is_person and self.speakers.get(turn.speaker) != "{user}":
             found = [one for one in found if one.intent == "add"]
         return arrange(one for one in found if one.by not in self.vocabulary.removed)
+
+    def _read(self, turn: Turn, name: str) -> list[Extracted]:
+        """Return the triples of a turn, without those that the turn itself takes back."""
+        found = TurnReader(turn, name, self.vocabulary).find()
+        correction = corrected(turn.content) if found else None
+        if correction is None:
+            return found
+        start, end, meant, is_certain = correction
+        head = turn.content[:start].rstrip(_BEFORE_CORRECTION)
+        said_before = TurnReader(turn._replace(content=head), name, self.vocabulary).find()
+        wrong = [one for one in said_before if one.intent == "add" and one.span[1] >= len(head)]
+        if not wrong:
+            return found
+        instead = self._meant(wrong, meant, end)
+        if not instead and not is_certain:
+            return found
+        after = turn._replace(content=" " * end + turn.content[end:])
+        rest = TurnReader(after, name, self.vocabulary).find()
+        wrong = [one for one in wrong if not instead or one.predicate == instead[0].predicate]
+        return [one for one in said_before if one not in wrong] + instead + rest
+
+    def _meant(self, wrong: Sequence[Extracted], meant: str, end: int) -> list[Extracted]:
+        """Return the last of some triples that can have the object that was meant instead."""
+        for one in reversed(wrong):
+            objects = _read_again(one, meant, self.vocabulary, _EXACT) if meant else []
+            if objects:
+                return [
+                    one._replace(
+                        object=objects[0],
+                        span=(one.span[0], end),
+                        by=f"{NAME}/slip",
+                        confidence=ANSWERED,
+                    )
+                ]
+        return []
+
+    def _leave(
+        self, turn: Turn, before: Turn | None, name: str, predicate: str
+    ) -> Iterator[Extracted]:
+        """Yield what ``I don't live there any more`` takes back: what the turns before name."""
+        last = turn.own_last
+        own = TurnReader(last, name, self.vocabulary).find() if last is not None else []
+        places = [str(one.object) for one in own if one.predicate == predicate]
+        places += names_in(before.content) if before is not None else ()
+        for place in dict.fromkeys(places):
+            yield Extracted(
+                name, predicate, None, "delete", (0, len(turn.content)), f"{NAME}/left_there",
+                STATED, tuple(place.split()),
+            )  # fmt: skip
 
     def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
         answer = answered(before.content, turn.content)
@@ -97,6 +156,8 @@ class Conversation:
             for one in _read_again(first, words, self.vocabulary)[:1]:
                 yield Extracted(first.subject, first.predicate, one, "add", span, by, ANSWERED)
 
+
+_BEFORE_CORRECTION = " ,.;:!(\u2013\u2014-"
 
 _EXACT = frozenset({"age", "count", "day", "named_employer", "named_place", "names", "place"})
 """The readers that a slip may use: they know a wrong word from a right one."""

@@ -7,8 +7,8 @@ from slumberd.extraction.statements_in_english import clause_expressions, expres
 from slumberd.extraction.turn_notes import NAME
 
 IN_CODE = (
-    "answer", "cancelled", "died", "habit", "i_am", "implied", "inverted", "moved_out", "named",
-    "partner", "plan", "slip", "taken_back", "that_is_favourite",
+    "answer", "cancelled", "died", "habit", "i_am", "implied", "inverted", "left_there",
+    "moved_out", "named", "partner", "plan", "slip", "taken_back", "that_is_favourite",
 )  # fmt: skip
 """The patterns that are in no table; `tests/extraction/test_removed_patterns.py` checks them."""
 

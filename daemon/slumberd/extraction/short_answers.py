@@ -171,3 +171,69 @@ def slip(text: str) -> str:
     """Return what a turn such as ``sorry, 15th of May`` puts in the place of what was said."""
     match = _SLIP.match(clean(text[:_READ_LAST]))
     return match["o"].strip() if match and "?" not in text[:_READ_LAST] else ""
+
+
+class Correction(NamedTuple):
+    """Words in a turn that take back what stands before them.
+
+    Attributes:
+        start: Where they begin, in characters.
+        end: Where they end.
+        meant: What is meant instead; empty when the words do not say.
+        is_certain: Whether they take something back even when nothing is meant instead.
+    """
+
+    start: int
+    end: int
+    meant: str
+    is_certain: bool
+
+
+_CORRECTED = re.compile(
+    r"(?<![\w'])(?:(?P<certain>no,? wait|wait,? no|no,? sorry|sorry,? no|(?:scratch|strike) that"
+    r"|I meant(?: to (?:say|write|type))?|or rather)(?=\s*[,.:!\u2013\u2014-]|\s*$"
+    r"|\s+(?-i:I|[A-Z0-9]|in|at|it|my)\b)"
+    r"|(?:sorry|no|oops)(?=\s?[,:\u2013\u2014-])|actually|(?P<mean>I mean))"
+    r"[\s,.:!\u2013\u2014-]{1,4}"
+    r"(?:(?:it is|it's|in|at|on|the|a|an) ){0,2}"
+    r"(?P<o>(?-i:[^\W_a-z])[\w'-]*(?: (?-i:[^\W_a-z])[\w'-]*)?)?(?P<end>\s*(?:[.!]|$))?",
+    re.IGNORECASE,
+)
+
+
+def corrected(text: str) -> Correction | None:
+    """Return how a turn corrects itself, as in ``I live in Paris, no wait, Lyon``.
+
+    Args:
+        text: The turn.
+    """
+    for match in _CORRECTED.finditer(clean(text)):
+        meant = match["o"] or "" if match["end"] is not None else ""
+        is_certain = match["certain"] is not None
+        begins = text[: match.start()].rstrip()[-1:] in ".!?"  # "Sorry, Kim." calls somebody
+        is_meant = meant and (match["mean"] is not None or not begins)
+        if match.start() and (is_certain or is_meant):
+            end = match.end() if meant else match.end("certain")
+            return Correction(match.start(), end, meant, is_certain)
+    return None
+
+
+_LEFT_THERE = re.compile(
+    r"\b(?:I|we) (?:no longer (?P<a>live|work) there"
+    r"|do(?: not|n['\u2019]?t) (?P<b>live|work) there (?:any ?more|any longer|now))\b",
+    re.IGNORECASE,
+)
+_NAMES = re.compile(r"(?<=[\w,] )[^\W\d_a-z][\w'-]*(?: [^\W\d_a-z][\w'-]*)?")
+
+
+def left_there(text: str) -> str:
+    """Return the predicate that ``I don't live there any more`` ends; empty when it ends none."""
+    match = _LEFT_THERE.search(clean(text[:_READ_LAST]))
+    if match is None or "?" in text[:_READ_LAST]:
+        return ""
+    return "lives_in" if (match["a"] or match["b"]).casefold() == "live" else "works_at"
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in the end of a turn, which ``there`` may mean."""
+    return tuple(dict.fromkeys(_NAMES.findall(text[-_READ_LAST:])))[:4]

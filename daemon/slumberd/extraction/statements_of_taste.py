@@ -194,8 +194,8 @@ TASTE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "quit_habit",
-        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |going to (?:the "
-        r"|my )?|going )?"
+        r"(?:have |has )?(?:quit|stopped|gave up|given up) (?:doing |playing |learning |going to "
+        r"(?:the |my )?|going )?"
         r"(?P<o>(?!(?:crying|laughing|talking|trying|being|thinking|working|texting|caring|worrying"
         r"|feeling|seeing|using|watching|buying|asking|getting|having|wearing|believing|living"
         r"|on|my|the|hope|after|for|because|when|at|by|it|now|and|in)\b)\w.+)",

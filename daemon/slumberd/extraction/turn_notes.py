@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from slumberd.extraction.clauses import Clause
 from slumberd.extraction.objects_in_english import Object
@@ -17,6 +18,14 @@ STATED, IMPLIED, ANSWERED = 0.9, 0.8, 0.7
 
 NAME = "conversation"
 """What the ids of all expressions begin with."""
+
+
+class _Said(NamedTuple):
+    """Where a turn states a predicate that holds one object."""
+
+    clause: Clause
+    id: str
+    confidence: float
 
 
 class TurnNotes:
@@ -37,6 +46,7 @@ class TurnNotes:
         self.found: list[Extracted] = []
         self.told: dict[str, tuple[str, bool]] = {}
         self._people: list[tuple[str, str]] = []
+        self._said: dict[tuple[str, str], _Said] = {}
 
     def is_over(self, mention: Mention, text: str) -> bool:
         """Return whether a clause names somebody who is no longer what the word says."""
@@ -102,6 +112,14 @@ class TurnNotes:
             if one.predicate != predicate or one.object not in objects or one.intent != "add"
         ]
 
+    def drop(self, subject: str, predicate: str) -> None:
+        """Forget what the turn stated before of a predicate."""
+        self.found = [
+            one
+            for one in self.found
+            if one.intent != "add" or (one.subject, one.predicate) != (subject, predicate)
+        ]
+
     def add(
         self,
         clause: Clause,
@@ -111,10 +129,23 @@ class TurnNotes:
         object_: Object,
         confidence: float = STATED,
     ) -> None:
-        """State a triple, and take back its opposites. The name of a relative has a predicate."""
+        """State a triple, and take back its opposites.
+
+        A predicate that holds one object keeps what the last clause of the turn states, unless that
+        is only implied. A removed pattern states nothing. The name of a relative has a predicate.
+        """
         person = self.vocabulary.people.get(subject.removeprefix(f"{self.speaker}'s "))
         if predicate == "name" and person is not None and person.named:
             subject, predicate = self.speaker, person.named
+        if f"{NAME}/{id}" in self.vocabulary.removed:
+            return
+        if self.vocabulary.holds_one(predicate):
+            said = self._said.setdefault((subject, predicate), _Said(clause, id, confidence))
+            if confidence < said.confidence:
+                return
+            if (clause, id) != (said.clause, said.id):
+                self.drop(subject, predicate)
+                self._said[subject, predicate] = _Said(clause, id, confidence)
         self.found.append(
             Extracted(subject, predicate, object_, "add", clause.span, f"{NAME}/{id}", confidence)
         )
@@ -139,7 +170,19 @@ class TurnNotes:
     def retract(
         self, clause: Clause, id: str, subject: str, predicate: str, words: Iterable[str]
     ) -> None:
-        """Take back the objects that hold all words; without words, all objects."""
+        """Take back the objects that hold all words; without words, all objects.
+
+        Without words, the turn does not imply an object of the predicate either.
+        """
+        if f"{NAME}/{id}" in self.vocabulary.removed:
+            return
+        words = tuple(words)
+        if not words:
+            self.found = [
+                one
+                for one in self.found
+                if (one.subject, one.predicate) != (subject, predicate) or one.by not in _IMPLIED
+            ]
         self.found.append(
             Extracted(
                 subject,
@@ -149,10 +192,13 @@ class TurnNotes:
                 clause.span,
                 f"{NAME}/{id}",
                 STATED,
-                tuple(words),
+                words,
             )
         )
 
+
+_IMPLIED = frozenset({f"{NAME}/implied", f"{NAME}/named"})
+"""The patterns of what ``my wife Ana`` implies."""
 
 _IMPLIES_NOTHING = re.compile(
     r"\b(?:used to|ex|never had|no longer|any ?more|future|imaginary|died|passed away|lost|put"

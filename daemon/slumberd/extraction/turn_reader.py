@@ -37,7 +37,7 @@ MAX_TEXT = 20_000
 """Of a longer text only so many characters are read."""
 
 _GATE = re.compile(
-    r"\b(?:i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
+    r"\b(?:turned|i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
     r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|me|us"
     r"|home|beats|favou?rites?|name|they|moved out|finished|left|ditched|dropped|transferred"
     r"|visited|booked|watching|reading|back from|died|passed away|not a|lives|works|is|has)\b",
@@ -87,6 +87,10 @@ class TurnReader:
         for clause in divide_into_clauses(text):
             for mention in mentions(clause.text, self._vocabulary):
                 self._notes.remember(mention)
+            subject = subject_of(clause.text, self._vocabulary)
+            if subject is not None and subject.kind in ("i", "we"):
+                for mention in introduced(subject.rest, self._vocabulary):
+                    self._notes.remember(mention)
 
     def _read(self, clause: Clause) -> None:
         if (words := cancelled_plan(clause.text)) is not None:
@@ -488,7 +492,8 @@ _FINITE = re.compile(rf"(?:{FINITE})\b", re.IGNORECASE)
 _ELIDED = re.compile(
     r"(?:moved|relocated|finished|left|ditched|dropped|transferred|visited|booked|adopted|quit"
     r"|joined|graduated|retired|switched|broke up|got (?:a|married|engaged"
-    r"|divorced|fired|laid|promoted|hired)|started (?:a|at|working|learning)|bought a|sold my)\b"
+    r"|divorced|fired|laid|promoted|hired)|turned (?=\d)"
+    r"|started (?:a|at|working|learning)|bought a|sold my)\b"
     r"|(?P<be>(?:living|working|allergic|studying|based|born) (?:in|at|as|for|to)\b|not an? "
     r"|(?:watching|reading) (?-i:[A-Z])|back from (?-i:[A-Z]))",
     re.IGNORECASE,

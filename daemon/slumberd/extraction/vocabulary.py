@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slumberd.model.predicates import names_predicate
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
@@ -47,10 +49,11 @@ class Vocabulary:
 
     def knows(self, predicate: str) -> bool:
         """Return whether a predicate is in the vocabulary; ``favourite_*`` names all of a kind."""
-        listed = self.single_valued | self.multi_valued
-        return predicate in listed or any(
-            name.endswith("*") and predicate.startswith(name[:-1]) for name in listed
-        )
+        return names_predicate(self.single_valued | self.multi_valued, predicate)
+
+    def holds_one(self, predicate: str) -> bool:
+        """Return whether a predicate holds one object."""
+        return names_predicate(self.single_valued, predicate)
 
     def named(self, word: str) -> str:
         """Return the usual word for one that may be an alias, casefolded."""

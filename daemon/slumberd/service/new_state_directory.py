@@ -57,7 +57,8 @@ channels:
   facts:
     # A predicate holds many values: a second allergy stands beside the first. Those that hold one,
     # such as lives_in, are in the vocabulary of `conversation`: docs/reference/vocabulary.md. Of
-    # these a newer value replaces the older one. Name further ones here.
+    # these a newer value replaces the older one. Name further ones here, and all that count before
+    # you remove the rule `said`; a rule with `enabled: false` keeps them.
     values: many
     single_valued: []
 """
