@@ -164,19 +164,6 @@ async def test_two_equal_triples_of_one_episode_are_one_fact_and_known(home: Ope
     assert found.sentence == "learned: ada lives_in Oslo; known already: ada lives_in Oslo"
 
 
-async def test_opposite_that_nobody_has_said_is_not_named_beside_what_is_learned(
-    home: OpenStores,
-) -> None:
-    likes = {"subject": "ada", "predicate": "likes", "object": "tea"}
-    opposite = {**likes, "predicate": "dislikes", "intent": "delete"}
-    await home.put(episode("e1", metadata={"triples": [likes, opposite]}))
-    await home.fire(ALL)
-
-    [found] = await results(home, "e1", ALL)
-
-    assert found.sentence == "learned: ada likes tea"
-
-
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
