@@ -305,9 +305,11 @@ _NO_EMPLOYER = re.compile(
     r"|years?|months?|weeks?|while|long|now|heart|sea|(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
     r"|(?:kitchen|dining) table|house|dad|mum|mom|father|mother|uncle|aunt|wife|husband|brother"
     r"|sister"
-    r"|parents|family|friend|people|clients|customers)|\d.*)(?: (?:and|or|&|a|per|every|time|in"
+    r"|parents|family|friend|people|clients|customers)|\d+(?:[:.]\d+)?(?:"
+    r" ?[ap]\.?m\b)?(?![\w-]))(?: (?:and|or|&"
+    r"|a|per|every|time|in"
     r"|on|with|as|most|too"
-    r"|these|of|long|now)\b.*)?$",
+    r"|for|since|these|of|long|now)\b.*)?$",
     re.IGNORECASE,
 )
 """``at night`` and ``for a living`` name no employer."""

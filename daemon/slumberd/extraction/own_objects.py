@@ -78,7 +78,7 @@ def _school_name(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 _NO_SCHOOL = re.compile(
-    r"\b(?:Starbucks|Library|Caf[eé]|Coffee|Costa|Home|Zoom|Discord)\b", re.IGNORECASE
+    r"\b(?:Starbucks|Library|Caf[eé]|Coffee|Costa|Home|Zoom|Discord)\b|'s$", re.IGNORECASE
 )
 
 

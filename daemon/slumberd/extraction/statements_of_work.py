@@ -180,7 +180,8 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "studies_subject_at",
-        rf"(?:stud(?:y|ies)|{BEEN} (?:studying|majoring in|reading|doing (?:a|my) (?:degree"
+        rf"(?:stud(?:y|ies)|{BEEN} (?:studying|majoring in|reading(?= [a-z])|doing (?:a|my)"
+        rf" (?:degree"
         rf"|masters?"
         rf"|master's|phd|PhD|doctorate|bachelor's|bachelors?|MBA) in|pursuing (?:a|my) (?:\w+ )?in"
         rf"))(?: (?P<p>[^,]+?))? at (?P<o>(?:the )?[A-Z].+)",
