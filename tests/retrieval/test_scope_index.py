@@ -659,11 +659,8 @@ def test_month_and_person_that_are_stop_words_count_in_a_question() -> None:
     assert ids(index.search("Where did ada go in May?"))[0] == "may"
     [first, *_] = index.search("Where did Will go?")
     assert first.score < 0.5
-    for question in ("Will ada go?", "WHERE DID IT GO?", "may ada go"):
-        assert (
-            index.search(question)[0].score
-            == index.search("go" if "IT" in question else "ada go")[0].score
-        )
+    assert index.search("Will ada go?") == index.search("ada go")
+    assert index.search("WHERE DID IT GO?") == index.search("go")
 
 
 def at_day(month: int) -> int:
