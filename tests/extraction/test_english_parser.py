@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +31,7 @@ pytestmark = [
 
 
 @pytest.fixture(params=["held_out", "held_out_2"])
-def folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have a set of held-out conversations read with the parser."""
     monkeypatch.setattr(held_out_conversations, "HELD_OUT", Path(__file__).parent / request.param)
     monkeypatch.setattr(
@@ -40,7 +39,7 @@ def folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         "conversation_extraction",
         lambda speakers: conversation_extraction(speakers, parser=True),
     )
-    yield request.param
+    return str(request.param)
 
 
 def _right(outcomes: list[Outcome]) -> int:

