@@ -104,6 +104,7 @@ def test_parser_finds_what_the_expressions_miss(says: str, further: list[str]) -
         "I could quit my job and move to Rome",
         "It is great here unless I work at Acme",
         "I met her working at Google",
+        "I want to make sure our company is compliant",
         "I miss living in Rome",
     ],
 )

@@ -91,6 +91,8 @@ class EnglishParser:
         Raises:
             ExtraMissingError: The extra ``english`` is not installed.
         """
+        if not sentences:
+            return []
         with self._lock:
             if self._pipeline is None:
                 self._pipeline = _load()

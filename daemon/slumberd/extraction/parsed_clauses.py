@@ -23,7 +23,7 @@ _CONDITIONS = word_set("if unless whether until till before when whenever lest")
 _DOUBTS = word_set("maybe perhaps probably possibly almost nearly hopefully")
 _SUPPOSES = word_set(
     "think thought guess hope hoped wish wished imagine suppose doubt assume assumed believe"
-    " pretend pretended dream dreamed dreamt feel bet say"
+    " pretend pretended dream dreamed dreamt feel bet say sure ensure want make"
 )
 _HAPPENED = {
     "moving": "moved", "relocating": "moved", "buying": "bought", "getting": "got",
