@@ -83,6 +83,7 @@ def test_recorded_parse_reads_as_it_was_written(case: dict[str, Any]) -> None:
         ),
         ("The company I work for is called Siemens", ["ada | works_at: Siemens"]),
         ("Since moving to Ghent I eat no meat", ["ada | lives_in: Ghent"]),
+        ("After moving to Rome I sold my car", ["ada | lives_in: Rome"]),
         ("I ended up buying a Tesla", ["ada | owns: Tesla"]),
         ("They look delicious I really like fries", ["ada | likes: fries"]),
         ("My sister Ana, who lives in Rome, is a doctor", ["ada's sister | job: doctor"]),
@@ -106,6 +107,8 @@ def test_parser_finds_what_the_expressions_miss(says: str, further: list[str]) -
         "I met her working at Google",
         "I want to make sure our company is compliant",
         "I miss living in Rome",
+        "It is possible that I live in Rome",
+        "I plan on moving to Rome after graduating from Oxford",
     ],
 )
 def test_parser_states_nothing_of_what_is_supposed(says: str) -> None:

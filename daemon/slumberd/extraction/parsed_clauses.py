@@ -25,6 +25,9 @@ _SUPPOSES = word_set(
     "think thought guess hope hoped wish wished imagine suppose doubt assume assumed believe"
     " pretend pretended dream dreamed dreamt feel bet say sure ensure want make"
 )
+_NOT_SURE = word_set(
+    "possible impossible likely unlikely false untrue unclear doubtful important necessary"
+)
 _HAPPENED = {
     "moving": "moved", "relocating": "moved", "buying": "bought", "getting": "got",
     "adopting": "adopted", "marrying": "married", "joining": "joined", "becoming": "became",
@@ -162,7 +165,8 @@ class _Sentence:
     def _is_own_knowledge(self, head: int) -> bool:
         """Return whether the speaker knows what a word such as ``realised`` introduces."""
         subjects = self._texts(self._own(self._verb_of(head), _SUBJECTS))
-        supposes = self._words[head].text.casefold() in _SUPPOSES
+        near = [head, *self._own(head, {"acomp"})]
+        supposes = self._texts(near) & (_SUPPOSES | _NOT_SURE)
         return subjects <= {"i", "we", "it", "that"} and not (
             supposes or self._own(head, {"neg"}) or self._is_supposed(head)
         )
@@ -247,14 +251,20 @@ class _Sentence:
                 return f"am {text}"
             is_end = above in ("ended", "wound") and self._own(head, {"prt"})
             return _HAPPENED.get(text, "") if is_end else ""
+        marks = self._texts(self._own(verb, {"mark"}))
         if word.role == "pcomp":
-            behind = self._words[word.head].text.casefold()
-            return _HAPPENED.get(text, "") if behind in ("after", "since", "upon") else ""
-        marks = {self._words[place].text.casefold() for place in self._own(verb, {"mark"})}
-        if marks & {"after", "since"}:
-            return _HAPPENED.get(text, "")
+            marks = self._texts([word.head])
+        if marks & {"after", "since", "upon"}:
+            return _HAPPENED.get(text, "") if self._is_over(head) or "since" in marks else ""
+        if word.role == "pcomp":
+            return ""
         is_now = self._words[head].tag in ("VBP", "VBZ")
         return f"am {text}" if is_now and not marks and text in _GOES_ON else ""
+
+    def _is_over(self, verb: int) -> bool:
+        """Return whether a verb stands in the past, so that what came before has happened."""
+        helpers = self._texts(self._own(verb, {"aux"}))
+        return self._words[verb].tag == "VBD" or bool(helpers & {"have", "has", "had"})
 
     def _inherited(self, verb: int) -> str:
         """Return the auxiliaries that a verb shares with the one before it."""
