@@ -12,6 +12,7 @@ LOCKS = {
     "run": [],
     "container": ["otlp", "postgres", "regex", "serve"],
     "test": ["test", "lint"],
+    "english": ["english"],
     "docs": ["docs"],
     "release": ["release"],
 }
@@ -64,6 +65,8 @@ def lock(session: nox.Session) -> None:
     for name, extras in LOCKS.items():
         chosen = [f"--extra={extra}" for extra in extras]
         constraint = [] if name == "run" else ["--constraint=requirements/run.txt"]
+        if name == "english":  # its tests need both
+            constraint.append("--constraint=requirements/test.txt")
         session.run(
             *("uv", "pip", "compile", "pyproject.toml", f"--output-file=requirements/{name}.txt"),
             *("--quiet", "--universal", "--python-version=3.11", "--generate-hashes"),

@@ -19,6 +19,7 @@ EXTRAS = {
     "run": (),
     "container": ("otlp", "postgres", "regex", "serve"),
     "test": ("test", "lint"),
+    "english": ("english",),
     "docs": ("docs",),
     "release": ("release",),
 }

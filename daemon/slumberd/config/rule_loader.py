@@ -293,6 +293,7 @@ def _load_sheets(
         *_check_crons(places, checks.cron, checks.timezone),
         *_check_extras(places),
         *_check_methods(places),
+        *_check_parsers(places),
         *extractions.check(places),
         *extractions.functions.check(_trusted(places, sheets)),
         *_check_cyphers(places, checks.cypher),
@@ -532,6 +533,15 @@ def _check_methods(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
                 yield place.document.mistake((*place.trail, *trail), problem)
 
 
+def _check_parsers(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    for place in places:
+        for trail in place.forms_of("extract"):
+            wanted = place.document.at((*place.trail, *trail, "parser"))
+            if wanted is True and not is_installed("english"):
+                problem = "'parser' needs the extra: `pip install 'slumberd[english]'`"
+                yield place.mistake(*trail, "parser", problem=problem)
+
+
 def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator[Mistake]:
     for place in places:
         try:
@@ -633,7 +643,7 @@ class _Extractions:
                 return model_extraction(settings)
             case "conversation" | "heuristic":
                 words = form.vocabulary and self._vocabularies[_beside(source, form.vocabulary)]
-                return conversation_extraction(form.speakers, words or None)
+                return conversation_extraction(form.speakers, words or None, parser=form.parser)
             case function:
                 return self.functions.extraction(function)
 

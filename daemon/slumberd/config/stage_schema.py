@@ -27,7 +27,7 @@ Predicate = Annotated[str, Field(min_length=1, max_length=100)]
 
 _OF_METHOD = {
     "patterns": frozenset({"patterns"}),
-    "conversation": frozenset({"speakers", "vocabulary"}),
+    "conversation": frozenset({"parser", "speakers", "vocabulary"}),
     "heuristic": frozenset({"speakers"}),
     "openai": frozenset(
         {
@@ -119,6 +119,8 @@ class ExtractForm(Form):
             and a function sees the speakers as they are.
         vocabulary: A file with further words, predicates and aliases; a relative path begins at the
             directory of the rule file. Only for ``conversation``.
+        parser: Whether a parser reads the sentences, too. It finds a few more facts, takes some
+            100 MB of memory, and needs the extra ``english``. Only for ``conversation``.
         model: The name of the language model, as its server knows it.
         predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
             ``favourite_*`` names all that begin so. In a list of extractions they may be left out:
@@ -140,6 +142,7 @@ class ExtractForm(Form):
     patterns: str | None = Field(default=None, min_length=1)
     speakers: dict[str, str] = Field(default_factory=dict)
     vocabulary: str | None = Field(default=None, min_length=1)
+    parser: bool = False
     model: str | None = Field(default=None, min_length=1)
     predicates: Annotated[list[Predicate], Field(min_length=1, max_length=200)] | None = None
     instructions: str = ""

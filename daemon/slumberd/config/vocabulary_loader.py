@@ -14,6 +14,7 @@ from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.extraction.conversation import VERSION, Conversation
+from slumberd.extraction.english_parser import PARSER, parser_version
 from slumberd.extraction.pattern_names import pattern_names
 from slumberd.extraction.turn_notes import NAME
 from slumberd.extraction.vocabulary import Person, Vocabulary
@@ -50,20 +51,25 @@ def vocabulary_of(document: Document) -> Vocabulary:
 
 
 def conversation_extraction(
-    speakers: Mapping[str, str], vocabulary: Vocabulary | None = None
+    speakers: Mapping[str, str], vocabulary: Vocabulary | None = None, *, parser: bool = False
 ) -> Extraction:
     """Return the extraction from what people say.
 
     Args:
         speakers: Other names of speakers, by the speaker.
         vocabulary: The words; None takes the shipped ones.
+        parser: Whether a parser reads the sentences, too.
+
+    Raises:
+        ExtraMissingError: There is to be a parser, and the extra ``english`` is not installed.
     """
     words = vocabulary or shipped_vocabulary()
-    content = orjson.dumps([VERSION, dict(speakers), _content(words)], option=orjson.OPT_SORT_KEYS)
+    depends = [VERSION, dict(speakers), _content(words), *([parser_version()] if parser else [])]
+    content = orjson.dumps(depends, option=orjson.OPT_SORT_KEYS)
     return Extraction(
         NAME,
         hashlib.sha256(content).hexdigest()[:16],
-        Conversation(words, speakers),
+        Conversation(words, speakers, PARSER if parser else None),
         reads_previous=True,
         reads_own=True,
         single_valued=words.single_valued,

@@ -249,6 +249,10 @@ _VOCATIVE = re.compile(r"(?:[A-Z]\w+[,!] +)(?=(?:I|my|My|we|We|our|Our)\b)")
 _NAMED_OPENER = re.compile(
     r"(?:hi|hello|hey|thanks|thank you|yes|no|ok|okay|sorry) [A-Z]\w+[ ,!.]+", re.IGNORECASE
 )
+_BEGINS_AS_GUESS = re.compile(
+    _words("maybe perhaps probably possibly hopefully ideally imagine picture had were should"),
+    re.IGNORECASE,
+)
 _PAST_TIME = re.compile(r"^(?:when|while|back when|before|until)\b", re.IGNORECASE)
 
 
@@ -265,9 +269,31 @@ def divide_into_clauses(text: str) -> list[Clause]:
     return found
 
 
+def asserted_sentences(text: str) -> Iterator[Clause]:
+    """Yield the whole sentences of a turn that assert something, in order.
+
+    A sentence that quotes or reports the words of another is left out.
+    """
+    for number, sentence in enumerate(divide_into_sentences(clean(text))):
+        if CUT in sentence.text or len(sentence.text) > MAX_SENTENCE:
+            continue
+        words = _without_openers(_asserted(sentence.text))
+        if words and not _SPEECH.search(words) and not _BEGINS_AS_GUESS.match(words):
+            yield Clause(_span(sentence), words, number)
+
+
+def is_stated(words: str) -> bool:
+    """Return whether a clause is neither a guess nor about the time when something else was."""
+    return not (_HEDGED.search(_WANTS.sub("", words)) or _PAST_TIME.match(words))
+
+
+def _span(sentence: Sentence) -> tuple[int, int]:
+    return sentence.start, sentence.start + len(sentence.text)
+
+
 def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
     text = _asserted(sentence.text[:MAX_SENTENCE])
-    span = (sentence.start, sentence.start + len(sentence.text))
+    span = _span(sentence)
     parts = [part for part in _BREAK.split(text) if part and part.strip()]
     if len(sentence.text) > MAX_SENTENCE:
         parts = parts[:-1]
@@ -275,7 +301,7 @@ def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
         words = _without_openers(part)
         if _SPEECH.search(words):
             return
-        if words and not _HEDGED.search(_WANTS.sub("", words)) and not _PAST_TIME.match(words):
+        if words and is_stated(words):
             yield Clause(span, words, number)
 
 

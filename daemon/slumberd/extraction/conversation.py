@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from slumberd.extraction.attributes_in_english import ATTRIBUTES
+from slumberd.extraction.clauses import Clause, asserted_sentences
+from slumberd.extraction.english_parser import Parsed, Word
 from slumberd.extraction.objects_in_english import Object
 from slumberd.extraction.short_answers import (
     answered,
@@ -21,13 +24,27 @@ from slumberd.extraction.short_answers import (
 )
 from slumberd.extraction.statements_in_english import expressions
 from slumberd.extraction.turn_notes import ANSWERED, NAME, STATED
-from slumberd.extraction.turn_reader import ALL_READERS, TurnReader
+from slumberd.extraction.turn_reader import (
+    ALL_READERS,
+    MAX_TEXT,
+    NOT_PARSED,
+    TurnReader,
+    is_worth_parsing,
+)
 from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.extraction import Extracted, Turn
 
 VERSION = 1
 """Changes when the same text and vocabulary give other triples than before."""
+
+
+class Parser(Protocol):
+    """Parses English sentences."""
+
+    def parse(self, sentences: Sequence[str]) -> list[tuple[Word, ...]]:
+        """Return the words of sentences, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +54,38 @@ class Conversation:
     Attributes:
         vocabulary: The words that it knows.
         speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
+        parser: Parses sentences; None leaves them to the expressions alone.
     """
 
     vocabulary: Vocabulary
     speakers: Mapping[str, str] = field(default_factory=dict)
+    parser: Parser | None = None
 
     def extract(
         self, turns: Sequence[Turn], before: Sequence[Turn | None]
     ) -> list[list[Extracted]]:
         """Return the triples of each turn; see `Extractor`."""
-        return [self._extract(*pair) for pair in zip(turns, before, strict=True)]
+        parsed = self._parse(turns)
+        return [self._extract(*each) for each in zip(turns, before, parsed, strict=True)]
 
-    def _extract(self, turn: Turn, before: Turn | None) -> list[Extracted]:
+    def _parse(self, turns: Sequence[Turn]) -> list[Mapping[Clause, Parsed]]:
+        """Return the parsed sentences of each turn; all are parsed together, which is faster."""
+        if self.parser is None:
+            return [NOT_PARSED for _ in turns]
+        sentences = [
+            [one for one in asserted_sentences(turn.content[:MAX_TEXT]) if is_worth_parsing(one)]
+            if name_of_speaker(turn, self.speakers)
+            else []
+            for turn in turns
+        ]
+        words = iter(self.parser.parse([one.text for each in sentences for one in each]))
+        return [{one: next(words) for one in each} for each in sentences]
+
+    def _extract(
+        self, turn: Turn, before: Turn | None, parsed: Mapping[Clause, Parsed]
+    ) -> list[Extracted]:
         name = name_of_speaker(turn, self.speakers)
-        found = self._read(turn, name) if name else []
+        found = self._read(turn, name, parsed) if name else []
         if name and (predicate := left_there(turn.content)):
             found += self._leave(turn, before, name, predicate)
         elif name and not found and before is not None:
@@ -64,15 +99,15 @@ class Conversation:
             found = [one for one in found if one.intent == "add"]
         return arrange(one for one in found if one.by not in self.vocabulary.removed)
 
-    def _read(self, turn: Turn, name: str) -> list[Extracted]:
+    def _read(self, turn: Turn, name: str, parsed: Mapping[Clause, Parsed]) -> list[Extracted]:
         """Return the triples of a turn, without those that the turn itself takes back."""
-        found = TurnReader(turn, name, self.vocabulary).find()
+        found = TurnReader(turn, name, self.vocabulary, parsed).find()
         correction = corrected(turn.content) if found else None
         if correction is None:
             return found
         start, end, meant, is_certain = correction
         head = turn.content[:start].rstrip(_BEFORE_CORRECTION)
-        said_before = TurnReader(turn._replace(content=head), name, self.vocabulary).find()
+        said_before = self._find_again(turn._replace(content=head), name)
         wrong = [one for one in said_before if one.intent == "add" and one.span[1] >= len(head)]
         if not wrong:
             return found
@@ -80,7 +115,7 @@ class Conversation:
         if not instead and not is_certain:
             return found
         after = turn._replace(content=" " * end + turn.content[end:])
-        rest = TurnReader(after, name, self.vocabulary).find()
+        rest = self._find_again(after, name)
         wrong = [one for one in wrong if not instead or one.predicate == instead[0].predicate]
         return [one for one in said_before if one not in wrong] + instead + rest
 
@@ -104,7 +139,7 @@ class Conversation:
     ) -> Iterator[Extracted]:
         """Yield what ``I don't live there any more`` takes back: what the turns before name."""
         last = turn.own_last
-        own = TurnReader(last, name, self.vocabulary).find() if last is not None else []
+        own = self._find_again(last, name) if last is not None else []
         places = [str(one.object) for one in own if one.predicate == predicate]
         places += names_in(before.content) if before is not None else ()
         for place in dict.fromkeys(places):
@@ -112,6 +147,10 @@ class Conversation:
                 name, predicate, None, "delete", (0, len(turn.content)), f"{NAME}/left_there",
                 STATED, tuple(place.split()),
             )  # fmt: skip
+
+    def _find_again(self, turn: Turn, name: str) -> list[Extracted]:
+        """Return the triples of the last turn of a speaker, or of a part of a turn."""
+        return TurnReader(turn, name, self.vocabulary, *self._parse([turn])).find()
 
     def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
         answer = answered(before.content, turn.content)
@@ -126,7 +165,7 @@ class Conversation:
 
     def _correct(self, turn: Turn, last: Turn, name: str, words: str) -> Iterator[Extracted]:
         """Yield the triples of the last turn with the object that a slip corrects."""
-        for one in TurnReader(last, name, self.vocabulary).find():
+        for one in self._find_again(last, name):
             objects = _read_again(one, words, self.vocabulary, _EXACT)
             if one.intent == "add" and objects and one.object != objects[0]:
                 span, by = (0, len(turn.content)), f"{NAME}/slip"
@@ -141,9 +180,7 @@ class Conversation:
         self, turn: Turn, last: Turn, name: str, found: Sequence[Extracted]
     ) -> Iterator[Extracted]:
         """Yield the retractions of a speaker's last turn, and what was meant instead."""
-        said_before = [
-            one for one in TurnReader(last, name, self.vocabulary).find() if one.intent == "add"
-        ]
+        said_before = [one for one in self._find_again(last, name) if one.intent == "add"]
         span = (0, len(turn.content))
         by = f"{NAME}/taken_back"
         for subject, predicate in dict.fromkeys(

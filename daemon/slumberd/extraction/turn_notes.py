@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -28,6 +28,18 @@ class _Said(NamedTuple):
     confidence: float
 
 
+class Triples(NamedTuple):
+    """The triples of a turn at one moment.
+
+    Attributes:
+        found: The triples.
+        said: Where each predicate that holds one object is stated, by subject and predicate.
+    """
+
+    found: tuple[Extracted, ...]
+    said: Mapping[tuple[str, str], _Said]
+
+
 class TurnNotes:
     """Collects what a turn says.
 
@@ -47,6 +59,14 @@ class TurnNotes:
         self.told: dict[str, tuple[str, bool]] = {}
         self._people: list[tuple[str, str]] = []
         self._said: dict[tuple[str, str], _Said] = {}
+
+    def triples(self) -> Triples:
+        """Return what the turn has said so far, for `restore`."""
+        return Triples(tuple(self.found), dict(self._said))
+
+    def restore(self, triples: Triples) -> None:
+        """Forget what the turn has said since `triples` returned its triples."""
+        self.found, self._said = [*triples.found], dict(triples.said)
 
     def is_over(self, mention: Mention, text: str) -> bool:
         """Return whether a clause names somebody who is no longer what the word says."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slumberd.extraction.attributes_in_english import ATTRIBUTES, INVERTED
-from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses
+from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses, is_stated
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
+from slumberd.extraction.english_parser import Parsed
 from slumberd.extraction.objects_in_english import READERS, Object, cut
 from slumberd.extraction.own_objects import OWN_READERS
+from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
 from slumberd.extraction.statements_in_english import (
     Effect,
     Expression,
@@ -26,7 +28,7 @@ from slumberd.extraction.subjects_in_english import (
     said,
     subject_of,
 )
-from slumberd.extraction.turn_notes import TurnNotes
+from slumberd.extraction.turn_notes import NAME, TurnNotes
 from slumberd.extraction.vocabulary import Vocabulary, word_set
 from slumberd.model.extraction import Extracted, Turn
 
@@ -35,6 +37,12 @@ ALL_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {**READER
 
 MAX_TEXT = 20_000
 """Of a longer text only so many characters are read."""
+
+NOT_PARSED: Mapping[Clause, Parsed] = {}
+"""What a turn has that no parser has read."""
+
+_IMPLIED = frozenset({f"{NAME}/implied", f"{NAME}/named"})
+"""The ids of what a possessive implies: that is so in a clause of any kind."""
 
 _GATE = re.compile(
     r"\b(?:turned|i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
@@ -52,10 +60,18 @@ class TurnReader:
         turn: The turn.
         speaker: What the speaker is called.
         vocabulary: The words that are known.
+        parsed: The parsed sentences of the turn, by the place and number of each.
     """
 
-    def __init__(self, turn: Turn, speaker: str, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        speaker: str,
+        vocabulary: Vocabulary,
+        parsed: Mapping[Clause, Parsed] = NOT_PARSED,
+    ) -> None:
         self._turn = turn
+        self._parsed = parsed
         self._vocabulary = vocabulary
         self._notes = TurnNotes(speaker, vocabulary)
         self._last: Subject | None = None
@@ -72,15 +88,64 @@ class TurnReader:
             return []
         if self._turn.own_last is not None:
             self._remember_people(self._turn.own_last.content[:MAX_TEXT])
-        number = -1
-        for clause in divide_into_clauses(text):
-            if clause.sentence != number:
-                self._last, number = None, clause.sentence
-                self._attribute_before, self._object, self._name_before = None, "", ""
-                self._role_before = ""
-            self._read(clause)
+        clauses = divide_into_clauses(text)
+        parsed = {sentence.sentence: (sentence, words) for sentence, words in self._parsed.items()}
+        numbers = {clause.sentence for clause in clauses} | parsed.keys()
+        for number in sorted(numbers):
+            self._begin_sentence()
+            before = [*self._notes.found]
+            read = [clause for clause in clauses if clause.sentence == number]
+            for clause in read:
+                self._read(clause)
+            if number in parsed:
+                self._veto(parsed[number][1], before)
+                self._read_parsed(*parsed[number], before, {clause.text for clause in read})
         known = (one for one in self._notes.found if self._vocabulary.knows(one.predicate))
         return [*known]
+
+    def _begin_sentence(self) -> None:
+        self._last = None
+        self._attribute_before, self._object, self._name_before = None, "", ""
+        self._role_before = ""
+
+    def _veto(self, words: Parsed, before: Sequence[Extracted]) -> None:
+        """Forget what the expressions stated of a sentence, and the parser calls supposed.
+
+        Args:
+            words: The sentence.
+            before: The triples of the sentences before.
+        """
+        self._notes.found = [
+            one
+            for one in self._notes.found
+            if one in before
+            or one.by in _IMPLIED
+            or one.object is None
+            or is_asserted(words, str(one.object))
+        ]
+
+    def _read_parsed(
+        self, sentence: Clause, words: Parsed, before: Sequence[Extracted], read: set[str]
+    ) -> None:
+        """State what the clauses of a parser say besides what the expressions found.
+
+        Args:
+            sentence: Where the sentence stands.
+            words: Its words.
+            before: The triples of the sentences before.
+            read: The clauses that have been read.
+        """
+        for clause in parsed_clauses(words):
+            if not clause.asserted or clause.text in read or not is_stated(clause.text):
+                continue
+            self._begin_sentence()
+            stated = [*self._notes.found]
+            known = {(one.subject, one.predicate) for one in stated if one not in before}
+            triples = self._notes.triples()
+            self._read(sentence._replace(text=clause.text))
+            new = [one for one in self._notes.found if one not in stated]
+            if any((one.subject, one.predicate) in known for one in new):
+                self._notes.restore(triples)
 
     def _remember_people(self, text: str) -> None:
         """Remember whom the speaker's last turn named, for ``she`` and for names."""
@@ -608,3 +673,11 @@ def _content_words(text: object) -> tuple[str, ...]:
         if word.casefold() not in _EMPTY_WORDS
     ]
     return tuple(words)[:4]
+
+
+_ABOUT_SOMEBODY = re.compile(r"\b(?:I|my|we|our|he|she|who)\b", re.IGNORECASE)
+
+
+def is_worth_parsing(sentence: Clause) -> bool:
+    """Return whether a sentence can be about the speaker, or somebody near."""
+    return _ABOUT_SOMEBODY.search(sentence.text) is not None
