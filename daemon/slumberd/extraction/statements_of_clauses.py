@@ -165,17 +165,12 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         "hobby=activity:o",
     ),
     (
-        "not_there",
-        r"I (?:no longer work|do not work) (?:there|anywhere|at the moment|right now)(?: any ?more"
+        "not_anywhere",
+        r"I (?:no longer work|do not work) (?:anywhere|at the moment|right now)(?: any ?more"
         r"|any longer|$)",
         "-works_at",
     ),
     ("stopped_work", r"I (?:no longer work$|do not work any ?more$)", "-works_at"),
-    (
-        "lives_elsewhere",
-        r"(?:I|we) (?:no longer live there|do not live there any ?more)\b",
-        "-lives_in",
-    ),
     (
         "hired_me",
         r"(?!(?:nobody|no one|somebody|someone|they|he|she|it|who)\b)"
