@@ -104,17 +104,21 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)
-        rule = (await served.call("next", {}))["rules"][0]["id"]
+        rule = "stated"
         by_rule = [
             ("pause", {"rules": [rule]}),
             ("resume", {"rules": [rule]}),
             ("backfill", {"rule": rule}),
             ("undo", {"rule": rule, "since": 0}),
-            ("deltas", {"firing": f"{rule}@2"}),
+            ("deltas", {}),
         ]
+        newest = ""
 
         for name, request in [*REQUESTS[:-2], *by_rule, *REQUESTS[-2:]]:
-            answer = await served.call(name, request)
+            asked = {"firing": newest} if name == "deltas" else request
+            answer = await served.call(name, asked)
+            if name == "firings":
+                newest = answer["firings"][0]["firing_id"]
 
             OPERATIONS[name].result.model_validate_json(orjson.dumps(answer))
 

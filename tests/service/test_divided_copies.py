@@ -224,11 +224,11 @@ def seal_after(address: str, shard: int, seq: int, previous: bytes) -> None:
 def test_heads_in_logs_are_compared_with_the_ledger_of_their_shard(
     home: Home, address: str, tmp_path: Path
 ) -> None:
-    before = home.call("fire", "--all").stderr
+    before = home.call("fire", "--all", "--verbose").stderr
     copy(home.state, address)
     use_database(home, address)
     put_into(address, [likes(user, 3) for user in USERS])
-    after = home.call("fire", "--all").stderr
+    after = home.call("fire", "--all", "--verbose").stderr
     log = tmp_path / "slumberd.log"
 
     log.write_text(before + after)
