@@ -105,7 +105,7 @@ async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) 
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)
         rule = "stated"
-        by_rule = [
+        by_rule: list[tuple[str, dict[str, Any]]] = [
             ("pause", {"rules": [rule]}),
             ("resume", {"rules": [rule]}),
             ("backfill", {"rule": rule}),
