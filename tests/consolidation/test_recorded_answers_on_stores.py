@@ -295,6 +295,7 @@ async def test_turn_before_is_sent_and_part_of_the_question(provider: Provider) 
         edited = bot.model_copy(update={"content": "What do you drink?"})
         await asked.home.put(edited)
         waiting = await fire(asked)
+        asked.worker.look_again("chat")  # as the daemon does after such a firing
         await asked.worker.turn()
         await fire(asked)
 
