@@ -50,7 +50,7 @@ ENTRIES = (
     Entry(
         "init",
         "init:init",
-        "Make a state directory with a first rule.",
+        "Make a state directory with rules and their test.",
         ("slumberd init", "slumberd init ~/agents/memory"),
     ),
     Entry(

@@ -108,6 +108,7 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(he|she|it|that|who|there|here|name|birthday)'s\b", r"\1 is"),
         (r"\b(he|she|that|there)s\b", r"\1 is"),
         (r"\b(favou?rite \w+|\w+(?='s not\b))'s\b", r"\1 is"),
+        (r"\b(moved (?:from|to)\b[^.!?;]{1,80}?)(?:,? and|,) then to\b", r"\1 and moved to"),
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\b(?:favorite|fav|fave)\b", "favourite"),
