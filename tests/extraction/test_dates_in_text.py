@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slumberd.extraction.dates_in_text import find_dates, parts_between, write_dates_out
@@ -65,6 +65,9 @@ def test_rest_of_a_text_has_no_words_that_lead_to_a_date() -> None:
     ).map(" ".join),
     st.integers(-(10**17), 10**17),
 )  # fmt: skip
+@example("May", -62_135_596_800_000_001)
+@example("May", -61_125_753_600_000_001)
+@example("May", 253_402_300_799_000_000)
 def test_any_text_can_be_read(text: str, at: int) -> None:
     found = find_dates(text, at)
 

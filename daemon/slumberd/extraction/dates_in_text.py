@@ -76,9 +76,12 @@ def _dates_of(phrase: str, at: int) -> tuple[str, ...]:
 
 def _months_near(name: str, at: int) -> Iterator[str]:
     """Yield the months of a name that are less than a year away."""
-    now = _EPOCH + timedelta(microseconds=at)
+    try:
+        now = _EPOCH + timedelta(microseconds=at)
+    except OverflowError:
+        return  # a year beyond 1 to 9999 has no months
     for year in (now.year - 1, now.year, now.year + 1):
-        month = read_date(f"{name} {year}", at)
+        month = read_date(f"{name} {year:04}", at)
         distance = 12 * (year - now.year) + int(month[5:]) - now.month if month else 12
         if month and abs(distance) < 12:
             yield month
