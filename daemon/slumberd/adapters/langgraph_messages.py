@@ -122,7 +122,7 @@ def _messages_of(state: Any) -> Iterator[BaseMessage]:  # noqa: ANN401 # any sta
 
 
 def _speaker_of(message: BaseMessage) -> str:
-    """Return who speaks a message; empty for what nobody said, such as the system's.
+    """Return the speaker of a message; empty for a message of the system.
 
     Graphs of several agents pass their messages as human ones, with a name.
     """

@@ -48,7 +48,7 @@ _NEEDED = {"patterns": ("patterns",), "conversation": (), "heuristic": (), "open
 """The keys that each method needs."""
 
 MOST_EXTRACTIONS = 10
-"""A list of extractions has at most so many entries."""
+"""The most entries of a list of extractions."""
 
 _RESERVED = frozenset({"messages", "model", "n", "response_format", "stream", "tools"})
 """The keys of a request that slumberd writes itself, or never writes."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from slumberd.extraction.sentences import Sentence, divide_into_sentences, readable_form
 
 MAX_SENTENCE = 400
-"""Of a longer sentence only so many characters are read. This bounds the time for a sentence."""
+"""The characters of a sentence that are read. This bounds the time for a long sentence."""
 
 CUT = "\ufffc"
 """Stands for each character of quoted text, code and mail."""

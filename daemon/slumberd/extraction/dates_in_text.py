@@ -10,7 +10,7 @@ from typing import NamedTuple
 from slumberd.extraction.normalisers import read_date
 
 MOST_WORDS = 5
-"""A phrase for a date has at most so many words."""
+"""The most words of a phrase for a date."""
 
 _WORD = re.compile(r"[^\W_][\w.,'-]*|\d+")
 _END = ".,'-"

@@ -11,7 +11,7 @@ MAX_ANSWER = 60
 """A longer first sentence is no short answer."""
 
 _READ_LAST = 400
-"""Of the turn before only so many characters are read, at its end."""
+"""The characters at the end of the turn before that are read."""
 
 
 class Answer(NamedTuple):
@@ -103,7 +103,7 @@ _FIRST_SENTENCE = re.compile(r"[^.!?]*[.!]?")
 
 
 def answered(question: str, text: str) -> Answer | None:
-    """Return what a short answer to a question states; None when it is none.
+    """Return what a short answer to a question states; None for another text.
 
     Args:
         question: The turn before, of another speaker.

@@ -36,7 +36,7 @@ ALL_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {**READER
 """The readers of objects by their name."""
 
 MAX_TEXT = 20_000
-"""Of a longer text only so many characters are read."""
+"""The characters of a text that are read."""
 
 NOT_PARSED: Mapping[Clause, Parsed] = {}
 """What a turn has that no parser has read."""

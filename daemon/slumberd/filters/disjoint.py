@@ -91,7 +91,7 @@ def _depths_of(tokens: Sequence[Token]) -> Iterator[int]:
 
 
 def _conjuncts(tokens: Sequence[Token]) -> list[Sequence[Token]]:
-    """Return the parts of a conjunction; the whole if it is none."""
+    """Return the parts of a conjunction; of another condition, the whole."""
     return [tokens] if len(split_at(tokens, "or")) > 1 else split_at(tokens, "and")
 
 

@@ -14,13 +14,13 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.predicates import names_predicate
 
 MOST_FACTS = 50
-"""A request shows at most so many facts."""
+"""The most facts that a request shows."""
 
 MOST_STATED = 100
 """So many of the last statements of a user and agent are kept until a firing promotes them."""
 
 MOST_OWNERS = 200
-"""The statements of so many users and agents are kept."""
+"""The number of users and agents whose statements are kept."""
 
 
 class PendingFacts:

@@ -358,7 +358,7 @@ def _check_summary(answer: ChatAnswer, max_tokens: int) -> tuple[str, _Failed]:
 
 
 def _groups(questions: Sequence[Question], most: int) -> list[list[Question]]:
-    """Return questions of one user, agent and session together, at most so many, in time order."""
+    """Return the questions in groups of one user, agent and session, in time order."""
     found: list[list[Question]] = []
     for _, group in groupby(sorted(questions, key=_session_of), key=_session_of):
         whole = [*group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LATEST = 100
-"""The readings of a rule are those of its last batches that together read so many episodes."""
+"""The number of episodes for which the newest batches of a rule are counted."""
 
 
 class Readings(NamedTuple):

@@ -15,7 +15,7 @@ BEGIN = "<slumberd-memory>"
 END = "</slumberd-memory>"
 
 MOST_NOTES = 3
-"""A quoted sentence names at most so many values that took the place of what it says."""
+"""The most replacing values that a quoted sentence names."""
 
 _MOST_CHARACTERS = 200
 """The longest value in a note; the rest is cut off."""

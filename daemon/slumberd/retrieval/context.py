@@ -121,14 +121,14 @@ class _Choice:
         return sum(map(self._cost, hits))
 
     def take(self, hits: Iterable[Hit], most: int) -> None:
-        """Take what fits into so many tokens, in order; an item that does not fit is left out."""
+        """Take the items that fit into a budget, in order; leave out those that do not fit."""
         for hit in hits:
             cost = self._cost(hit)
             if cost <= min(most, self.left) and _key(hit) not in self._refused:
                 most -= self._add(hit, cost)
 
     def take_leading(self, hits: Sequence[Hit], most: int) -> Sequence[Hit]:
-        """Take items until the first that does not fit into so many tokens; return them.
+        """Take items until the first that does not fit into a budget; return them.
 
         That one is never taken.
         """

@@ -24,14 +24,14 @@ _MOST_WORDS = 200
 
 _FEWEST_STOP_WORDS = 2
 _LEAST_SHARE = 0.25
-"""A text is of a language when so many of its words, and the most, are stop words of it."""
+"""The least number of stop words of a language that makes it the language of a text."""
 
 _UNKNOWN_SHARE = 0.2
 _FEWEST_WORDS = 12
-"""A text of so many words is of an unknown language when fewer are stop words of each language."""
+"""The least number of words of a text that may be of an unknown language."""
 
 _LEAST_PART = 1 / 8
-"""A language counts in a scope that has so many texts of it, compared with the first one."""
+"""The least share of texts of a second language, compared with the first one of the scope."""
 
 _WRITTEN_AS_NAMES = frozenset({"Will", "May", "US", "IT"})
 """Within a sentence these are no stop words of English. At its beginning they may be."""

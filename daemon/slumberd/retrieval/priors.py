@@ -1,7 +1,7 @@
 """Raise texts that are likely to answer a question for other reasons than their words.
 
 The weights were trained listwise on three conversations of LoCoMo, five chats of REALTALK and
-BEAM-100K together, in November 2026, and reduced by a third, which costs none of them recall.
+BEAM-100K together, in November 2026. Then they were reduced by a third; recall stayed equal.
 docs/project/benchmarks.md has the figures. Long texts get no weight of a speaker, a time or a
 question: long replies would hide what people said.
 """
@@ -35,7 +35,7 @@ LONG_SHARE = 0.7
 
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _BEST_OF_A_SESSION = 3
-"""A session answers as much as the mean of its best texts, so many."""
+"""The number of best texts of a session whose mean says how much the session answers."""
 
 _ASKS_FOR_A_TIME = re.compile(
     r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b", re.IGNORECASE | re.ASCII

@@ -43,7 +43,7 @@ _LEAST_LAST_PART = 2
 """The least letters of a compound that is split, and of its two parts."""
 
 _BYTES_OF_SAME = 400
-"""What the index keeps to find a text by all of its words: about so many bytes."""
+"""About the bytes that the index keeps to find a text by all of its words."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -386,7 +386,7 @@ class ScopeIndex:
         return Analyser("english", self._kept | names) if names else analyser
 
     def _analyser_of_question(self, words: Sequence[str]) -> Analyser:
-        """Return the analyser of the language of a question, whatever it is."""
+        """Return the analyser of the language of a question."""
         if not self._recognises or len(self.languages) == 1 == len(words):
             return self.analyser
         language = recognise(words)

@@ -57,11 +57,11 @@ RecordedAt = Callable[[], Awaitable[datetime | None]]
 _MOST_FACT_INDEXES = 64
 
 MOST_RECALLED = 200
-"""At most so many episodes are recalled for a context, before the budget chooses among them."""
+"""The most episodes that are recalled for a context, before the budget chooses among them."""
 
 _LEAST_RECALLED = 10
 _TOKENS_OF_A_LINE = 20
-"""A quoted episode has about so many tokens or more: a budget holds no more than its share."""
+"""The least tokens of a quoted episode, about: they bound how many a budget can hold."""
 
 RELEVANT = 0.2
 """A fact that answers less of the question than this is not taken into a context.
@@ -70,7 +70,7 @@ It is taken all the same when the question names its subject or its object.
 """
 
 SHORT_WORDS = 40
-"""The turn before a recalled episode is quoted only when it has at most so many words."""
+"""The most words of a turn before a recalled episode that is quoted."""
 
 _SHORT_CHARACTERS = 1_000
 """No turn of so few words is longer, so the words of a longer one are not counted."""

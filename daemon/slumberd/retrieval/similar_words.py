@@ -1,4 +1,4 @@
-"""Find the words of texts that look like a word: forms of it in a language that nobody knows."""
+"""Find the words of texts that look like forms of a word, in an unknown language."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 _BEGINNING = 3
-"""Similar words begin with the same letters, so many."""
+"""The number of first letters that similar words share."""
 
 LEAST = 0.5
-"""Similar words have so many of their trigrams in common: twice the common ones to all."""
+"""The least share of trigrams that similar words have in common: twice the common ones to all."""
 
 _MOST = 16
-"""At most so many words count as forms of one."""
+"""The most words that count as forms of one word."""
 
 
 class SimilarWords:

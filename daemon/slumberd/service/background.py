@@ -19,7 +19,7 @@ MOST_INEFFECTIVE = 3
 """After this many ineffective firings in a row, a rule may be reported."""
 
 MOST_READ = 100
-"""After so many episodes without an effect, too: most turns of a chat state nothing."""
+"""The least number of episodes without an effect, too: most turns of a chat state nothing."""
 
 _log = structlog.get_logger("slumberd")
 

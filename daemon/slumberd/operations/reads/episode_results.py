@@ -24,7 +24,7 @@ SOON: frozenset[Became] = frozenset({"unanswered", "due"})
 
 _ORDER: Mapping[str, int] = {word: place for place, word in enumerate(get_args(Became))}
 _MOST_NAMED = 10
-"""A sentence names at most so many facts; the list of facts has them all."""
+"""The most facts that a sentence names. The list of facts has all."""
 
 _SENTENCES: Mapping[Became, str] = {
     "held": "waiting: a batch of the rule awaits approval",

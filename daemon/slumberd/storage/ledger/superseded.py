@@ -29,7 +29,7 @@ from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.state_loader import LoadedState
 
 _MOST_STEPS = 8
-"""What replaced a claim may be replaced itself; so many replacements are followed."""
+"""The most replacements that are followed from a claim to the value that is current now."""
 
 _ClaimId = tuple[str, Precedence]
 
