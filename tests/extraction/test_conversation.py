@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import Conversation
+from slumberd.model.episode import microseconds
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 
 pytestmark = pytest.mark.unit
@@ -110,6 +112,17 @@ def test_no_text_raises_and_spans_lie_in_the_text(says: str, before: str, own_la
         assert 0 <= start < end <= len(says)
         assert one.by.startswith("conversation/")
         assert 0 < one.confidence < 1.0
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_plan_is_read_at_the_ends_of_the_calendar(at: str) -> None:
+    moment = microseconds(datetime.fromisoformat(at))
+    for says in ("to Rome in January", "to Rome on 14 March", "to Rome tomorrow", "next week"):
+        turn = Turn("e1", "s", "user", f"I'm flying {says}.", moment, "ada", "bot", True)
+
+        [found] = Conversation(shipped_vocabulary()).extract([turn], [None])
+
+        assert all(one.predicate == "plans" for one in found)
 
 
 @given(st.sampled_from([case for group in SENTENCES.values() for case in group]))

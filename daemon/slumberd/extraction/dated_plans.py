@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
-from slumberd.extraction.normalisers import read_date
+from slumberd.extraction.normalisers import MONTHS, read_date
 from slumberd.extraction.objects_in_english import cut, is_object, plain
 from slumberd.extraction.vocabulary import word_set
+from slumberd.model.episode import instant
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MONTHS = {
-    name: number
-    for number, name in enumerate(
-        [
-            "january",
-            "february",
-            "march",
-            "april",
-            "may",
-            "june",
-            "july",
-            "august",
-            "september",
-            "october",
-            "november",
-            "december",
-        ],
-        1,
-    )
-}
+_A_MONTH = "|".join(MONTHS)
 _DATE = re.compile(
     r"\s+(?:(?P<month>(?:in|this|next|for|during) (?:(?:early|late|mid)[- ])?(?:"
-    + "|".join(_MONTHS)
+    + _A_MONTH
     + r"))(?! \d)"
     r"|(?P<date>(?:on |in |for |from |until |starting )?(?:the )?(?:(?:next|this|this coming)"
     r" (?:\w+day|week|month|year)"
     r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:a|two|three|four|five|six|seven|eight"
     r"|nine|ten|\d{1,2}) (?:days?|weeks?|months?|years?)(?: from now)?"
-    r"|\d{4}-\d\d-\d\d|(?:" + "|".join(_MONTHS) + r") (?:the )?\d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?"
-    r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? (?:" + "|".join(_MONTHS) + r")(?:,? \d{4})?"
-    r"|(?:" + "|".join(_MONTHS) + r") \d{4}|tomorrow|today|tonight|the day after tomorrow)))\b",
+    r"|\d{4}-\d\d-\d\d|(?:" + _A_MONTH + r") (?:the )?\d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?"
+    r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? (?:" + _A_MONTH + r")(?:,? \d{4})?"
+    r"|(?:" + _A_MONTH + r") \d{4}|tomorrow|today|tonight|the day after tomorrow)))\b",
     re.IGNORECASE,
 )
 _PLAN = re.compile(
@@ -112,9 +92,8 @@ def _with_date(text: str, at: int, *, needs_date: bool) -> Plan | None:
     when = _read(found, at) if found else ""
     if not when:
         return Plan(words, not needs_date)
-    today = (_EPOCH + timedelta(microseconds=at)).date()
     link = "on" if len(when) == _FULL_DATE else "in"
-    soon = (today + timedelta(days=1)).isoformat()[: len(when)]
+    soon = (read_date("tomorrow", at) or "")[: len(when)]
     is_kept = when > soon if len(when) == _FULL_DATE else when >= soon
     return Plan(f"{words} {link} {when}", is_kept)
 
@@ -125,10 +104,10 @@ _FULL_DATE = 10
 
 def _read(found: re.Match[str], at: int) -> str:
     if found["month"]:
-        today = (_EPOCH + timedelta(microseconds=at)).date()
-        month = _MONTHS[found["month"].split()[-1].split("-")[-1].casefold()]
-        year = today.year + (month < today.month)
-        return date(year, month, 1).isoformat()[:7]
+        today = instant(at)
+        month = found["month"].split()[-1].split("-")[-1].casefold()
+        year = today.year + (MONTHS.index(month) + 1 < today.month)
+        return read_date(f"{month} {year:04}", at) or ""
     words = re.sub(
         r"^(?:for|from|until|starting) (?:the )?|^(?:in|on) (?=next|this)|^the (?=\d)",
         "",

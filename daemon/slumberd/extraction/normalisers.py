@@ -177,15 +177,20 @@ def _below_hundred(words: list[str]) -> int | None:
             return None
 
 
-_MONTHS = _counted(
+_MONTH_WORDS = (
     "january/jan february/feb march/mar april/apr may june/jun july/jul august/aug"
-    " september/sep/sept october/oct november/nov december/dec",
-    start=1,
+    " september/sep/sept october/oct november/nov december/dec"
 )
-_WEEKDAYS = _counted(
+_WEEKDAY_WORDS = (
     "monday/mon tuesday/tue/tues wednesday/wed thursday/thu/thur/thurs friday/fri saturday/sat"
     " sunday/sun"
 )
+MONTHS = tuple(words.partition("/")[0] for words in _MONTH_WORDS.split())
+WEEKDAYS = tuple(words.partition("/")[0] for words in _WEEKDAY_WORDS.split())
+"""The whole names in English, in order, in small letters."""
+
+_MONTHS = _counted(_MONTH_WORDS, start=1)
+_WEEKDAYS = _counted(_WEEKDAY_WORDS)
 _NEAR_DAYS = {
     "today": 0, "tonight": 0, "this morning": 0, "this afternoon": 0, "this evening": 0,
     "tomorrow": 1, "tomorrow night": 1, "tomorrow morning": 1, "the day after tomorrow": 2,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from slumberd.extraction.clauses import CUT
-from slumberd.extraction.normalisers import read_number
+from slumberd.extraction.normalisers import MONTHS, WEEKDAYS, read_number
 from slumberd.extraction.vocabulary import Vocabulary, singular, word_set
 
 MAX_OBJECT = 80
@@ -86,27 +86,7 @@ _CAPITALISED = re.compile(
     r"|upon|am|and|&|the|van|von|der|for|y|e) (?=[^\W\d_a-z])| )[^\W\d_a-z][\w'\u2019.&-]*){0,5}"
     r"(?:, [^\W\d_a-z][\w'.-]+(?: [^\W\d_a-z][\w'.-]+)?)?)"
 )
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-]
+_CALENDAR_NAMES = frozenset((*MONTHS, *WEEKDAYS))
 _NOT_PLACES = word_set(
     "fear denial hope peace pain town hell love luxury person bed school college university "
     "the a an my our this that it here there what where uni hospital hospitals general total "
@@ -226,7 +206,7 @@ def _capitalised(text: str) -> str:
     found = _CAPITALISED.match(text)
     name = found["name"].strip(" .,'-&") if found else ""
     name = cut(name)
-    return "" if name.casefold() in _MONTHS or name in ("I", "A", "The") else name
+    return "" if name.casefold() in _CALENDAR_NAMES or name in ("I", "A", "The") else name
 
 
 def read_place(text: str, vocabulary: Vocabulary) -> list[Object]:
@@ -352,7 +332,7 @@ def _not_name(name: str, vocabulary: Vocabulary) -> bool:
     lists = ("nationalities", "religions", "languages", "traits", "diets", "jobs")
     return (
         word in _NOT_NAMES
-        or word.casefold() in _MONTHS
+        or word.casefold() in _CALENDAR_NAMES
         or any(vocabulary.holds(each, name) for each in lists)
     )
 
@@ -560,7 +540,7 @@ _TITLE = re.compile(
 
 def is_title(words: str) -> bool:
     """Return whether words are no greeting, no day and no month."""
-    return words.casefold() not in _MONTHS and words not in _NOT_NAMES
+    return words.casefold() not in _CALENDAR_NAMES and words not in _NOT_NAMES
 
 
 def read_pronouns(text: str, vocabulary: Vocabulary) -> list[Object]:

@@ -24,11 +24,11 @@ _MOST_WORDS = 200
 
 _FEWEST_STOP_WORDS = 2
 _LEAST_SHARE = 0.25
-"""The least number of stop words of a language that makes it the language of a text."""
+"""The least stop words of a language in a text of it: their number, and their share of words."""
 
 _UNKNOWN_SHARE = 0.2
 _FEWEST_WORDS = 12
-"""The least number of words of a text that may be of an unknown language."""
+"""A text of this many words is of an unknown language when fewer than this share are stop words."""
 
 _LEAST_PART = 1 / 8
 """The least share of texts of a second language, compared with the first one of the scope."""
