@@ -10,7 +10,7 @@ from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses, is_
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
 from slumberd.extraction.english_parser import Parsed
 from slumberd.extraction.objects_in_english import READERS, Object, cut
-from slumberd.extraction.own_objects import OWN_READERS
+from slumberd.extraction.objects_of_one_predicate import OWN_READERS
 from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
 from slumberd.extraction.statements_in_english import (
     Effect,
