@@ -222,6 +222,8 @@ class TurnReader:
     def _inherited(self, clause: Clause) -> Subject | None:
         """Return the subject of a clause that begins with a verb."""
         text = clause.text
+        if self._last is not None and self._last.kind in ("i", "we") and _OF_ANOTHER.match(text):
+            return None
         if self._last is not None and _FINITE.match(text):
             return self._last._replace(rest=text)
         if self._last is not None and _PARTICIPLE.match(text):
@@ -553,6 +555,9 @@ _BEHIND = re.compile(
 )
 _AS_A = re.compile(r"as (?P<o>an? [^,]{3,60}?),? (?=(?:I|we)\b)", re.IGNORECASE)
 _AS_A_ROLE = re.compile(r"as (?P<o>an? [^,]{3,60})", re.IGNORECASE)
+_OF_ANOTHER = re.compile(r"(?:is|has|does|(?!was\b)\w*[a-rt-z]s)\b", re.IGNORECASE)
+"""Begins a clause whose subject is not "I": "I met a guy who sings and lives in Rome"."""
+
 _FINITE = re.compile(rf"(?:{FINITE})\b", re.IGNORECASE)
 _ELIDED = re.compile(
     r"(?:moved|relocated|finished|left|ditched|dropped|transferred|visited|booked|adopted|quit"
