@@ -1063,6 +1063,44 @@ class PoolerError(StoreError):
         )
 
 
+class UserMovingError(StoreError):
+    """A user is being moved to another shard; nothing was done.
+
+    Attributes:
+        user: The user.
+        source: The shard that the user leaves.
+        target: The shard that gets the user.
+    """
+
+    exit_code = 75
+
+    def __init__(self, user: str, source: int, target: int) -> None:
+        self.user = user
+        self.source = source
+        self.target = target
+        super().__init__(
+            f"user {user!r} is being moved from shard {source} to shard {target}: try again"
+        )
+
+
+class UserElsewhereError(StoreError):
+    """A shard does not have a user; nothing was done.
+
+    Attributes:
+        user: The user.
+        where: The database of the shard.
+    """
+
+    exit_code = 75
+
+    def __init__(self, user: str, where: str) -> None:
+        self.user = user
+        self.where = where
+        super().__init__(
+            f"{where!r}: another shard has user {user!r}; read the map of shards, and try again"
+        )
+
+
 class SourceChangedError(StoreError):
     """Programs put episodes while a store was copied.
 

@@ -40,6 +40,7 @@ from slumberd.storage.postgres.hosts.requests import (
     send_request,
     wake_queue,
 )
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
 _log = structlog.get_logger("slumberd")
@@ -58,7 +59,7 @@ MOST_AT_ONCE = 64
 _MOST_ANSWER_BYTES = 256 * 2**20
 
 
-def ask_database(address: str, shard: int, operation: str, fields: dict[str, Any]) -> Answer:
+def ask_database(shard: Shard, operation: str, fields: dict[str, Any]) -> Answer:
     """Send a request to the daemon that holds a shard, and wait for its answer.
 
     Raises:
@@ -70,7 +71,7 @@ def ask_database(address: str, shard: int, operation: str, fields: dict[str, Any
     """
     line = encode_request(operation, fields)
     host = f"{_user()}@{process_name()}"
-    return decode_answer(send_request(address, shard, operation, line, host=host))
+    return decode_answer(send_request(shard, operation, line, host=host))
 
 
 def _user() -> str:
@@ -81,14 +82,19 @@ def _user() -> str:
 
 
 class ServedShards:
-    """The operations of the shards that this process serves now."""
+    """The operations of the shards that this process serves now.
+
+    Attributes:
+        changed: Set when a shard is added.
+    """
 
     def __init__(self) -> None:
-        self._operations: dict[int, Mapping[str, Handler]] = {}
-        self._answering: dict[int, set[asyncio.Task[None]]] = {}
+        self.changed = asyncio.Event()
+        self._operations: dict[Shard, Mapping[str, Handler]] = {}
+        self._answering: dict[Shard, set[asyncio.Task[None]]] = {}
 
     @asynccontextmanager
-    async def serve(self, shard: int, operations: Mapping[str, Handler]) -> AsyncIterator[None]:
+    async def serve(self, shard: Shard, operations: Mapping[str, Handler]) -> AsyncIterator[None]:
         """Serve a shard while the block runs; then requests under way get some seconds to end.
 
         Args:
@@ -97,6 +103,7 @@ class ServedShards:
         """
         self._operations[shard] = {name: for_forwarded(one) for name, one in operations.items()}
         answering = self._answering[shard] = set()
+        self.changed.set()
         try:
             yield
         finally:
@@ -104,15 +111,19 @@ class ServedShards:
             if answering:
                 await asyncio.wait(answering, timeout=_END_SECONDS)
 
-    def shards(self) -> list[int]:
-        """Return the shards that are served."""
-        return [*self._operations]
+    def shards(self, address: str) -> list[Shard]:
+        """Return the shards of a database that are served."""
+        return [shard for shard in self._operations if shard.address == address]
 
-    def operations(self, shard: int) -> Mapping[str, Handler] | None:
+    def addresses(self) -> set[str]:
+        """Return the addresses of the databases whose shards are served."""
+        return {shard.address for shard in self._operations}
+
+    def operations(self, shard: Shard) -> Mapping[str, Handler] | None:
         """Return the operations of a shard; None when it is served no more."""
         return self._operations.get(shard)
 
-    def note(self, shard: int, task: asyncio.Task[None]) -> None:
+    def note(self, shard: Shard, task: asyncio.Task[None]) -> None:
         """Note that a task answers a request for a shard."""
         if (tasks := self._answering.get(shard)) is not None:
             tasks.add(task)
@@ -120,28 +131,42 @@ class ServedShards:
 
 
 @asynccontextmanager
-async def answer_requests(
-    address: str, served: ServedShards, *, holder: str
-) -> AsyncIterator[None]:
-    """Answer the requests in a database while the block runs.
+async def answer_requests(served: ServedShards, *, holder: str) -> AsyncIterator[None]:
+    """Answer the requests for the shards that this process serves while the block runs.
 
     Args:
-        address: The address of the database.
-        served: The shards that this process serves.
+        served: These shards.
         holder: The name under which this daemon holds them.
     """
-    answerer = _Answerer(address, served, holder)
+    answerers: dict[str, _Answerer] = {}
+
+    async def follow(group: asyncio.TaskGroup) -> None:
+        """Begin to answer in each database with a shard that is served."""
+        while True:
+            served.changed.clear()
+            for address in served.addresses() - answerers.keys():
+                answerers[address] = _Answerer(address, served, holder)
+                answering.append(group.create_task(answerers[address].run()))
+            await served.changed.wait()
+
+    answering: list[asyncio.Task[None]] = []
     async with asyncio.TaskGroup() as group:
-        answering = group.create_task(answerer.run())
+        following = group.create_task(follow(group))
         try:
             yield
         finally:
-            await answerer.stop()
-            await asyncio.wait((answering,), timeout=_END_SECONDS)
-            answering.cancel()
+            following.cancel()
+            for answerer in answerers.values():
+                await answerer.stop()
+            if answering:
+                await asyncio.wait(answering, timeout=_END_SECONDS)
+            for task in answering:
+                task.cancel()
 
 
 class _Answerer:
+    """Answers the requests in one database."""
+
     def __init__(self, address: str, served: ServedShards, holder: str) -> None:
         self._address = address
         self._place = where(address)
@@ -185,7 +210,7 @@ class _Answerer:
                 if (room := MOST_AT_ONCE - len(self._answering)) <= 0:
                     await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                shards = self._served.shards()
+                shards = self._served.shards(self._address)
                 for request in await taking.run(partial(_take, queue, shards, room)):
                     task = group.create_task(self._answer(request))
                     self._served.note(request.shard, task)
@@ -195,7 +220,7 @@ class _Answerer:
     async def _answer(self, request: Request) -> None:
         operations = self._served.operations(request.shard)
         if operations is None:  # another host gets the shard, and then the request
-            await self._writer.give_back(request.number)
+            await self._writer.give_back(request)
             return
         caller = Caller(name=request.host)
         if request.line:
@@ -207,7 +232,7 @@ class _Answerer:
                 f"the answer has {len(answer):,} bytes, and a table holds {_MOST_ANSWER_BYTES:,}"
             )
             answer = refusal(f"{problem}: ask for less", RequestTooLargeError.exit_code)
-        await self._writer.write(request.number, answer)
+        await self._writer.write(request, answer)
 
 
 class _AnswerWriter:
@@ -224,15 +249,15 @@ class _AnswerWriter:
         self._alone = asyncio.Lock()
         self._opened: ConnectionThread[Connection] | None = None
 
-    async def write(self, number: int, answer: bytes) -> None:
+    async def write(self, request: Request, answer: bytes) -> None:
         """Write an answer; try until the server has taken it."""
         await self._repeat(
-            partial(answer_request, number=number, answer=answer, holder=self._holder)
+            partial(answer_request, request=request, answer=answer, holder=self._holder)
         )
 
-    async def give_back(self, number: int) -> None:
+    async def give_back(self, request: Request) -> None:
         """Leave a request to the next holder of its shard; try until the server has taken it."""
-        await self._repeat(partial(give_back_request, number=number, holder=self._holder))
+        await self._repeat(partial(give_back_request, request=request, holder=self._holder))
 
     async def wake_queue(self) -> None:
         """End the waiting of the queue, if the server answers."""
@@ -268,7 +293,7 @@ class _AnswerWriter:
             raise
 
 
-def _take(queue: RequestQueue, shards: Sequence[int], room: int, _: Connection) -> list[Request]:
+def _take(queue: RequestQueue, shards: Sequence[Shard], room: int, _: Connection) -> list[Request]:
     return queue.take(shards, room, wait_seconds=_WAIT_SECONDS)
 
 

@@ -15,7 +15,8 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.service.database.host_reports import HostReports
-from slumberd.storage.postgres.hosts.lease import Lease
+from slumberd.storage.postgres.hosts.lease import HostTable, Lease
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.protocols import Epoch
 
 _log = structlog.get_logger("slumberd")
@@ -44,9 +45,8 @@ class DatabaseTenure:
     """The lease of a shard, renewed while it is held; implements `Tenure`.
 
     Args:
-        address: The address of the database.
         shard: The shard.
-        where: The database in words.
+        map_address: The address of the database that has the table of hosts.
         clock: The time, to compare it with that of the database.
         seconds: How long the lease lasts without a renewal.
         is_daemon: Whether this process is a daemon, which answers requests.
@@ -59,9 +59,8 @@ class DatabaseTenure:
 
     def __init__(  # noqa: PLR0913 # one for each part of a lease
         self,
-        address: str,
-        shard: int,
-        where: str,
+        shard: Shard,
+        map_address: str,
         clock: Clock,
         *,
         seconds: float,
@@ -70,9 +69,10 @@ class DatabaseTenure:
     ) -> None:
         self.name = name or unique_name()
         self._tells_host = is_daemon and name is None
-        self._lease = Lease(address, shard, self.name, seconds=seconds, is_daemon=is_daemon)
-        self._where = where
-        self._reports = HostReports(self._lease, clock)
+        self._lease = Lease(shard, self.name, seconds=seconds, is_daemon=is_daemon)
+        self._hosts = HostTable(map_address, self.name)
+        self._where = shard.where
+        self._reports = HostReports(self._hosts, clock)
         self._renewing: asyncio.Task[None] | None = None
 
     def describe(
@@ -138,6 +138,7 @@ class DatabaseTenure:
                 await self._claim()
             except BaseException:
                 await self._lease.close()
+                await self._hosts.close()
                 raise
             self._begin_renewing()
         return self
@@ -217,8 +218,9 @@ class DatabaseTenure:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._lease.release()
                 if self._tells_host:
-                    await self._lease.forget_host()
+                    await self._hosts.forget_host()
         await self._lease.close()
+        await self._hosts.close()
 
 
 async def _finish_before(

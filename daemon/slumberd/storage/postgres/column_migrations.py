@@ -10,7 +10,7 @@ from slumberd.storage.added_columns import AddedColumn, added_columns, quoted
 from slumberd.storage.postgres.connection import Connection, end_transaction
 
 _RECORD = (
-    b"INSERT INTO slumberd.store_migrations (store, version, applied_at) VALUES ($1, $2, $3)"
+    b"INSERT INTO store_migrations (store, version, applied_at) VALUES ($1, $2, $3)"
     b" ON CONFLICT DO NOTHING"
 )
 
@@ -44,7 +44,7 @@ def add_columns(
 
 def _add(connection: Connection, column: AddedColumn, store: str) -> None:
     table, name = quoted(column.table), quoted(column.name)
-    sql = f"ALTER TABLE slumberd.{table} ADD COLUMN IF NOT EXISTS {name} {column.type}"
+    sql = f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {column.type}"
     try:
         connection.execute(sql.encode())
     except (psycopg.ProgrammingError, psycopg.DataError) as error:

@@ -21,11 +21,38 @@ from slumberd.errors import (
     StoreBusyError,
     StoreError,
     UsageError,
+    UserElsewhereError,
 )
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.arrays import register_arrays
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose statements name the tables of one schema without a prefix.
+
+    Attributes:
+        schema: The schema; empty when each statement names its own.
+    """
+
+    schema = ""
+
+    def use(self, schema: str) -> None:
+        """Let the next statements name the tables of a schema; outside of any transaction.
+
+        The server then plans each prepared statement anew.
+        """
+        if schema == self.schema:
+            return
+        self.execute(f"SET search_path = {_path_of(schema)}".encode())
+        if not self.autocommit:
+            self.commit()
+        self.schema = schema
+
+
+def _path_of(schema: str) -> str:
+    """Return the search path: no table or function of a schema takes the place of the server's."""
+    return f"pg_catalog,{schema}" if schema else "pg_catalog"
+
 
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
@@ -36,7 +63,6 @@ _OPTIONS = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
     "TimeZone": "UTC",
-    "search_path": "pg_catalog",
     "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
     # A plan that was made while a table was empty would read all of it for each value later.
     "plan_cache_mode": "force_custom_plan",
@@ -58,11 +84,14 @@ IDLE_SECONDS = 60
 """How long a transaction that writes may wait for this process; then the server ends it."""
 
 
-def connect(address: str, *, autocommit: bool = False, read_only: bool = False) -> Connection:
+def connect(
+    address: str, schema: str = "", *, autocommit: bool = False, read_only: bool = False
+) -> Connection:
     """Open a connection.
 
     Args:
         address: The address of the database.
+        schema: The schema whose tables statements name without a prefix; empty for none.
         autocommit: Whether each statement is a transaction of its own.
         read_only: Whether transactions only read, each of them one snapshot.
 
@@ -71,16 +100,17 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         PoolerError: A connection pooler answers, which ignores the settings of a connection.
         UsageError: The address is malformed.
     """
-    options = dict(_OPTIONS)
+    options = {**_OPTIONS, "search_path": _path_of(schema)}
     if not read_only:
         options["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
     given = " ".join(f"-c {name}={value}" for name, value in options.items())
     with translate_errors(where(address)):
-        connection = psycopg.connect(address, autocommit=True, options=given, **_NETWORK)
+        connection = Connection.connect(address, autocommit=True, options=given, **_NETWORK)
         is_pooled = _is_pooled(connection)
     if is_pooled:
         connection.close()
         raise PoolerError(where(address))
+    connection.schema = schema
     connection.autocommit = autocommit
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
@@ -141,6 +171,9 @@ _REFUSED = (errors.IntegrityError, errors.ProgramLimitExceeded)
 _REFUSED_BY_PUT = ("SL002", "SL003")
 """What the function ``put`` raises for an id that is too long, and for a malformed scope key."""
 
+_ELSEWHERE = "SL004"
+"""What the functions of a shard raise for a user whom another shard has; the text is the user."""
+
 _DENIED = (
     errors.InsufficientPrivilege,
     errors.InvalidPassword,
@@ -154,6 +187,8 @@ def error_of(error: psycopg.Error, place: str) -> SlumberdError:
     text = _text_of(error)
     if error.sqlstate in _REFUSED_BY_PUT:
         return InputError(f"{place!r}: {text}")
+    if error.sqlstate == _ELSEWHERE:
+        return UserElsewhereError(error.diag.message_primary or "", place)
     for kinds, make in _ERRORS:
         if isinstance(error, kinds):
             return make(place, text)

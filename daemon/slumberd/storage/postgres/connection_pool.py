@@ -38,7 +38,7 @@ class ConnectionPool:
         self._is_shared = is_shared
         self._open: dict[tuple[Use, int], ConnectionThread[Connection]] = {}
 
-    def opened(self, use: Use, shard: int) -> ConnectionThread[Connection] | None:
+    def opened(self, use: Use, shard: int = 0) -> ConnectionThread[Connection] | None:
         """Return the open connection of a shard for a use; None when there is none that works."""
         key = self._key(use, shard)
         found = self._open.get(key)
@@ -47,7 +47,7 @@ class ConnectionPool:
             return None
         return found
 
-    async def get(self, use: Use, shard: int) -> ConnectionThread[Connection]:
+    async def get(self, use: Use, shard: int = 0) -> ConnectionThread[Connection]:
         """Return the connection of a shard for a use; open it when there is none that works.
 
         Raises:

@@ -25,7 +25,6 @@ from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import (
     Connection,
@@ -37,6 +36,7 @@ from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
 
 T = TypeVar("T")
@@ -63,13 +63,11 @@ class PostgresEngine:
     """The transactions of one shard; the base of both engines.
 
     Attributes:
-        address: The address of the database, with its password.
-        where: The database in words, without its password.
         shard: The shard.
+        where: Its database in words, without the password.
         halted: Set by `halt`.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         table: The specified table of the store.
         store: The store's name, for errors.
@@ -80,8 +78,7 @@ class PostgresEngine:
 
     def __init__(  # noqa: PLR0913 # one for each setting
         self,
-        address: str,
-        shard: int,
+        shard: Shard,
         *,
         table: Literal["episodes", "facts"],
         store: str,
@@ -89,15 +86,14 @@ class PostgresEngine:
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
     ) -> None:
-        self.address = address
-        self.where = where(address)
         self.shard = shard
+        self.where = shard.where
         self.halted = Event()
         self._table: Literal["episodes", "facts"] = table
         self._store = store
         self._key = key
         self._filter_rows = FilterRows(naive, person)
-        self._pool = pool_for(address)
+        self._pool = pool_for(shard.address)
         self._written = 0
 
     def halt(self) -> None:
@@ -115,7 +111,7 @@ class PostgresEngine:
 
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the database."""
-        return await health.health(self.address, self.shard, self._table)
+        return await health.health(self.shard, self._table)
 
     async def migrate(self, plan: MigrationPlan, *, at: str) -> None:
         """Add nullable columns to the specified table; existing columns stay as they are.
@@ -201,7 +197,6 @@ class PostgresEngine:
         session = PostgresSession(
             connection,
             self.where,
-            self.shard,
             key=self._key,
             filter_rows=self._filter_rows,
             check=check,
@@ -215,13 +210,13 @@ class PostgresEngine:
 
     async def scrub(self, how: Scrubbing = Scrubbing()) -> Scrubbed:  # noqa: B008 # immutable
         """Rewrite the tables that held erased rows; return what was done."""
-        rewrite = partial(scrub, how=how, shard=self.shard, table=self._table)
+        rewrite = partial(scrub, how=how, table=self._table)
         return await self._run("write", rewrite)
 
     async def pulse(self) -> int:
         """Check that the database answers; return how many rows were written."""
         for use in _USES:
-            if self._pool.opened(use, self.shard) is not None:
+            if self._pool.opened(use, self.shard.number) is not None:
                 await self._run(use, _pulse)
         return self._written
 
@@ -232,10 +227,15 @@ class PostgresEngine:
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
-        opened = await self._pool.get(use, self.shard)
+        opened = await self._pool.get(use, self.shard.number)
+
+        def run(connection: Connection) -> T:
+            connection.use(self.shard.schema)
+            return work(connection)
+
         try:
             with translate_errors(self.where):
-                return await opened.run(work)
+                return await opened.run(run)
         except StoreError as error:
             if is_broken(opened):
                 self._pool.forget(opened)
@@ -259,13 +259,12 @@ class PostgresFactEngine(PostgresEngine):
     whichever host they are on.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         key: The key of the ledger; None for a ledger without a key.
     """
 
-    def __init__(self, address: str, shard: int = 0, *, key: bytes | None = None) -> None:
-        super().__init__(address, shard, table="facts", store="postgres_fact", key=key)
+    def __init__(self, shard: Shard, *, key: bytes | None = None) -> None:
+        super().__init__(shard, table="facts", store="postgres_fact", key=key)
         self._epoch: int | None = None
         self._head: Row | None = None
 
@@ -358,7 +357,6 @@ class PostgresEpisodeEngine(PostgresEngine):
     and follow the order of commits.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         naive: The zone of a timestamp without an offset, in filters.
         person: The speakers whose words are those of the user, in filters.
@@ -368,15 +366,14 @@ class PostgresEpisodeEngine(PostgresEngine):
 
     def __init__(
         self,
-        address: str,
-        shard: int = 0,
+        shard: Shard,
         *,
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
         must_number: bool = True,
     ) -> None:
         store = "postgres_memory"
-        super().__init__(address, shard, table="episodes", store=store, naive=naive, person=person)
+        super().__init__(shard, table="episodes", store=store, naive=naive, person=person)
         self._must_number = must_number
         self._notifying = Lock()
         self._notified_at = float("-inf")
@@ -405,7 +402,7 @@ class PostgresEpisodeEngine(PostgresEngine):
         def work(connection: Connection) -> None:
             try:
                 with psycopg.RawCursor(connection) as cursor:
-                    number_inbox(cursor, self.shard)
+                    number_inbox(cursor)
                 connection.commit()
             finally:
                 end_transaction(connection)
@@ -468,13 +465,15 @@ class PostgresEpisodeEngine(PostgresEngine):
         """
 
         def run(connection: Connection) -> None:
+            connection.use(self.shard.schema)
+
             def transact(work: Work[T]) -> T:
                 with translate_errors(self.where):
                     return self._transact(connection, work)
 
             flush(transact)
 
-        (await self._pool.get("write", self.shard)).post(run)
+        (await self._pool.get("write", self.shard.number)).post(run)
 
     def notify(self) -> None:
         """Wake those who wait for new episodes, on every host; from any thread."""
@@ -484,7 +483,7 @@ class PostgresEpisodeEngine(PostgresEngine):
             if now - self._notified_at < NOTIFY_SECONDS:
                 return  # whoever waits also looks by itself
             self._notified_at = now
-        opened = self._pool.opened("write", self.shard)
+        opened = self._pool.opened("write", self.shard.number)
         if opened is not None:
             opened.post(_notify)
 

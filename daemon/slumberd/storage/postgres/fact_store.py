@@ -15,6 +15,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.replay import rebuild
 
 
@@ -25,8 +26,8 @@ class PostgresFactStore(EngineFactStore):
         engine: Opens the transactions of the shard.
 
     Args:
-        address: The address of the database, as ``postgresql://host/database``.
-        shard: The shard.
+        address: The address of the shard's database, as ``postgresql://host/database``.
+        shard: The number of the shard.
         lineage_depth: How many replaced assertions a fact's lineage names.
         clock: The time; None means the system's.
         key: The key of the ledger, from its first row on; None for a ledger without a key.
@@ -46,7 +47,7 @@ class PostgresFactStore(EngineFactStore):
         backlog_rows: int = BACKLOG_ROWS,
     ) -> None:
         self._key = key
-        self.engine = PostgresFactEngine(address, shard, key=key)
+        self.engine = PostgresFactEngine(Shard(shard, address), key=key)
         super().__init__(
             self.engine,
             clock=clock,
@@ -71,5 +72,5 @@ class PostgresFactStore(EngineFactStore):
         engine = self.engine
         with TemporaryDirectory(prefix="slumberd-", dir=path.absolute().parent) as folder:
             copied = Path(folder, "facts.db")
-            PostgresCopies(engine.address, engine.shard).copy("facts", copied)
+            PostgresCopies(engine.shard).copy("facts", copied)
             return rebuild(copied, path, self.transactions.lineage_depth, self._key)

@@ -8,21 +8,24 @@ from typing import Literal
 from slumberd.errors import SlumberdError
 from slumberd.model.health import StoreHealth
 from slumberd.storage.postgres import installation
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.session import PostgresSession
+from slumberd.storage.postgres.shard_map import Shard
 
 
-async def health(address: str, shard: int, table: Literal["episodes", "facts"]) -> StoreHealth:
+async def health(shard: Shard, table: Literal["episodes", "facts"]) -> StoreHealth:
     """Report the health of one store of a shard; never raises for the state of the database."""
-    return await asyncio.to_thread(_examine, address, shard, table)
+    return await asyncio.to_thread(_examine, shard, table)
 
 
-def _examine(address: str, shard: int, table: Literal["episodes", "facts"]) -> StoreHealth:
+def _examine(shard: Shard, table: Literal["episodes", "facts"]) -> StoreHealth:
     try:
-        with connect(address, read_only=True) as connection, translate_errors(where(address)):
-            installation.check(connection, place=where(address))
-            session = PostgresSession(connection, where(address), shard)
+        with (
+            connect(shard.address, shard.schema, read_only=True) as connection,
+            translate_errors(shard.where),
+        ):
+            installation.check_shard(connection, shard)
+            session = PostgresSession(connection, shard.where)
             count: int = session.value(f"health.count_{table}")
             version: int | None = session.value("health.migrated_to", (table,))
             is_held: bool = session.value("health.is_held")

@@ -43,11 +43,11 @@ from slumberd.storage.ledger.readings import readings_of
 from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import OpenSnapshot
 from slumberd.storage.postgres.session import PostgresSession
+from slumberd.storage.postgres.shard_map import Shard
 
 T = TypeVar("T")
 
@@ -60,18 +60,16 @@ class PostgresInspection:
     """Looks at one store of a shard; implements what both kinds of `StoreInspection` share.
 
     Args:
-        address: The address of the database.
         shard: The shard.
     """
 
-    def __init__(self, address: str, shard: int) -> None:
-        self._address = address
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
     @property
     def where(self) -> str:
         """The database in words, without its password."""
-        return where(self._address)
+        return self._shard.where
 
     @property
     def on_disk(self) -> None:
@@ -85,10 +83,10 @@ class PostgresInspection:
             DatabaseUnreachableError: The server does not answer.
         """
         with (
-            connect(self._address, read_only=True) as connection,
+            connect(self._shard.address, self._shard.schema, read_only=True) as connection,
             translate_errors(self.where),
         ):
-            return installation.has_schema(connection)
+            return installation.has_schema(connection, self._shard.schema)
 
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes of the database; None when it never had an erasure."""
@@ -101,13 +99,11 @@ class PostgresInspection:
     def _look(self, work: Callable[[PostgresSession], T]) -> T:
         """Run `work` on one snapshot, after a check of the schema."""
         with (
-            connect(self._address, read_only=True) as connection,
+            connect(self._shard.address, self._shard.schema, read_only=True) as connection,
             translate_errors(self.where),
         ):
-            installation.check(connection, place=self.where)
-            session = PostgresSession(
-                connection, self.where, self._shard, filter_rows=FilterRows("local")
-            )
+            installation.check_shard(connection, self._shard)
+            session = PostgresSession(connection, self.where, filter_rows=FilterRows("local"))
             try:
                 return work(session)
             finally:
@@ -120,12 +116,12 @@ class PostgresInspection:
             return None
         limit = 0 if seconds is None else max(1, round(1000 * seconds))
         with (
-            connect(self._address, read_only=True) as connection,
+            connect(self._shard.address, self._shard.schema, read_only=True) as connection,
             translate_errors(self.where),
         ):
-            installation.check(connection, place=self.where)
+            installation.check_shard(connection, self._shard)
             connection.execute(f"SET statement_timeout = {limit:d}".encode())
-            session = PostgresSession(connection, self.where, self._shard)
+            session = PostgresSession(connection, self.where)
             try:
                 return work(session)
             except psycopg.errors.QueryCanceled:
@@ -139,7 +135,6 @@ class PostgresEpisodeInspection(PostgresInspection):
     """Looks at the episodes of a shard; implements `EpisodeInspection`.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
@@ -148,13 +143,12 @@ class PostgresEpisodeInspection(PostgresInspection):
 
     def __init__(
         self,
-        address: str,
-        shard: int,
+        shard: Shard,
         naive: NaiveTimestamps,
         mismatch: ScopeMismatch = "quarantine",
         person: Collection[str] = PERSON,
     ) -> None:
-        super().__init__(address, shard)
+        super().__init__(shard)
         self._person = person
         self._naive: NaiveTimestamps = naive
         self._mismatch: ScopeMismatch = mismatch

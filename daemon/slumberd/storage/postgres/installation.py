@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
-
 import psycopg
 
 from slumberd.errors import SchemaError, UsageError
@@ -18,13 +15,25 @@ from slumberd.storage.postgres.connection import (
     end_transaction,
     translate_errors,
 )
+from slumberd.storage.postgres.shard_map import POSITIONS, Shard, shards_of
 
 LEAST_SERVER = 140_000
 """The oldest version of the server, as ``server_version_num`` says it."""
 
 MOST_SHARDS = 1_024
+
+MAP = "slumberd"
+"""The schema of the map of shards."""
+
+STEP = 3
+"""The number of the newest step of the schemas."""
+
+_STEP_NAME = "a schema for each shard"
+_WORKS_WITH = 3
+"""A slumberd whose newest step has at least this number works on the schemas after `STEP`."""
+
 _INIT = "`slumberd postgres init` creates it"
-_MIGRATE = "`slumberd postgres migrate` upgrades it"
+_UPGRADE = "`slumberd postgres upgrade` upgrades it"
 _COPY_FIRST = "make a copy with pg_dump first"
 _RESTORE = "another program changed it: restore a backup"
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.migrations', 0))"
@@ -34,61 +43,47 @@ SELECT EXISTS (
   SELECT 1
   FROM pg_class AS tables
   INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
-  WHERE schemas.nspname = 'slumberd' AND tables.relname = 'migrations'
+  WHERE schemas.nspname = $1 AND tables.relname = 'migrations'
 )
 """
-_APPLIED = b"SELECT number, works_with FROM slumberd.migrations ORDER BY number"
 _COLUMNS = b"""
 SELECT tables.relname || ' ' || columns.attname || ' '
   || format_type(columns.atttypid, columns.atttypmod)
 FROM pg_class AS tables
 INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
 INNER JOIN pg_attribute AS columns ON columns.attrelid = tables.oid
-WHERE schemas.nspname = 'slumberd'
+WHERE schemas.nspname = $1
   AND tables.relkind IN ('r', 'p')
   AND NOT tables.relispartition
   AND columns.attnum > 0
   AND NOT columns.attisdropped
 ORDER BY 1
 """
-_RECORD = b"""
-INSERT INTO slumberd.migrations (number, name, works_with) VALUES ($1::integer, $2, $3::integer)
-"""
-_WORKS_WITH = re.compile(r"^-- works with: step (\d+)$", re.MULTILINE)
+_OWN_NAME = re.compile(r"\bslumberd_0\b")
+"""The schema of a shard in the files of statements, which are those of shard 0."""
 
 
-class Migration(NamedTuple):
-    """One step of the schema.
-
-    Attributes:
-        number: Its number; the steps run in this order.
-        name: What it does, in a few words.
-        sql: Its statements.
-        works_with: A slumberd whose newest step has at least this number works on the schema after
-            this step. So hosts of two versions can work side by side.
-        columns: The columns of all tables after this step, as ``table column type``.
-    """
-
-    number: int
-    name: str
-    sql: str
-    works_with: int
-    columns: frozenset[str] = frozenset()
+def _read(name: str) -> str:
+    folder = files("slumberd.storage.postgres").joinpath("schema")
+    return folder.joinpath(name).read_text("utf-8")
 
 
-def migrations() -> list[Migration]:
-    """Return all steps of the schema, in order."""
-    folder = files("slumberd.storage.postgres").joinpath("migrations")
-    found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
-    return [_migration(name) for name in found if name[:3].isdigit()]
+def _record(schema: str) -> str:
+    return (
+        f"INSERT INTO {schema}.migrations (number, name, works_with) "  # noqa: S608 # our own words
+        f"VALUES ({STEP:d}, '{_STEP_NAME}', {_WORKS_WITH:d});"
+    )
 
 
-def _migration(file: str) -> Migration:
-    number, sql = int(file[:3]), _read(file)
-    told = _WORKS_WITH.search(sql)
-    works_with = int(told.group(1)) if told else number
-    columns = frozenset(_read(f"{file[:3]}.columns").splitlines())
-    return Migration(number, file[4:-4].replace("_", " "), sql, works_with, columns)
+def map_statements() -> str:
+    """Return the statements that create the map, for the owner of its schema."""
+    return f"{_read('map.sql')}\n{_record(MAP)}\n{_read('map_grants.sql')}"
+
+
+def shard_statements(schema: str) -> str:
+    """Return the statements that create the tables of a shard, for the owner of its schema."""
+    text = f"{_read('shard.sql')}\n{_read('shard_grants.sql')}"
+    return f"{_OWN_NAME.sub(schema, text)}\n{_record(schema)}"
 
 
 def roles() -> str:
@@ -96,114 +91,80 @@ def roles() -> str:
     return _read("roles.sql")
 
 
-def grants() -> str:
-    """Return the statements that grant the roles what they need."""
-    return _read("grants.sql")
-
-
-def _read(name: str) -> str:
-    folder = files("slumberd.storage.postgres").joinpath("migrations")
-    return folder.joinpath(name).read_text("utf-8")
+def _installation(shards: int) -> list[str]:
+    """Return all statements of `install`."""
+    schemas = [Shard(number, "").schema for number in range(shards)]
+    created = [f"CREATE SCHEMA {name} AUTHORIZATION slumberd_owner;" for name in (MAP, *schemas)]
+    each = [shard_statements(schema) for schema in schemas]
+    absent = [
+        f"INSERT INTO {schema}.absent_positions (position) "  # noqa: S608 # of numbers
+        f"SELECT position FROM generate_series(0, {POSITIONS - 1}) AS position "
+        f"WHERE position % {shards:d} != {number:d};"
+        for number, schema in enumerate(schemas)
+    ]
+    spread = (
+        f"INSERT INTO {MAP}.shards (number) SELECT generate_series(0, {shards - 1:d});\n"
+        f"INSERT INTO {MAP}.positions (position, shard) "  # noqa: S608 # of numbers
+        f"SELECT position, position % {shards:d} FROM generate_series(0, {POSITIONS - 1}) AS position;\n"
+        f"INSERT INTO {MAP}.erasure_key (id, key) "
+        "VALUES (1, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())));"
+    )
+    become = f"{_AS_OWNER.decode()};"
+    return [roles(), *created, become, map_statements(), *each, spread, *absent]
 
 
 def installation_script(shards: int) -> str:
     """Return all statements of `install`, for a person who runs them."""
-    steps = [f"{step.sql}\n{_record(step)}" for step in migrations()]
-    create = f"SELECT slumberd.create_shards({shards:d});"
-    schema = "CREATE SCHEMA slumberd AUTHORIZATION slumberd_owner;"
-    become = f"{_AS_OWNER.decode()};"
-    return "\n".join(["BEGIN;", roles(), schema, become, *steps, create, grants(), "COMMIT;"])
+    return "\n".join(["BEGIN;", *_installation(shards), "COMMIT;"])
 
 
-def upgrade_script(address: str) -> str:
-    """Return the statements that `upgrade` would run now; write nothing.
-
-    Raises:
-        SchemaError: The database has no schema of slumberd, or that of a newer slumberd.
-    """
-    place = where(address)
-    with connect(address, read_only=True) as connection, translate_errors(place):
-        missing = _find_missing(connection, place)
-    if not missing:
-        return "-- The schema is the newest."
-    steps = [f"{step.sql}\n{_record(step)}" for step in missing]
-    return "\n".join(["BEGIN;", f"{_AS_OWNER.decode()};", *steps, grants(), "COMMIT;"])
-
-
-def _record(step: Migration) -> str:
-    return (
-        "INSERT INTO slumberd.migrations (number, name, works_with) "  # noqa: S608 # of our own files
-        f"VALUES ({step.number:d}, '{step.name}', {step.works_with:d});"
-    )
-
-
-_EXAMINE = b"""
+_EXAMINE = """
 SELECT current_setting('server_version'), current_user,
-  (SELECT count(*) FROM pg_class AS tables
-   INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
-   WHERE schemas.nspname = 'slumberd' AND tables.relname ~ '^ledger_[0-9]+$'),
-  has_table_privilege('slumberd.ledger', 'INSERT'),
+  has_table_privilege('{schema}.slumberd_ledger', 'INSERT'),
   has_function_privilege(
-    'slumberd.put(text[], text[], bytea[], text[], bytea[])', 'EXECUTE'),
-  has_table_privilege('slumberd.facts', 'SELECT')
+    '{schema}.put(text[], text[], bytea[], text[], bytea[])', 'EXECUTE'),
+  has_table_privilege('{schema}.facts', 'SELECT')
 """
 _RIGHTS = ("consolidate", "put", "read")
 
 
 def examine(address: str) -> DatabaseLogin:
-    """Check the server and the schema, and return what the role may do; write nothing.
+    """Check the servers and the schemas, and return what the role may do; write nothing.
 
     Raises:
-        SchemaError: The schema is missing or of another version; or the server cannot hold it.
-        PermissionDeniedError: The role may not use the schema at all.
+        SchemaError: A schema is missing or of another version; or a server cannot hold it.
+        PermissionDeniedError: The role may not use the schemas at all.
     """
     place = where(address)
     with connect(address, read_only=True) as connection, translate_errors(place):
         _check_server(connection, place)
-        row = connection.execute(_EXAMINE).fetchone()
-        server, role, shards, *allowed = row or ("", "", 0)
-        missing = _find_missing(connection, place) if allowed and allowed[0] else []
-    if missing:
-        problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
-        raise SchemaError(place, problem, f"{_MIGRATE}; {_COPY_FIRST}")
+        _check_schema(connection, MAP, place, "map.columns")
+        shards = shards_of(connection, address)
+    allowed = [True] * len(_RIGHTS)
+    server = role = ""
+    for shard in shards:
+        with (
+            connect(shard.address, shard.schema, read_only=True) as connection,
+            translate_errors(shard.where),
+        ):
+            check_shard(connection, shard)
+            row = connection.execute(_EXAMINE.format(schema=shard.schema).encode()).fetchone()
+            server, role, *own = row or ("", "")
+            allowed = [one and other for one, other in zip(allowed, own, strict=True)]
     rights = [right for right, has in zip(_RIGHTS, allowed, strict=True) if has]
-    return DatabaseLogin(server, max(step.number for step in migrations()), shards, role, rights)
-
-
-@cache
-def count_shards(address: str) -> int:
-    """Return how many shards a database has, which never changes.
-
-    Raises:
-        StoreError: The database cannot be used; the next call asks again.
-        SchemaError: It has no schema of slumberd, or that of another version.
-    """
-    place = where(address)
-    with connect(address, read_only=True) as connection, translate_errors(place):
-        return count_shards_on(connection, place)
-
-
-def count_shards_on(connection: Connection, place: str) -> int:
-    """Return how many shards the database of a connection has.
-
-    Raises:
-        SchemaError: It has no schema of slumberd, or that of another version.
-    """
-    check(connection, place=place)
-    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
-    return int(row[0]) if row else 0
+    return DatabaseLogin(server, STEP, len(shards), role, rights)
 
 
 def install(address: str, *, shards: int = 1) -> None:
-    """Create schema, roles and shards, in one transaction.
+    """Create the roles, the map and the first shards, in one transaction.
 
     Args:
         address: The address of the database; its role may create schemas and roles.
-        shards: How many shards the database has for ever, from 1 to `MOST_SHARDS`.
+        shards: How many shards there are at first, from 1 to `MOST_SHARDS`.
 
     Raises:
         UsageError: `shards` is out of range.
-        SchemaError: The database has the schema already, or the server cannot hold it.
+        SchemaError: The database has a schema of slumberd already, or the server cannot hold it.
         PermissionDeniedError: The role may not create them.
     """
     if not 1 <= shards <= MOST_SHARDS:
@@ -212,62 +173,27 @@ def install(address: str, *, shards: int = 1) -> None:
     with connect(address) as connection, translate_errors(place):
         _check_server(connection, place)
         connection.execute(_LOCK)
-        if has_schema(connection):
-            raise SchemaError(place, "has the schema of slumberd already", _MIGRATE)
-        connection.execute(roles().encode())
-        connection.execute(b"CREATE SCHEMA slumberd AUTHORIZATION slumberd_owner")
-        connection.execute(_AS_OWNER)
-        _apply(connection, migrations())
-        connection.execute(f"SELECT slumberd.create_shards({shards:d})".encode())
-        connection.execute(grants().encode())
+        if has_schema(connection, MAP):
+            raise SchemaError(place, "has the schema of slumberd already", _UPGRADE)
+        for statements in _installation(shards):
+            connection.execute(statements.encode())
 
 
-def upgrade(address: str) -> list[Migration]:
-    """Run the steps that the schema lacks, in one transaction; return them.
-
-    Raises:
-        SchemaError: The database has no schema of slumberd, or that of a newer slumberd.
-    """
-    place = where(address)
-    with connect(address) as connection, translate_errors(place):
-        _check_server(connection, place)
-        connection.execute(_LOCK)
-        missing = _find_missing(connection, place)
-        if missing:
-            connection.execute(_AS_OWNER)
-            _apply(connection, missing)
-            connection.execute(grants().encode())
-    return missing
-
-
-def _apply(connection: Connection, steps: list[Migration]) -> None:
-    for step in steps:
-        connection.execute(step.sql.encode())
-        with psycopg.RawCursor(connection) as cursor:
-            cursor.execute(
-                _RECORD,
-                (step.number, step.name, step.works_with),
-            )
-
-
-def check(connection: Connection, *, place: str) -> None:
-    """Check that a database has the schema of this slumberd.
+def check_shard(connection: Connection, shard: Shard) -> None:
+    """Check that a shard has the schema of this slumberd.
 
     Args:
-        connection: To the database.
-        place: The database in words.
+        connection: To its database.
+        shard: The shard.
 
     Raises:
         SchemaError: It has none, or that of another version; or the server cannot hold it.
     """
     try:
-        _check_server(connection, place)
-        missing = _find_missing(connection, place)
+        _check_server(connection, shard.where)
+        _check_schema(connection, shard.schema, shard.where, "shard.columns")
     finally:
         end_transaction(connection)
-    if missing:
-        problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
-        raise SchemaError(place, problem, f"{_MIGRATE}; {_COPY_FIRST}")
 
 
 def _check_server(connection: Connection, place: str) -> None:
@@ -281,48 +207,49 @@ def _check_server(connection: Connection, place: str) -> None:
         raise SchemaError(place, problem, "create the database with ENCODING 'UTF8'")
 
 
-def has_schema(connection: Connection) -> bool:
+def has_schema(connection: Connection, schema: str = MAP) -> bool:
     """Return whether a database has a schema of slumberd, of whatever version.
 
     The role of the connection needs no right in the schema.
     """
-    row = connection.execute(_HAS_SCHEMA).fetchone()
+    with psycopg.RawCursor(connection) as cursor:
+        row = cursor.execute(_HAS_SCHEMA, (schema,)).fetchone()
     return bool(row and row[0])
 
 
-def _find_missing(connection: Connection, place: str) -> list[Migration]:
-    if not has_schema(connection):
+def _check_schema(connection: Connection, schema: str, place: str, columns: str) -> None:
+    """Check that a schema is of this version; later steps and programs may add columns.
+
+    Raises:
+        SchemaError: It is not.
+    """
+    if not has_schema(connection, schema):
+        if schema != MAP and has_schema(connection, MAP):
+            # A database of slumberd 0.2, or one whose upgrade is not finished.
+            problem = f"has no schema {schema}"
+            raise SchemaError(place, problem, f"{_UPGRADE}; {_COPY_FIRST}")
         raise SchemaError(place, "has no schema of slumberd", _INIT)
-    applied: dict[int, int] = dict(connection.execute(_APPLIED).fetchall())
-    known = migrations()
-    newest = max(step.number for step in known)
-    own = sorted(number for number in applied if number <= newest)
-    if not own or own != [*range(1, own[-1] + 1)]:
-        problem = f"has a schema of unknown steps: {', '.join(map(str, applied)) or 'none'}"
-        raise SchemaError(place, problem, _RESTORE)
-    newer = [number for number, works_with in applied.items() if works_with > newest]
+    applied: dict[int, int] = dict(
+        connection.execute(f"SELECT number, works_with FROM {schema}.migrations".encode())  # noqa: S608 # our own name
+    )
+    if STEP not in applied:
+        problem = f"has an older schema; step {STEP} ({_STEP_NAME}) is missing"
+        raise SchemaError(place, problem, f"{_UPGRADE}; {_COPY_FIRST}")
+    newer = [number for number, works_with in applied.items() if works_with > STEP]
     if newer:
         raise SchemaError(
             place,
             f"has the schema of a newer slumberd: step {max(newer)} is unknown here",
             "install that version of slumberd",
         )
-    _check_columns(connection, place, known[own[-1] - 1])
-    return [step for step in known if step.number not in applied]
-
-
-def columns_of(connection: Connection) -> list[str]:
-    """Return the columns of all tables of the schema, as ``table column type``, in order."""
-    return [name for (name,) in connection.execute(_COLUMNS).fetchall()]
-
-
-def _check_columns(connection: Connection, place: str, step: Migration) -> None:
-    """Check that the tables have the columns of a step; later steps and programs may add others.
-
-    Raises:
-        SchemaError: A column is missing, or has another type.
-    """
-    missing = sorted(step.columns - {*columns_of(connection)})
+    wanted = {*_read(columns).splitlines()}
+    missing = sorted(wanted - {*columns_of(connection, schema)})
     if missing:
-        problem = f"does not have the tables of step {step.number}: it lacks {missing[0]!r}"
+        problem = f"does not have the tables of step {STEP}: it lacks {missing[0]!r}"
         raise SchemaError(place, problem, _RESTORE)
+
+
+def columns_of(connection: Connection, schema: str) -> list[str]:
+    """Return the columns of all tables of a schema, as ``table column type``, in order."""
+    with psycopg.RawCursor(connection) as cursor:
+        return [name for (name,) in cursor.execute(_COLUMNS, (schema,))]

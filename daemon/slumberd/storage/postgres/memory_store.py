@@ -15,6 +15,7 @@ from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelli
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine
 from slumberd.storage.postgres.puts import put_rows
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import PostgresWatch
 
 
@@ -25,8 +26,8 @@ class PostgresMemoryStore(EngineMemoryStore):
         engine: Opens the transactions of the shard.
 
     Args:
-        address: The address of the database, as ``postgresql://host/database``.
-        shard: The shard that is read. A put goes into the shard of its user and agent.
+        address: The address of the shard's database, as ``postgresql://host/database``.
+        shard: The number of the shard.
         naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
             ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
@@ -57,7 +58,7 @@ class PostgresMemoryStore(EngineMemoryStore):
         person: Collection[str] = PERSON,
     ) -> None:
         self.engine = PostgresEpisodeEngine(
-            address, shard, naive=naive_timestamps, person=person, must_number=not read_only
+            Shard(shard, address), naive=naive_timestamps, person=person, must_number=not read_only
         )
         super().__init__(
             self.engine,
@@ -81,4 +82,4 @@ class PostgresMemoryStore(EngineMemoryStore):
             poll_seconds: How long a commit may go unnoticed.
         """
         engine = self.engine
-        return PostgresWatch(engine.address, engine.shard, notify, poll_seconds=poll_seconds)
+        return PostgresWatch(engine.shard, notify, poll_seconds=poll_seconds)

@@ -16,12 +16,13 @@ from slumberd.storage.postgres.session import PACKAGE
 
 _TABLES = {
     "episodes": (
-        "episodes_{shard}", "episode_log_{shard}", "episode_ids", "accesses", "extractions",
-        "model_summaries", "model_requests", "inbox",
+        "episodes", "slumberd_episode_log", "slumberd_accesses", "slumberd_extractions",
+        "slumberd_model_summaries", "slumberd_model_requests", "inbox",
     ),
     "facts": (
-        "facts_{shard}", "ledger_{shard}", "keys_{shard}", "claim_references", "quarantine",
-        "firings", "watermark", "held_batches", "unfinished_erasures", "requests",
+        "facts", "slumberd_ledger", "slumberd_keys", "slumberd_references", "slumberd_quarantine",
+        "slumberd_firings", "slumberd_watermark", "slumberd_held_batches",
+        "slumberd_unfinished_erasures", "requests",
     ),
 }  # fmt: skip
 
@@ -71,7 +72,6 @@ def scrub(
     connection: Connection,
     how: Scrubbing = Scrubbing(),  # noqa: B008 # immutable
     *,
-    shard: int,
     table: Literal["episodes", "facts"],
 ) -> Scrubbed:
     """Rewrite the tables of a store, outside of any transaction; return what was done.
@@ -86,9 +86,8 @@ def scrub(
             return _left(same)
         if not how.rewrite:
             return Scrubbed(log_emptied=False, out_of_reach=OUT_OF_REACH)
-        names = [name.format(shard=shard) for name in _TABLES[table]]
         seconds = _WAIT_SECONDS if how.wait_seconds is None else how.wait_seconds
-        return _rewrite_all(connection, names, seconds)
+        return _rewrite_all(connection, _TABLES[table], seconds)
     except psycopg.errors.InsufficientPrivilege:
         problem = "the login may not rewrite the tables"
         return Scrubbed(log_emptied=False, out_of_reach=UNSCRUBBED, obstacle=problem)
@@ -134,7 +133,7 @@ def _keeps_old_versions(connection: Connection, name: str) -> bool:
     connection.execute(b"SET ROLE slumberd_owner")
     connection.add_notice_handler(read_notice)
     try:
-        connection.execute(f"VACUUM (FULL, VERBOSE) slumberd.{name}".encode())
+        connection.execute(f"VACUUM (FULL, VERBOSE) {name}".encode())
     finally:
         connection.remove_notice_handler(read_notice)
         if not connection.closed:

@@ -1,12 +1,11 @@
 """Run the named statements of ``sql/`` within one transaction of a PostgreSQL connection.
 
 The statements have the form of SQLite's: ``?`` is a parameter by place, ``:name`` one by name. A
-list is an array. A list of tuples is one array for each place: ``:name_1``, ``:name_2``. The shard
-is ``:shard``. Two lines under a name say more:
+list is an array. A list of tuples is one array for each place: ``:name_1``, ``:name_2``. The tables
+are those of the schema that the connection uses. Two lines under a name say more:
 
 * ``-- many:`` Each parameter by place is an array, with one element for each row.
-* ``-- copy: TYPES`` The statement copies rows from the client, and its first column is the shard.
-  ``{shard}`` is the number of the shard, in the name of a partition.
+* ``-- copy: TYPES`` The statement copies rows from the client.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import orjson
@@ -90,27 +88,24 @@ class PostgresSession:
     Attributes:
         where: The database in words, without a password.
         key: The key of the ledger; None without one.
-        shard: The shard.
         written: How many rows were written.
 
     Args:
         connection: In a transaction, or about to begin one.
         where: The database in words.
-        shard: The shard.
         key: The key of the ledger.
         filter_rows: Runs filters on rows; None for a store of facts.
         check: Called before each statement; raises to end the work.
     """
 
     __slots__ = (
-        "_check", "_connection", "_filter_rows", "_streams", "key", "shard", "where", "written",
+        "_check", "_connection", "_filter_rows", "_streams", "key", "where", "written",
     )  # fmt: skip
 
     def __init__(
         self,
         connection: Connection,
         where: str,
-        shard: int,
         *,
         key: bytes | None = None,
         filter_rows: FilterRows | None = None,
@@ -121,7 +116,6 @@ class PostgresSession:
         self._filter_rows = filter_rows
         self._check = check
         self.where = where
-        self.shard = shard
         self.key = key
         self.written = 0
 
@@ -141,7 +135,6 @@ class PostgresSession:
             if found.is_many:
                 values = [[value] for value in _adapted(name, values)]
             named = dict(enumerate(values))
-        named["shard"] = self.shard
         return _in_order(found, named)
 
     def rows(self, name: str, values: Values = ()) -> list[Row]:
@@ -157,7 +150,7 @@ class PostgresSession:
             self._check()
         found = _find_statement(name)
         cursor = psycopg.RawServerCursor(
-            self._connection, f"slumberd_{self.shard}_{len(self._streams)}", scrollable=False
+            self._connection, f"slumberd_{len(self._streams)}", scrollable=False
         )
         self._streams.append(cursor)
         parameters = self._parameters(name, found, values)
@@ -232,7 +225,7 @@ class PostgresSession:
                 self._check()
             adapted = [_adapted(name, row) for row in rows]
             columns = [[*column] for column in zip(*adapted, strict=True)]
-            named: dict[int | str, Any] = {**dict(enumerate(columns)), "shard": self.shard}
+            named: dict[int | str, Any] = dict(enumerate(columns))
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(found.sql.encode(), _in_order(found, named))
         else:
@@ -243,11 +236,11 @@ class PostgresSession:
             self._check()
         with (
             psycopg.RawCursor(self._connection) as cursor,
-            cursor.copy(found.sql.format(shard=self.shard).encode()) as copy,
+            cursor.copy(found.sql.encode()) as copy,
         ):
             copy.set_types(found.types)
-            for shard, row in zip(repeat(self.shard), rows, strict=False):
-                copy.write_row((shard, *row))
+            for row in rows:
+                copy.write_row(row)
 
     def own_writes(self, *, rows: int) -> AbstractContextManager[None]:
         """Return a block without effect: no other program may write the table of facts."""
@@ -256,15 +249,13 @@ class PostgresSession:
         return nullcontext()
 
     def exclude_other_writers(self) -> None:
-        """Keep every other transaction from writing the episodes of the shard until the end.
+        """Keep every other transaction from writing episodes until the end.
 
         What was put before has its number in the log then.
         """
         with psycopg.RawCursor(self._connection) as cursor:
-            cursor.execute(
-                f"LOCK TABLE slumberd.episodes_{self.shard:d} IN SHARE ROW EXCLUSIVE MODE".encode()
-            )
-            number_inbox(cursor, self.shard)
+            cursor.execute(b"LOCK TABLE episodes IN SHARE ROW EXCLUSIVE MODE")
+            number_inbox(cursor)
 
     def find_schema_change(self) -> str:
         """Return an empty text: no other program may change the tables."""
@@ -292,17 +283,15 @@ MOST_NUMBERED = 20_000
 """Rows of the inbox that get their numbers in one statement."""
 
 
-def number_inbox(cursor: psycopg.RawCursor[Row], shard: int) -> int:
-    """Move a shard's rows from the inbox into the log, in the cursor's transaction.
+def number_inbox(cursor: psycopg.RawCursor[Row]) -> int:
+    """Move the rows of the inbox into the log, in the cursor's transaction.
 
     Returns:
         How many rows were moved.
     """
     moved = 0
     while True:
-        cursor.execute(
-            b"SELECT slumberd.number_inbox($1::smallint, $2::integer)", (shard, MOST_NUMBERED)
-        )
+        cursor.execute(b"SELECT number_inbox($1::integer)", (MOST_NUMBERED,))
         row = cursor.fetchone()
         some = row[0] if row else 0
         moved += some

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Event, Lock, Thread
 from typing import Self
 
 import psycopg
 
 from slumberd.errors import SlumberdError
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect
+from slumberd.storage.postgres.shard_map import Shard
 
 CHANNEL = "slumberd_episodes"
 """The channel on which hosts say that they have put episodes."""
@@ -24,14 +24,10 @@ SLOW_POLL_SECONDS = 1.0
 """A host that puts by the library notifies at once; only other programs wait so long."""
 
 _RECONNECT_SECONDS = 1.0
-# All that makes a rule due: what was put, what got a number, and what was called.
-_LOOK = b"""
-SELECT shard,
-  (SELECT max(n) FROM slumberd.inbox WHERE inbox.shard = wanted.shard),
-  (SELECT seq FROM slumberd.log_ends WHERE log_ends.shard = wanted.shard),
-  (SELECT sum(upto) FROM slumberd.calls WHERE calls.shard = wanted.shard)
-FROM unnest($1::smallint[]) AS wanted(shard)
+_LOOK = """
+SELECT {number}, (SELECT max(n) FROM {schema}.inbox), (SELECT seq FROM {schema}.log_ends)
 """
+"""All that makes a rule of a shard due: what was put, and what got a number."""
 
 _listeners: dict[str, _Listener] = {}
 _lock = Lock()
@@ -52,19 +48,17 @@ class PostgresWatch:
     All watches of a process on one database share a connection.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         notify: The callback; called from the thread of the watch.
         poll_seconds: How long a commit may go unnoticed when no notification comes, at first.
     """
 
     def __init__(
-        self, address: str, shard: int, notify: Callable[[], object], *, poll_seconds: float
+        self, shard: Shard, notify: Callable[[], object], *, poll_seconds: float
     ) -> None:
         self.shard = shard
         self.poll_seconds = poll_seconds
-        self._address = address
-        self._place = where(address)
+        self._place = shard.where
         self._notify = notify
         self._calling = Lock()
         self._is_over = False
@@ -74,7 +68,7 @@ class PostgresWatch:
         with _lock:
             listener = _listeners.get(self._place)
             if listener is None:
-                listener = _listeners[self._place] = _Listener(self._address)
+                listener = _listeners[self._place] = _Listener(self.shard.address)
             listener.watches = (*listener.watches, self)
         listener.begin()
         self.wake()
@@ -154,13 +148,11 @@ class _Listener:
         while not self._is_over.is_set():
             notified.clear()
             watches = self.watches
-            with psycopg.RawCursor(connection) as cursor:
-                rows = cursor.execute(_LOOK, ([one.shard for one in watches],)).fetchall()
-            found: dict[int, tuple[object, ...]] = {row[0]: row[1:] for row in rows}
+            found = _look(connection, {one.shard for one in watches})
             changed = {shard for shard, state in found.items() if state != seen.get(shard)}
             quiet_polls = 0 if changed else quiet_polls + 1
             for one in watches:
-                if one.shard in changed or one not in earlier:
+                if one.shard.number in changed or one not in earlier:
                     one.wake()
             seen, earlier = found, watches
             if not notified:
@@ -178,3 +170,12 @@ class _Listener:
         if quiet_polls < POLLS_BEFORE_SLOWING:
             return poll_seconds
         return max(poll_seconds, SLOW_POLL_SECONDS)
+
+
+def _look(connection: Connection, shards: Collection[Shard]) -> dict[int, tuple[object, ...]]:
+    """Return the ends of the inbox and of the log of each shard, by its number."""
+    if not shards:
+        return {}
+    each = [_LOOK.format(number=one.number, schema=one.schema) for one in shards]
+    rows = connection.execute("UNION ALL".join(each).encode()).fetchall()
+    return {row[0]: row[1:] for row in rows}

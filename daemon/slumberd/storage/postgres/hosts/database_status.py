@@ -1,7 +1,10 @@
-"""Read the state of a database that several hosts use, for reports."""
+"""Read the state of the databases that several hosts use, for reports."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -12,48 +15,87 @@ from slumberd.model.store_status import (
     OldestTransaction,
     ShardHolder,
 )
-from slumberd.storage.engine import Session
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.session import PostgresSession
+from slumberd.storage.postgres.shard_map import Shard, ShardMap
 
 
 def read_database_status(address: str, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
-    """Return the state of a database.
+    """Return the state of the database of the map, and of all databases that have shards.
+
+    Counts and sizes are the sums of all databases. Of the rest, the worst one counts.
 
     Args:
-        address: Its address.
+        address: The address of the database of the map.
         most_xids: A transaction is reported first when more transactions began after it.
         few_dead_rows: Tables with at most so many old versions of rows are not reported.
 
     Raises:
-        StoreError: The database cannot be read.
+        StoreError: A database cannot be read.
     """
+    by_address = attrgetter("address")
+    shards = sorted(ShardMap(address).shards(), key=by_address)
+    found = {
+        place: _read(place, [*own], most_xids, few_dead_rows, has_map=place == address)
+        for place, own in groupby(shards, by_address)
+    }
+    own = found.get(address) or _read(address, [], most_xids, few_dead_rows, has_map=True)
+    return _joined(own, [*found.values()])
+
+
+def _joined(own: DatabaseStatus, every: Sequence[DatabaseStatus]) -> DatabaseStatus:
+    """Return the state of the database of the map with the sums of all databases."""
+    oldest = [one.oldest_transaction for one in every if one.oldest_transaction]
+    return DatabaseStatus(
+        where=own.where,
+        server=own.server,
+        bytes=sum(one.bytes for one in every),
+        shards=sorted(chain.from_iterable(one.shards for one in every), key=attrgetter("shard")),
+        hosts=own.hosts,
+        unnumbered=sum(one.unnumbered for one in every),
+        unnumbered_seconds=max((one.unnumbered_seconds for one in every), default=0.0),
+        requests=sum(one.requests for one in every),
+        oldest_transaction=max(oldest, key=lambda one: one.seconds or 0.0, default=None),
+        dead_rows={name: rows for one in every for name, rows in one.dead_rows.items()},
+        transaction_age=max(one.transaction_age for one in (own, *every)),
+        is_durable=all(one.is_durable for one in (own, *every)),
+        is_read_only=any(one.is_read_only for one in (own, *every)),
+    )
+
+
+def _read(
+    address: str, shards: Sequence[Shard], most_xids: int, few_dead_rows: int, *, has_map: bool
+) -> DatabaseStatus:
+    """Return the state of one database, with those shards that lie in it."""
     place = where(address)
     with connect(address, read_only=True) as connection, translate_errors(place):
-        installation.check(connection, place=place)
-        session = PostgresSession(connection, place, 0)
-        return _read(session, most_xids, few_dead_rows)
-
-
-def _read(session: Session, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
-    server, age, is_durable, is_read_only, size = session.rows("hosts.server")[0]
-    unnumbered, unnumbered_seconds = session.rows("hosts.inbox")[0]
-    oldest = session.one("hosts.oldest_transaction", {"xids": most_xids})
-    dead = session.rows("hosts.dead_rows", {"rows": few_dead_rows})
+        session = PostgresSession(connection, place)
+        holders = []
+        unnumbered, unnumbered_seconds, requests = 0, 0.0, 0
+        for shard in shards:
+            installation.check_shard(connection, shard)
+            connection.use(shard.schema)
+            holder, held_seconds, free_seconds = session.rows("hosts.holder")[0]
+            holders.append(ShardHolder(shard.number, holder, held_seconds, free_seconds))
+            count, seconds = session.rows("hosts.inbox")[0]
+            unnumbered += count
+            unnumbered_seconds = max(unnumbered_seconds, seconds)
+            requests += session.value("hosts.open_requests")
+        server, age, is_durable, is_read_only, size = session.rows("hosts.server")[0]
+        oldest = session.one("hosts.oldest_transaction", {"xids": most_xids})
+        dead = session.rows("hosts.dead_rows", {"rows": few_dead_rows})
+        hosts = session.rows("hosts.hosts") if has_map else []
     return DatabaseStatus(
-        where=session.where,
+        where=place,
         server=server,
         bytes=size,
-        shards=[ShardHolder(*row) for row in session.rows("hosts.shards")],
-        hosts=[
-            _host_of(name, seen, orjson.loads(state))
-            for name, seen, state in session.rows("hosts.hosts")
-        ],
+        shards=holders,
+        hosts=[_host_of(name, seen, orjson.loads(state)) for name, seen, state in hosts],
         unnumbered=unnumbered,
         unnumbered_seconds=unnumbered_seconds,
-        requests=session.value("hosts.open_requests"),
+        requests=requests,
         oldest_transaction=OldestTransaction(*oldest) if oldest else None,
         dead_rows={name: (rows, count) for name, rows, count in dead},
         transaction_age=age,

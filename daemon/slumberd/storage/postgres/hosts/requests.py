@@ -14,8 +14,8 @@ from typing import NamedTuple
 import psycopg
 
 from slumberd.errors import NotRunningError, StoreError
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
@@ -27,6 +27,9 @@ WAITING_SECONDS = 10.0
 GRACE_SECONDS = 5.0
 """How long a daemon may be silent before the requests that it has taken count as lost."""
 
+RELEASED_SECONDS = 15.0
+"""How long a daemon that has given a shard back may end the requests that it has taken."""
+
 RECONNECT_SECONDS = 20.0
 """How long a sender tries to reach the server again, to read its answer."""
 
@@ -35,9 +38,8 @@ _FORGET_SECONDS = 600.0
 
 _ACTIVE_DAEMON = b"""
 SELECT 1
-FROM slumberd.shards
-WHERE shard = $1::smallint
-  AND holder IS NOT NULL
+FROM lease
+WHERE holder IS NOT NULL
   AND host ->> 'daemon' = 'true'
   AND held_until >= clock_timestamp()
   AND held_until <= clock_timestamp()
@@ -45,76 +47,81 @@ WHERE shard = $1::smallint
 """
 """A lease that lasts longer than its holder said is of a clock that was set back since."""
 _IS_ALIVE = b"""
-SELECT EXISTS (
-    SELECT 1
-    FROM slumberd.shards
-    WHERE shard = $1::smallint
-      AND holder = $2
-      AND held_until >= clock_timestamp() - make_interval(secs => $3)
-      AND held_until <= clock_timestamp()
-      + make_interval(secs => $3 + coalesce((host ->> 'seconds')::float8, 3600))
+SELECT (
+    holder = $1
+    AND held_until >= clock_timestamp() - make_interval(secs => $2)
+    AND held_until <= clock_timestamp()
+    + make_interval(secs => $2 + coalesce((host ->> 'seconds')::float8, 3600))
   )
-  OR EXISTS (
-    SELECT 1
-    FROM slumberd.hosts
-    WHERE name = $2
-      AND seen_at >= clock_timestamp() - make_interval(secs => $3)
-      AND seen_at <= clock_timestamp() + make_interval(secs => $3)
+  IS TRUE
+  OR (
+    last_holder = $1
+    AND released_at >= clock_timestamp() - make_interval(secs => $3)
+    AND released_at <= clock_timestamp()
   )
+  IS TRUE
+FROM lease
 """
+"""Whoever has given a shard back still ends the requests that it has taken."""
 _ADD = b"""
-INSERT INTO slumberd.requests (shard, operation, request, host)
-VALUES ($1::smallint, $2, $3, $4)
+INSERT INTO requests (operation, request, host)
+VALUES ($1, $2, $3)
 RETURNING number
 """
-_LOOK = b"SELECT answer, holder FROM slumberd.requests WHERE number = $1"
+_LOOK = b"SELECT answer, holder FROM requests WHERE number = $1"
 _TOUCH = b"""
-UPDATE slumberd.requests
+UPDATE requests
 SET requested_at = clock_timestamp()
 WHERE number = $1
   AND holder IS NULL
   AND requested_at < clock_timestamp() - make_interval(secs => $2)
 """
-_REMOVE = b"DELETE FROM slumberd.requests WHERE number = $1"
-_WITHDRAW = b"DELETE FROM slumberd.requests WHERE number = $1 AND holder IS NULL"
+_REMOVE = b"DELETE FROM requests WHERE number = $1"
+_WITHDRAW = b"DELETE FROM requests WHERE number = $1 AND holder IS NULL"
 _FORGET = b"""
-DELETE FROM slumberd.requests
+DELETE FROM requests
 WHERE coalesce(answered_at, requested_at) < clock_timestamp() - interval '1 hour'
   AND (answered_at IS NOT NULL OR holder IS DISTINCT FROM $1)
 """
+_WAITING = """
+SELECT {number}
+WHERE EXISTS (
+    SELECT 1
+    FROM {schema}.requests
+    WHERE answered_at IS NULL
+      AND holder IS NULL
+  )
+"""
+"""The shard, if requests wait for it."""
 _TAKE = b"""
-UPDATE slumberd.requests
+UPDATE requests
 SET holder = $1
 WHERE number IN (
     SELECT number
-    FROM slumberd.requests
-    WHERE shard = ANY ($2::smallint[])
-      AND answered_at IS NULL
+    FROM requests
+    WHERE answered_at IS NULL
       AND holder IS NULL
-      AND requested_at >= clock_timestamp() - make_interval(secs => $4)
+      AND requested_at >= clock_timestamp() - make_interval(secs => $3)
     ORDER BY number
-    LIMIT $3
+    LIMIT $2
     FOR UPDATE SKIP LOCKED
   )
   AND EXISTS (
     SELECT 1
-    FROM slumberd.shards
-    WHERE shards.shard = requests.shard
-      AND shards.holder = $1
+    FROM lease
+    WHERE lease.holder = $1
       AND held_until >= clock_timestamp()
   )
-RETURNING number, shard, CASE WHEN octet_length(request) <= $5 THEN request ELSE '' END, host
+RETURNING number, CASE WHEN octet_length(request) <= $4 THEN request ELSE '' END, host
 """
 _ANSWER = b"""
-UPDATE slumberd.requests
+UPDATE requests
 SET answer = $2, answered_at = clock_timestamp()
 WHERE number = $1
   AND holder = $3
 """
-
-
 _GIVE_BACK = b"""
-UPDATE slumberd.requests
+UPDATE requests
 SET holder = NULL, requested_at = clock_timestamp()
 WHERE number = $1
   AND answered_at IS NULL
@@ -126,21 +133,20 @@ class Request(NamedTuple):
     """A request of a host.
 
     Attributes:
-        number: Its number.
         shard: The shard that it is for.
+        number: Its number in the shard.
         line: The request, as a line of JSON; empty when it was too long.
         host: Who sent it.
     """
 
+    shard: Shard
     number: int
-    shard: int
     line: bytes
     host: str
 
 
 def send_request(  # the parts of a request
-    address: str,
-    shard: int,
+    shard: Shard,
     operation: str,
     line: bytes,
     *,
@@ -152,7 +158,6 @@ def send_request(  # the parts of a request
     When that daemon ends before it has taken the request, the next one takes it.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         operation: The name of the operation, for people who look into the table.
         line: The request, as a line of JSON.
@@ -164,8 +169,8 @@ def send_request(  # the parts of a request
         StoreError: The daemon ended while it performed the request, or the database cannot be
             reached any more; the message says that the request may be done.
     """
-    connection = connect(address, autocommit=True)
-    sent = _Sent(address, shard, poll_seconds)
+    connection = connect(shard.address, shard.schema, autocommit=True)
+    sent = _Sent(shard, poll_seconds)
     with connection, translate_errors(sent.place):
         if not sent.is_daemon_active(connection):
             raise NotRunningError(f"no slumberd runs on {sent.place!r}")
@@ -178,29 +183,25 @@ class _Sent:
     """A request that this process sends, and waits for.
 
     Args:
-        address: The address of the database.
         shard: The shard.
         poll_seconds: How often to look when no notification comes.
     """
 
-    def __init__(self, address: str, shard: int, poll_seconds: float) -> None:
-        self.place = where(address)
-        self._address = address
+    def __init__(self, shard: Shard, poll_seconds: float) -> None:
+        self.place = shard.where
         self._shard = shard
         self._poll_seconds = poll_seconds
         self._number = 0
 
     def is_daemon_active(self, connection: Connection) -> bool:
         """Return whether a daemon holds the shard."""
-        with psycopg.RawCursor(connection) as cursor:
-            row = cursor.execute(_ACTIVE_DAEMON, (self._shard,)).fetchone()
-        return row is not None
+        return connection.execute(_ACTIVE_DAEMON).fetchone() is not None
 
     def add(self, connection: Connection, operation: str, line: bytes, host: str) -> None:
         """Write the request, and announce it."""
         try:
             with psycopg.RawCursor(connection) as cursor:
-                row = cursor.execute(_ADD, (self._shard, operation, line, host)).fetchone()
+                row = cursor.execute(_ADD, (operation, line, host)).fetchone()
             self._number = row[0] if row else 0
         except psycopg.Error as error:
             if not connection.broken:
@@ -242,7 +243,7 @@ class _Sent:
         deadline = time.monotonic() + RECONNECT_SECONDS
         while time.monotonic() < deadline:
             try:
-                connection = connect(self._address, autocommit=True)
+                connection = connect(self._shard.address, self._shard.schema, autocommit=True)
             except StoreError:
                 time.sleep(self._poll_seconds)
                 continue
@@ -292,12 +293,10 @@ class _Sent:
             return cursor.execute(_WITHDRAW, (self._number,)).rowcount > 0
 
     def _is_alive(self, connection: Connection, daemon: str) -> bool:
-        """Return whether a daemon holds the shard, or has just told that it runs.
-
-        A daemon that gives a shard back still answers, or gives back, what it has taken.
-        """
+        """Return whether a daemon holds the shard, or has just given it back."""
         with psycopg.RawCursor(connection) as cursor:
-            row = cursor.execute(_IS_ALIVE, (self._shard, daemon, GRACE_SECONDS)).fetchone()
+            values = (daemon, GRACE_SECONDS, RELEASED_SECONDS)
+            row = cursor.execute(_IS_ALIVE, values).fetchone()
         return row is not None and row[0]
 
     def _unknown(self, problem: str) -> StoreError:
@@ -307,7 +306,7 @@ class _Sent:
 
 
 class RequestQueue:
-    """Takes the requests of a database for the daemon that holds shards; used in one thread.
+    """Takes the requests in a database for the daemon that holds shards; used in one thread.
 
     Args:
         connection: A connection that commits each statement.
@@ -320,13 +319,13 @@ class RequestQueue:
         self._forgotten_at = float("-inf")
         connection.execute(f"LISTEN {REQUESTS}".encode())
 
-    def take(self, shards: Sequence[int], most: int, *, wait_seconds: float) -> list[Request]:
-        """Return new requests, the oldest first; wait for some when there are none.
+    def take(self, shards: Sequence[Shard], most: int, *, wait_seconds: float) -> list[Request]:
+        """Return new requests, the oldest of each shard first; wait for some if there are none.
 
         A daemon that has lost a shard gets none of its requests.
 
         Args:
-            shards: The shards whose requests are wanted.
+            shards: The shards of the database whose requests are wanted.
             most: How many at most.
             wait_seconds: How long to wait.
         """
@@ -336,16 +335,30 @@ class RequestQueue:
             found = self._take(shards, most)
         return found
 
-    def _take(self, shards: Sequence[int], most: int) -> list[Request]:
+    def _take(self, shards: Sequence[Shard], most: int) -> list[Request]:
         if time.monotonic() - self._forgotten_at > _FORGET_SECONDS:
             self._forgotten_at = time.monotonic()
+            for shard in shards:
+                self._connection.use(shard.schema)
+                with psycopg.RawCursor(self._connection) as cursor:
+                    cursor.execute(_FORGET, (self._holder,))
+        found: list[Request] = []
+        for shard in self._shards_with_requests(shards):
+            self._connection.use(shard.schema)
+            # A longer request arrives empty, and is refused.
+            values = (self._holder, most - len(found), WAITING_SECONDS, MOST_REQUEST_BYTES)
             with psycopg.RawCursor(self._connection) as cursor:
-                cursor.execute(_FORGET, (self._holder,))
-        # A longer request arrives empty, and is refused.
-        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_REQUEST_BYTES)
-        with psycopg.RawCursor(self._connection) as cursor:
-            rows = cursor.execute(_TAKE, values).fetchall()
-        return sorted(Request(*row) for row in rows)
+                rows = cursor.execute(_TAKE, values).fetchall()
+            found += [Request(shard, *row) for row in sorted(rows)]
+        return found
+
+    def _shards_with_requests(self, shards: Sequence[Shard]) -> list[Shard]:
+        if not shards:
+            return []
+        wanted = [_WAITING.format(number=one.number, schema=one.schema) for one in shards]
+        rows = self._connection.execute("UNION ALL".join(wanted).encode()).fetchall()
+        waiting = {number for (number,) in rows}
+        return [shard for shard in shards if shard.number in waiting]
 
 
 def wake_queue(connection: Connection) -> None:
@@ -353,14 +366,16 @@ def wake_queue(connection: Connection) -> None:
     connection.execute(f"NOTIFY {REQUESTS}".encode())
 
 
-def give_back_request(connection: Connection, number: int, holder: str) -> None:
+def give_back_request(connection: Connection, request: Request, holder: str) -> None:
     """Leave a request that the holder has taken, and not begun, to the next holder."""
+    connection.use(request.shard.schema)
     with psycopg.RawCursor(connection) as cursor:
-        cursor.execute(_GIVE_BACK, (number, holder))
+        cursor.execute(_GIVE_BACK, (request.number, holder))
 
 
-def answer_request(connection: Connection, number: int, answer: bytes, holder: str) -> None:
+def answer_request(connection: Connection, request: Request, answer: bytes, holder: str) -> None:
     """Write the answer to a request that the holder has taken, and announce it."""
+    connection.use(request.shard.schema)
     with psycopg.RawCursor(connection) as cursor:
-        cursor.execute(_ANSWER, (number, answer, holder))
+        cursor.execute(_ANSWER, (request.number, answer, holder))
     connection.execute(f"NOTIFY {ANSWERS}".encode())

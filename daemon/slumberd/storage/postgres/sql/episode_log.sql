@@ -1,33 +1,28 @@
 -- name: newest
 SELECT seq, eid
-FROM slumberd.episode_log
-WHERE shard = :shard
+FROM slumberd_episode_log
 ORDER BY seq DESC
 LIMIT 1
 
 -- name: episode_at
 SELECT eid
-FROM slumberd.episode_log
-WHERE shard = :shard
-  AND seq = :seq
+FROM slumberd_episode_log
+WHERE seq = :seq
 
 -- name: pending
 SELECT COUNT(*)
 FROM (
   SELECT 1
-  FROM slumberd.episode_log
-  WHERE shard = :shard
-    AND seq > :after
+  FROM slumberd_episode_log
+  WHERE seq > :after
   LIMIT :at_most
 ) AS found
 
 -- name: oldest_timestamp
 SELECT episodes.timestamp
-FROM slumberd.episode_log AS log
-INNER JOIN slumberd.episodes
-  ON log.shard = :shard
-  AND episodes.shard = :shard
-  AND episodes.rid = log.rid
+FROM slumberd_episode_log AS log
+INNER JOIN episodes
+  ON episodes.rid = log.rid
   AND episodes.id = log.eid
 WHERE log.seq > :after
 ORDER BY log.seq
@@ -38,9 +33,8 @@ SELECT l.seq, l.eid, l.rid IS NULL, e.newest, e.rid, e.id, e.scope_key, e.conten
   e.metadata
 FROM (
   SELECT seq, eid, rid
-  FROM slumberd.episode_log
-  WHERE shard = :shard
-    AND seq > :after
+  FROM slumberd_episode_log
+  WHERE seq > :after
   ORDER BY seq
   LIMIT :limit
 ) AS l
@@ -48,14 +42,12 @@ LEFT JOIN LATERAL (
   SELECT rid, id, scope_key, content, timestamp, metadata,
     (
       SELECT max(later.seq)
-      FROM slumberd.episode_log AS later
-      WHERE later.shard = :shard
-        AND later.rid = episodes.rid
+      FROM slumberd_episode_log AS later
+      WHERE later.rid = episodes.rid
         AND later.eid = episodes.id
     ) AS newest
-  FROM slumberd.episodes
-  WHERE shard = :shard
-    AND rid = l.rid
+  FROM episodes
+  WHERE rid = l.rid
     AND id = l.eid
   OFFSET 0
 ) AS e ON true
@@ -65,12 +57,10 @@ ORDER BY l.seq
 SELECT
   (
     SELECT max(later.seq)
-    FROM slumberd.episode_log AS later
-    WHERE later.shard = :shard
-      AND later.rid = e.rid
+    FROM slumberd_episode_log AS later
+    WHERE later.rid = e.rid
       AND later.eid = e.id
   ),
   e.rid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
-FROM slumberd.episodes AS e
-WHERE e.shard = :shard
-  AND id = ANY (:ids::text[])
+FROM episodes AS e
+WHERE id = ANY (:ids::text[])

@@ -1,10 +1,10 @@
 -- name: exists
 SELECT 1
-FROM slumberd.erasure_key
+FROM slumberd_erasure_key
 
 -- name: has_key
 SELECT 1
-FROM slumberd.erasure_key
+FROM slumberd_erasure_key
 
 -- name: create_erasure_key
 -- The table is part of the schema.
@@ -15,34 +15,33 @@ SELECT 1
 SELECT 1
 
 -- name: add_key
-INSERT INTO slumberd.erasure_key (id, key)
+INSERT INTO slumberd_erasure_key (id, key)
 VALUES (1, ?)
 ON CONFLICT DO NOTHING
 
 -- name: key
 SELECT key
-FROM slumberd.erasure_key
+FROM slumberd_erasure_key
 
 -- name: moments
 SELECT digest, moment
-FROM slumberd.erased_scopes
+FROM slumberd_erased_scopes
 
 -- name: moment
 SELECT moment
-FROM slumberd.erased_scopes
+FROM slumberd_erased_scopes
 WHERE digest = ?
 
 -- name: add_moment
-INSERT INTO slumberd.erased_scopes (digest, moment)
+INSERT INTO slumberd_erased_scopes AS erased_scopes (digest, moment)
 VALUES (?, ?)
 ON CONFLICT (digest) DO UPDATE SET
   moment = greatest(erased_scopes.moment, excluded.moment)
 
 -- name: episodes_that_may_name
 SELECT rid, id, scope_key, content, timestamp, metadata
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND (
+FROM episodes
+WHERE (
     position(:escaped IN scope_key) > 0
     OR position(:plain IN content) > 0
     OR position('\x5c'::bytea IN content) > 0
@@ -50,31 +49,26 @@ WHERE shard = :shard
 
 -- name: episodes_at
 SELECT rid, id, scope_key, content, timestamp, metadata
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND rid = ANY (:rowids::bigint[])
+FROM episodes
+WHERE rid = ANY (:rowids::bigint[])
 
 -- name: written_since
 SELECT DISTINCT rid
-FROM slumberd.episode_log
-WHERE shard = :shard
-  AND seq > :seq
+FROM slumberd_episode_log
+WHERE seq > :seq
   AND rid IS NOT NULL
 
 -- name: episodes_of
 SELECT rid, id, scope_key, content, timestamp, metadata
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND id = ANY (:eids::text[])
+FROM episodes
+WHERE id = ANY (:eids::text[])
 
 -- name: drop_episodes
-DELETE FROM slumberd.episodes
-WHERE shard = :shard
-  AND rid = ANY (:rowids::bigint[])
+DELETE FROM episodes
+WHERE rid = ANY (:rowids::bigint[])
 
 -- name: blank_log
-UPDATE slumberd.episode_log
+UPDATE slumberd_episode_log
 SET eid = '', rid = NULL
-WHERE shard = :shard
-  AND eid = ANY (:eids::text[])
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+WHERE eid = ANY (:eids::text[])
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

@@ -3,17 +3,15 @@
 SELECT false
 
 -- name: drop_unreadable
-DELETE FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+DELETE FROM slumberd_quarantine
+WHERE rule = :rule
   AND channel = :channel
   AND eid = :eid
 
 -- name: unreadable_ids
 SELECT eid
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_quarantine
+WHERE rule = :rule
   AND reason = :reason
 
 -- name: all_changed_ids

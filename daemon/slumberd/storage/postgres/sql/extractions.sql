@@ -1,18 +1,16 @@
 -- name: recorded
 SELECT recorded.key, recorded.status, recorded.triples, recorded.problem
 FROM unnest(:keys::text[]) AS wanted(value)
-INNER JOIN slumberd.extractions AS recorded
-  ON recorded.shard = :shard
-  AND recorded.key = wanted.value
+INNER JOIN slumberd_extractions AS recorded
+  ON recorded.key = wanted.value
 
 -- name: record
-INSERT INTO slumberd.extractions
-  (shard, key, eid, model, status, triples, dropped, problem, answer, attempts, at)
-SELECT :shard, :key, :eid, :model, :status, :triples, :dropped, :problem, :answer, :attempts, :at
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND id = :eid
-ON CONFLICT (shard, key) DO UPDATE SET
+INSERT INTO slumberd_extractions AS extractions
+  (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
+SELECT :key, :eid, :model, :status, :triples, :dropped, :problem, :answer, :attempts, :at
+FROM episodes
+WHERE id = :eid
+ON CONFLICT (key) DO UPDATE SET
   status = excluded.status,
   triples = excluded.triples,
   dropped = excluded.dropped,
@@ -22,10 +20,10 @@ ON CONFLICT (shard, key) DO UPDATE SET
   at = excluded.at
 
 -- name: spend
-INSERT INTO slumberd.model_usage AS known
-  (shard, day, calls, tokens_in, tokens_out, cost_micros)
-VALUES (:shard, :day, :calls, :tokens_in, :tokens_out, :cost_micros)
-ON CONFLICT (shard, day) DO UPDATE SET
+INSERT INTO slumberd_model_usage AS known
+  (day, calls, tokens_in, tokens_out, cost_micros)
+VALUES (:day, :calls, :tokens_in, :tokens_out, :cost_micros)
+ON CONFLICT (day) DO UPDATE SET
   calls = known.calls + excluded.calls,
   tokens_in = known.tokens_in + excluded.tokens_in,
   tokens_out = known.tokens_out + excluded.tokens_out,
@@ -33,37 +31,32 @@ ON CONFLICT (shard, day) DO UPDATE SET
 
 -- name: spent
 SELECT calls, tokens_in, tokens_out, cost_micros
-FROM slumberd.model_usage
-WHERE shard = :shard
-  AND day = ?
+FROM slumberd_model_usage
+WHERE day = ?
 
 -- name: erase
-DELETE FROM slumberd.extractions
-WHERE shard = :shard
-  AND eid = ANY (:ids::text[])
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+DELETE FROM slumberd_extractions
+WHERE eid = ANY (:ids::text[])
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: remove_orphans
-DELETE FROM slumberd.extractions
-WHERE shard = :shard
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+DELETE FROM slumberd_extractions
+WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: summaries
 SELECT recorded.key, recorded.eid, recorded.model, recorded.status, recorded.text,
   recorded.problem, recorded.attempts, recorded.at
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.model_summaries AS recorded
-  ON recorded.shard = :shard
-  AND recorded.eid = wanted.value
+INNER JOIN slumberd_model_summaries AS recorded
+  ON recorded.eid = wanted.value
 
 -- name: record_summary
-INSERT INTO slumberd.model_summaries
-  (shard, key, eid, model, status, text, problem, attempts, at)
-SELECT :shard, :key, :episode_id, :model, :status, :text, :problem, :attempts, :at
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND id = :episode_id
-ON CONFLICT (shard, key) DO UPDATE SET
+INSERT INTO slumberd_model_summaries AS model_summaries
+  (key, eid, model, status, text, problem, attempts, at)
+SELECT :key, :episode_id, :model, :status, :text, :problem, :attempts, :at
+FROM episodes
+WHERE id = :episode_id
+ON CONFLICT (key) DO UPDATE SET
   status = excluded.status,
   text = excluded.text,
   problem = excluded.problem,
@@ -71,76 +64,65 @@ ON CONFLICT (shard, key) DO UPDATE SET
   at = excluded.at
 
 -- name: erase_summaries
-DELETE FROM slumberd.model_summaries
-WHERE shard = :shard
-  AND eid = ANY (:ids::text[])
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+DELETE FROM slumberd_model_summaries
+WHERE eid = ANY (:ids::text[])
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: remove_orphaned_summaries
-DELETE FROM slumberd.model_summaries
-WHERE shard = :shard
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+DELETE FROM slumberd_model_summaries
+WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: lost_turns
 SELECT wanted.value
 FROM unnest(:ids::text[]) AS wanted(value)
-WHERE NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = wanted.value)
+WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = wanted.value)
 
 -- name: release_key
-UPDATE slumberd.model_requests
+UPDATE slumberd_model_requests
 SET key = ''
-WHERE shard = :shard
-  AND eid = :eid
+WHERE eid = :eid
   AND key = :key
 
 -- name: record_request
-INSERT INTO slumberd.model_requests (shard, eid, id, scope_key, key, request)
-VALUES (:shard, :eid, :id, :scope_key, :key, :request)
-ON CONFLICT (shard, eid, id) DO UPDATE SET
+INSERT INTO slumberd_model_requests (eid, id, scope_key, key, request)
+VALUES (:eid, :id, :scope_key, :key, :request)
+ON CONFLICT (eid, id) DO UPDATE SET
   key = excluded.key,
   request = excluded.request
 
 -- name: blank_requests
-UPDATE slumberd.model_requests
+UPDATE slumberd_model_requests
 SET request = ''
-WHERE shard = :shard
-  AND request <> ''
+WHERE request <> ''
   AND id IN (
     SELECT source.id
-    FROM slumberd.model_requests AS source
-    WHERE source.shard = :shard
-      AND source.eid = ANY (:ids::text[])
-      AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = source.eid)
+    FROM slumberd_model_requests AS source
+    WHERE source.eid = ANY (:ids::text[])
+      AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = source.eid)
   )
 
 -- name: blank_answers
-UPDATE slumberd.extractions
+UPDATE slumberd_extractions
 SET answer = ''
-WHERE shard = :shard
-  AND answer <> ''
+WHERE answer <> ''
   AND key IN (
     SELECT asked.key
-    FROM slumberd.model_requests AS source
-    INNER JOIN slumberd.model_requests AS asked
-      ON asked.shard = :shard
-      AND asked.id = source.id
-    WHERE source.shard = :shard
-      AND source.eid = ANY (:ids::text[])
+    FROM slumberd_model_requests AS source
+    INNER JOIN slumberd_model_requests AS asked
+      ON asked.id = source.id
+    WHERE source.eid = ANY (:ids::text[])
   )
 
 -- name: drop_sources
-DELETE FROM slumberd.model_requests
-WHERE shard = :shard
-  AND eid = ANY (:ids::text[])
-  AND NOT EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = eid)
+DELETE FROM slumberd_model_requests
+WHERE eid = ANY (:ids::text[])
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: remove_orphaned_requests
-DELETE FROM slumberd.model_requests
-WHERE shard = :shard
-  AND id NOT IN (
+DELETE FROM slumberd_model_requests
+WHERE id NOT IN (
     SELECT asked.id
-    FROM slumberd.model_requests AS asked
-    WHERE asked.shard = :shard
-      AND asked.key <> ''
-      AND EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard AND id = asked.eid)
+    FROM slumberd_model_requests AS asked
+    WHERE asked.key <> ''
+      AND EXISTS (SELECT 1 FROM episodes WHERE id = asked.eid)
   )

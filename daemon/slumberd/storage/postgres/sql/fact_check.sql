@@ -1,11 +1,9 @@
 -- name: claims_by_key
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing, ledger.key_id
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
 WHERE ledger.key_id IS NOT NULL
   AND ledger.what = 1
   AND ledger.fact_id IS NOT NULL
@@ -15,13 +13,12 @@ ORDER BY ledger.key_id, ledger.seq
 SELECT again.fact_id
 FROM (
   SELECT fact_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id IS NOT NULL
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id IS NOT NULL
   GROUP BY fact_id
   HAVING count(*) > 1
 ) AS again
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = again.fact_id
+INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = again.fact_id
 WHERE ledger.what IN (1, 2, 3, 6)
 GROUP BY again.fact_id
 HAVING max(ledger.what) > 1
@@ -31,16 +28,14 @@ HAVING max(ledger.what) > 1
 SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
   facts.metadata, facts.pinned_at
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.facts ON facts.shard = :shard AND facts.fact_id = wanted.value
+INNER JOIN facts ON facts.fact_id = wanted.value
 
 -- name: count_summaries
 SELECT count(*)
-FROM slumberd.keys
-WHERE shard = :shard
-  AND (winner_at IS NOT NULL OR retractions IS NOT NULL)
+FROM slumberd_keys
+WHERE (winner_at IS NOT NULL OR retractions IS NOT NULL)
 
 -- name: all_facts
 SELECT fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 ORDER BY fact_id

@@ -1,59 +1,53 @@
 -- name: find_facts_of_user
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND slumberd.short("user") = slumberd.short(:user)
+FROM facts
+WHERE short("user") = short(:user)
   AND "user" = :user
 
 -- name: find_facts_of_user_and_agent
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND slumberd.short("user") = slumberd.short(:user)
-  AND slumberd.short(agent) = slumberd.short(:agent)
+FROM facts
+WHERE short("user") = short(:user)
+  AND short(agent) = short(:agent)
   AND "user" = :user
   AND agent = :agent
 
 -- name: find_facts_of_subject
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) = left(:subject, 256)
+FROM facts
+WHERE left(subject, 256) = left(:subject, 256)
   AND subject = :subject
 
 -- name: find_facts_of_subject_and_predicate
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) = left(:subject, 256)
+FROM facts
+WHERE left(subject, 256) = left(:subject, 256)
   AND subject = :subject
   AND left(predicate, 256) = left(:predicate, 256)
   AND predicate = :predicate
 
 -- name: find_facts_of_object
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(object, 256) = left(:object, 256)
+FROM facts
+WHERE left(object, 256) = left(:object, 256)
   AND object = :object
 
 -- name: all_facts
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 ORDER BY fact_id
 
 -- name: put_fact
 -- many: each parameter is an array
-INSERT INTO slumberd.facts
-  (shard, fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
+INSERT INTO facts
+  (fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
    predicate, object, object_number)
-SELECT :shard, given.*
+SELECT given.*
 FROM unnest(
   ?::text[], ?::text[], ?::text[], ?::bytea[], ?::bytea[], ?::double precision[], ?::bytea[],
   ?::text[], ?::text[], ?::text[], ?::text[], ?::double precision[]
 ) AS given
-ON CONFLICT (shard, fact_id) DO UPDATE SET
+ON CONFLICT (fact_id) DO UPDATE SET
   "user" = excluded."user",
   agent = excluded.agent,
   payload = excluded.payload,
@@ -67,27 +61,24 @@ ON CONFLICT (shard, fact_id) DO UPDATE SET
   object_number = excluded.object_number
 
 -- name: drop_facts
-DELETE FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id = ANY (:ids::text[])
+DELETE FROM facts
+WHERE fact_id = ANY (:ids::text[])
 
 -- name: cited_episodes
 SELECT DISTINCT source.value
-FROM slumberd.facts
+FROM facts
 CROSS JOIN jsonb_path_query(
-  slumberd.as_jsonb(lineage), 'lax $[*].source_episode_ids[*]'
+  as_jsonb(lineage), 'lax $[*].source_episode_ids[*]'
 ) AS found(source)
 CROSS JOIN LATERAL (SELECT found.source #>> '{}') AS source(value)
-WHERE shard = :shard
-  AND source.value = ANY (:ids::text[])
+WHERE source.value = ANY (:ids::text[])
   AND fact_id NOT LIKE '@marks/%'
   AND fact_id NOT LIKE '@weights/%'
 
 -- name: retracted_by_people
 SELECT DISTINCT referenced
-FROM slumberd.claim_references
-WHERE shard = :shard
-  AND left(referenced, 256) >= left(:first, 256)
+FROM slumberd_references
+WHERE left(referenced, 256) >= left(:first, 256)
   AND left(referenced, 256) <= left(:end, 256)
   AND referenced >= :first
   AND referenced < :end
@@ -95,37 +86,32 @@ WHERE shard = :shard
 
 -- name: has_fact
 SELECT 1
-FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id = ?
+FROM facts
+WHERE fact_id = ?
 
 -- name: count_facts
 SELECT count(*)
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 
 -- name: facts_from_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id >= :low
+FROM facts
+WHERE fact_id >= :low
   AND fact_id < :high
 ORDER BY fact_id
 
 -- name: facts_from_id_backwards
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id >= :low
+FROM facts
+WHERE fact_id >= :low
   AND fact_id < :high
 ORDER BY fact_id DESC
 
 -- name: facts_of_owner_from_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND slumberd.short("user") = slumberd.short(:user)
-  AND slumberd.short(agent) = slumberd.short(:agent)
+FROM facts
+WHERE short("user") = short(:user)
+  AND short(agent) = short(:agent)
   AND "user" = :user
   AND agent = :agent
   AND fact_id >= :low
@@ -134,10 +120,9 @@ ORDER BY fact_id
 
 -- name: facts_of_owner_from_id_backwards
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND slumberd.short("user") = slumberd.short(:user)
-  AND slumberd.short(agent) = slumberd.short(:agent)
+FROM facts
+WHERE short("user") = short(:user)
+  AND short(agent) = short(:agent)
   AND "user" = :user
   AND agent = :agent
   AND fact_id >= :low
@@ -147,23 +132,21 @@ ORDER BY fact_id DESC
 -- name: agents_of_user
 WITH RECURSIVE agents (short, agent) AS (
   (
-    SELECT slumberd.short(agent), agent
-    FROM slumberd.facts
-    WHERE shard = :shard
-      AND slumberd.short("user") = slumberd.short(:user)
-    ORDER BY slumberd.short(agent)
+    SELECT short(agent), agent
+    FROM facts
+    WHERE short("user") = short(:user)
+    ORDER BY short(agent)
     LIMIT 1
   )
   UNION ALL
   SELECT following.short, following.agent
   FROM agents
   CROSS JOIN LATERAL (
-    SELECT slumberd.short(facts.agent), facts.agent
-    FROM slumberd.facts
-    WHERE facts.shard = :shard
-      AND slumberd.short(facts."user") = slumberd.short(:user)
-      AND slumberd.short(facts.agent) > agents.short
-    ORDER BY slumberd.short(facts.agent)
+    SELECT short(facts.agent), facts.agent
+    FROM facts
+    WHERE short(facts."user") = short(:user)
+      AND short(facts.agent) > agents.short
+    ORDER BY short(facts.agent)
     LIMIT 1
   ) AS following(short, agent)
 )
@@ -174,104 +157,92 @@ LIMIT :limit
 -- name: owners_from
 WITH RECURSIVE owners (short_user, short_agent, "user", agent) AS (
   (
-    SELECT slumberd.short("user"), slumberd.short(agent), "user", agent
-    FROM slumberd.facts
-    WHERE shard = :shard
-      AND slumberd.short("user") >= :prefix
-      AND slumberd.short("user") > slumberd.short(:after)
-      AND slumberd.short("user") < :high
-    ORDER BY slumberd.short("user"), slumberd.short(agent)
+    SELECT short("user"), short(agent), "user", agent
+    FROM facts
+    WHERE short("user") >= :prefix
+      AND short("user") > short(:after)
+      AND short("user") < :high
+    ORDER BY short("user"), short(agent)
     LIMIT 1
   )
   UNION ALL
   SELECT following.short_user, following.short_agent, following."user", following.agent
   FROM owners
   CROSS JOIN LATERAL (
-    SELECT slumberd.short(facts."user"), slumberd.short(facts.agent), facts."user", facts.agent
-    FROM slumberd.facts
-    WHERE facts.shard = :shard
-      AND (slumberd.short(facts."user"), slumberd.short(facts.agent))
+    SELECT short(facts."user"), short(facts.agent), facts."user", facts.agent
+    FROM facts
+    WHERE (short(facts."user"), short(facts.agent))
         > (owners.short_user, owners.short_agent)
-      AND slumberd.short(facts."user") < :high
-    ORDER BY slumberd.short(facts."user"), slumberd.short(facts.agent)
+      AND short(facts."user") < :high
+    ORDER BY short(facts."user"), short(facts.agent)
     LIMIT 1
   ) AS following(short_user, short_agent, "user", agent)
 )
 SELECT "user", agent, (
     SELECT count(*)
-    FROM slumberd.facts
-    WHERE facts.shard = :shard
-      AND slumberd.short(facts."user") = owners.short_user
-      AND slumberd.short(facts.agent) = owners.short_agent
+    FROM facts
+    WHERE short(facts."user") = owners.short_user
+      AND short(facts.agent) = owners.short_agent
       AND facts.fact_id < '@marks/'
   ) + (
     SELECT count(*)
-    FROM slumberd.facts
-    WHERE facts.shard = :shard
-      AND slumberd.short(facts."user") = owners.short_user
-      AND slumberd.short(facts.agent) = owners.short_agent
+    FROM facts
+    WHERE short(facts."user") = owners.short_user
+      AND short(facts.agent) = owners.short_agent
       AND facts.fact_id >= '@marks0'
       AND facts.fact_id < '@weights/'
   ) + (
     SELECT count(*)
-    FROM slumberd.facts
-    WHERE facts.shard = :shard
-      AND slumberd.short(facts."user") = owners.short_user
-      AND slumberd.short(facts.agent) = owners.short_agent
+    FROM facts
+    WHERE short(facts."user") = owners.short_user
+      AND short(facts.agent) = owners.short_agent
       AND facts.fact_id >= '@weights0'
   )
 FROM owners
 
 -- name: find_facts_of_ids
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id = ANY (:values::text[])
+FROM facts
+WHERE fact_id = ANY (:values::text[])
 
 -- name: find_facts_of_users
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND slumberd.short("user") IN (
-    SELECT slumberd.short(value)
+FROM facts
+WHERE short("user") IN (
+    SELECT short(value)
     FROM unnest(:values::text[]) AS wanted(value)
   )
 
 -- name: find_facts_of_users_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND "user" >= :low
+FROM facts
+WHERE "user" >= :low
   AND "user" < :high
 
 -- name: find_facts_of_subjects
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) IN (SELECT left(unnest(:values::text[]), 256))
+FROM facts
+WHERE left(subject, 256) IN (SELECT left(unnest(:values::text[]), 256))
 
 -- name: find_facts_of_subjects_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) >= left(:low, 256)
+FROM facts
+WHERE left(subject, 256) >= left(:low, 256)
   AND left(subject, 256) <= left(:high, 256)
   AND subject >= :low
   AND subject < :high
 
 -- name: find_facts_of_subject_and_predicates
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) = left(:subject, 256)
+FROM facts
+WHERE left(subject, 256) = left(:subject, 256)
   AND subject = :subject
   AND left(predicate, 256) IN (SELECT left(unnest(:values::text[]), 256))
 
 -- name: find_facts_of_subject_and_predicates_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND left(subject, 256) = left(:subject, 256)
+FROM facts
+WHERE left(subject, 256) = left(:subject, 256)
   AND subject = :subject
   AND left(predicate, 256) >= left(:low, 256)
   AND left(predicate, 256) <= left(:high, 256)
@@ -280,18 +251,16 @@ WHERE shard = :shard
 
 -- name: find_facts_of_objects
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND (
+FROM facts
+WHERE (
     left(object, 256) = ANY (SELECT left(unnest(:values::text[]), 256))
     OR object_number = ANY (:numbers::double precision[])
   )
 
 -- name: find_facts_of_objects_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND (
+FROM facts
+WHERE (
     (left(object, 256) >= left(:low, 256) AND left(object, 256) <= left(:high, 256)
       AND object >= :low AND object < :high)
     OR (object_number >= :low_number::double precision
@@ -300,7 +269,6 @@ WHERE shard = :shard
 
 -- name: find_facts_without_object
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND object IS NULL
+FROM facts
+WHERE object IS NULL
   AND object_number IS NULL

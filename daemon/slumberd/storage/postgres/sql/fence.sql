@@ -1,12 +1,10 @@
 -- name: lock
 SELECT value
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name = 'epoch'
+FROM slumberd_numbers
+WHERE name = 'epoch'
 FOR UPDATE
 
 -- name: epoch
 SELECT value
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name = 'epoch'
+FROM slumberd_numbers
+WHERE name = 'epoch'

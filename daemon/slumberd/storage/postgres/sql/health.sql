@@ -1,19 +1,16 @@
 -- name: count_episodes
 SELECT count(*)
-FROM slumberd.episodes
-WHERE shard = :shard
+FROM episodes
 
 -- name: count_facts
 SELECT count(*)
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 
 -- name: is_held
 SELECT held_until > clock_timestamp()
-FROM slumberd.shards
-WHERE shard = :shard
+FROM lease
 
 -- name: migrated_to
 SELECT max(version)
-FROM slumberd.store_migrations
+FROM store_migrations
 WHERE store = ?

@@ -1,5 +1,5 @@
--- name: shards
-SELECT shard,
+-- name: holder
+SELECT
   CASE WHEN held_until >= clock_timestamp() THEN holder END,
   CASE
     WHEN held_until >= clock_timestamp() THEN extract(epoch FROM held_until - clock_timestamp())
@@ -9,8 +9,7 @@ SELECT shard,
     WHEN held_until >= clock_timestamp() THEN 0
     ELSE extract(epoch FROM clock_timestamp() - greatest(held_until, pg_postmaster_start_time()))
   END::double precision
-FROM slumberd.shards
-ORDER BY shard
+FROM lease
 
 -- name: hosts
 SELECT name, extract(epoch FROM clock_timestamp() - seen_at)::double precision, state::text
@@ -21,14 +20,14 @@ ORDER BY name
 SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(put_at)), 0)::double precision
 FROM (
   SELECT put_at
-  FROM slumberd.inbox
-  ORDER BY shard, n
+  FROM inbox
+  ORDER BY n
   LIMIT 100000
 ) AS waiting
 
 -- name: open_requests
 SELECT count(*)
-FROM slumberd.requests
+FROM requests
 WHERE answered_at IS NULL
 
 -- name: oldest_transaction
@@ -53,12 +52,12 @@ ORDER BY CASE WHEN xids > :xids THEN 1 ELSE 2 END, began NULLS LAST, xids DESC
 LIMIT 1
 
 -- name: dead_rows
-SELECT relname::text, n_live_tup, n_dead_tup
+SELECT format('%s.%s', schemaname, relname), n_live_tup, n_dead_tup
 FROM pg_stat_user_tables
-WHERE schemaname = 'slumberd'
+WHERE schemaname ~ '^slumberd(_[0-9]+|)$'
   AND n_dead_tup > :rows
   AND n_dead_tup > 2 * n_live_tup
-ORDER BY relname
+ORDER BY 1
 
 -- name: server
 SELECT split_part(current_setting('server_version'), ' ', 1),
@@ -73,7 +72,7 @@ SELECT split_part(current_setting('server_version'), ' ', 1),
     SELECT coalesce(sum(pg_table_size(tables.oid) + pg_indexes_size(tables.oid)), 0)::bigint
     FROM pg_class AS tables
     INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
-    WHERE schemas.nspname = 'slumberd' AND tables.relkind = 'r'
+    WHERE schemas.nspname ~ '^slumberd(_[0-9]+|)$' AND tables.relkind = 'r'
   )
 
 -- name: open_snapshots

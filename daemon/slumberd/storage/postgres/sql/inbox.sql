@@ -1,24 +1,17 @@
 -- name: any
 SELECT EXISTS (
   SELECT 1
-  FROM slumberd.inbox
-  WHERE shard = :shard
+  FROM inbox
 )
 
 -- name: version
-SELECT seq + (
-  SELECT coalesce(sum(upto), 0)::bigint
-  FROM slumberd.calls
-  WHERE calls.shard = :shard
-)
-FROM slumberd.log_ends
-WHERE shard = :shard
+SELECT seq
+FROM log_ends
 
 -- name: lock
 SELECT seq
-FROM slumberd.log_ends
-WHERE shard = :shard
+FROM log_ends
 FOR UPDATE
 
 -- name: number
-SELECT slumberd.number_inbox(:shard::smallint, :most::integer)
+SELECT number_inbox(:most::integer)

@@ -5,8 +5,7 @@
 
 -- name: last_row
 SELECT seq, chain
-FROM slumberd.ledger
-WHERE shard = :shard
+FROM slumberd_ledger
 ORDER BY seq DESC
 LIMIT 1
 
@@ -16,127 +15,113 @@ SELECT
   last.chain,
   (
     SELECT at
-    FROM slumberd.firings
-    WHERE shard = :shard
+    FROM slumberd_firings
     ORDER BY n DESC
     LIMIT 1
   ),
   (
     SELECT value
-    FROM slumberd.numbers
-    WHERE shard = :shard
-      AND name = 'key'
+    FROM slumberd_numbers
+    WHERE name = 'key'
   ),
   (
     SELECT multi_valued
-    FROM slumberd.channels
-    WHERE shard = :shard
+    FROM slumberd_channels
     ORDER BY seq DESC
     LIMIT 1
   ),
   EXISTS (
     SELECT 1
-    FROM slumberd.quarantine
-    WHERE shard = :shard
+    FROM slumberd_quarantine
   ),
   EXISTS (
     SELECT 1
-    FROM slumberd.erasure_key
+    FROM slumberd_erasure_key
   ),
   (
     SELECT coalesce(
       json_agg(json_build_array(generation, after) ORDER BY generation DESC), '[]'
     )::text
-    FROM slumberd.generations
-    WHERE shard = :shard
+    FROM slumberd_generations
   )
 FROM (
   SELECT 1
 ) AS always
 LEFT JOIN (
   SELECT seq, chain
-  FROM slumberd.ledger
-  WHERE shard = :shard
+  FROM slumberd_ledger
   ORDER BY seq DESC
   LIMIT 1
 ) AS last ON true
 
 -- name: chain_at
 SELECT chain
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND seq = ?
+FROM slumberd_ledger
+WHERE seq = ?
 
 -- name: number
 SELECT value
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name = ?
+FROM slumberd_numbers
+WHERE name = ?
 
 -- name: add_number
-INSERT INTO slumberd.numbers (shard, name, value)
-VALUES (:shard, :name, :value)
+INSERT INTO slumberd_numbers (name, value)
+VALUES (:name, :value)
 ON CONFLICT DO NOTHING
 
 -- name: set_number
-UPDATE slumberd.numbers
+UPDATE slumberd_numbers
 SET value = :value
-WHERE shard = :shard
-  AND name = :name
+WHERE name = :name
 
 -- name: raise_number
-UPDATE slumberd.numbers
+UPDATE slumberd_numbers
 SET value = greatest(value, :value)
-WHERE shard = :shard
-  AND name = :name
+WHERE name = :name
 
 -- name: generations
 SELECT after, generation
-FROM slumberd.generations
-WHERE shard = :shard
+FROM slumberd_generations
 ORDER BY generation DESC
 
 -- name: add_generation
-INSERT INTO slumberd.generations (shard, generation, after)
-VALUES (:shard, ?, ?)
+INSERT INTO slumberd_generations (generation, after)
+VALUES (?, ?)
 
 -- name: held_batches
 SELECT rule, n, upto_seq, upto_eid, problem, approved
-FROM slumberd.held_batches
-WHERE shard = :shard
+FROM slumberd_held_batches
 
 -- name: add_held_batch
-INSERT INTO slumberd.held_batches (shard, rule, n, upto_seq, upto_eid, problem, approved)
-VALUES (:shard, ?, ?, ?, ?, ?, 0)
+INSERT INTO slumberd_held_batches (rule, n, upto_seq, upto_eid, problem, approved)
+VALUES (?, ?, ?, ?, ?, 0)
 
 -- name: approve_held_batch
-UPDATE slumberd.held_batches
+UPDATE slumberd_held_batches
 SET approved = 1
-WHERE shard = :shard
-  AND rule = ?
+WHERE rule = ?
 
 -- name: drop_held_batch
-DELETE FROM slumberd.held_batches
-WHERE shard = :shard
-  AND rule = :rule
+DELETE FROM slumberd_held_batches
+WHERE rule = :rule
   AND upto_seq <= :seq
 
 -- name: add_firing
-INSERT INTO slumberd.firings
-  (shard, n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
-VALUES (:shard, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO slumberd_firings
+  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_row
--- copy: int2 int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
-COPY slumberd.ledger
-  (shard, seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+-- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
+COPY slumberd_ledger
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
    salt, commitment, chain)
 FROM STDIN (FORMAT BINARY)
 
 -- name: add_reference
 -- many: each parameter is an array
-INSERT INTO slumberd.claim_references (shard, referenced, referrer)
-SELECT :shard, referenced, referrer
+INSERT INTO slumberd_references (referenced, referrer)
+SELECT referenced, referrer
 FROM unnest(?::text[], ?::text[]) AS given(referenced, referrer)
 ON CONFLICT DO NOTHING
 
@@ -146,23 +131,20 @@ SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, le
 FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT seq, firing, what, version, at, fact_id, payload
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id = wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id = wanted.value
     AND what IN (1, 2, 3, 6)
   OFFSET 0
 ) AS ledger
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 ORDER BY ledger.seq
 
 -- name: all_evaluations
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
   AND ledger.seq <= :upto
@@ -170,11 +152,9 @@ ORDER BY ledger.seq
 
 -- name: evaluated_in_firing
 SELECT ledger.fact_id
-FROM slumberd.firings AS firings
-INNER JOIN slumberd.ledger AS ledger 
-  ON firings.shard = :shard
-  AND ledger.shard = :shard
-  AND ledger.seq > firings.n
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS ledger 
+  ON ledger.seq > firings.n
   AND ledger.seq <= firings.last_seq
 WHERE firings.n = :firing
   AND firings.rule = :rule
@@ -188,17 +168,15 @@ SELECT ledger.fact_id, ledger.what, ledger.version
 FROM unnest(:ids::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT seq, firing, what, version, fact_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id = wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id = wanted.value
     AND what IN (1, 2, 3, 4, 8)
   OFFSET 0
 ) AS ledger
 CROSS JOIN LATERAL (
   SELECT rule
-  FROM slumberd.firings
-  WHERE shard = :shard
-    AND n = ledger.firing
+  FROM slumberd_firings AS firings
+  WHERE n = ledger.firing
   OFFSET 0
 ) AS firings
 WHERE firings.rule = :rule
@@ -206,17 +184,14 @@ ORDER BY ledger.seq
 
 -- name: firing
 SELECT rule, at
-FROM slumberd.firings
-WHERE shard = :shard
-  AND n = ?
+FROM slumberd_firings
+WHERE n = ?
 
 -- name: firings_of_run
 SELECT firings.n, firings.rule
-FROM slumberd.firings AS firings
-INNER JOIN slumberd.ledger AS own
-  ON firings.shard = :shard
-  AND own.shard = :shard
-  AND own.seq = firings.n
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS own
+  ON own.seq = firings.n
 WHERE firings.last_seq > firings.n
   AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
   AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
@@ -225,7 +200,7 @@ ORDER BY firings.n
 -- name: firings_since
 SELECT firings.n, firings.rule
 FROM unnest(:rules::text[]) AS wanted(value)
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
+INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
   AND
   -- include: recorded_at
@@ -236,39 +211,35 @@ ORDER BY firings.n
 SELECT EXISTS (
   SELECT 1
   FROM unnest(:rules::text[]) AS wanted(value)
-  INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
+  INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 )
 
 -- name: undone_by
 SELECT firings.n,
   substring(convert_from(own.payload, 'UTF8') FROM '"undoes":"([^"\\]*)"')
-FROM slumberd.firings AS firings
-INNER JOIN slumberd.ledger AS own
-  ON firings.shard = :shard
-  AND own.shard = :shard
-  AND own.seq = firings.n
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS own
+  ON own.seq = firings.n
 WHERE firings.rule = :undo
 ORDER BY firings.n DESC
 
 -- name: rules_of_firings
 SELECT firings.n, firings.rule
 FROM unnest(:numbers::bigint[]) AS wanted(value)
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = wanted.value
+INNER JOIN slumberd_firings AS firings ON firings.n = wanted.value
 
 -- name: drop_quarantine_of_firing
-DELETE FROM slumberd.quarantine
-WHERE shard = :shard
-  AND seq > (SELECT n FROM slumberd.firings WHERE shard = :shard AND n = :firing)
-  AND seq <= (SELECT last_seq FROM slumberd.firings WHERE shard = :shard AND n = :firing)
+DELETE FROM slumberd_quarantine
+WHERE seq > (SELECT n FROM slumberd_firings WHERE n = :firing)
+  AND seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 
 -- name: referrers
 SELECT refs.referenced, refs.referrer
 FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT referenced, referrer
-  FROM slumberd.claim_references
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.value)
+  FROM slumberd_references
+  WHERE digest = digest(wanted.value)
   OFFSET 0
 ) AS refs
 
@@ -277,9 +248,8 @@ SELECT DISTINCT wanted.value, ledger.fact_id
 FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT fact_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id > wanted.value || '#'
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id > wanted.value || '#'
     AND fact_id < wanted.value || '$'
   OFFSET 0
 ) AS ledger
@@ -291,9 +261,8 @@ FROM unnest(:keys::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
     winner_object, retractions, replaced
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.value)
+  FROM slumberd_keys AS keys
+  WHERE digest = digest(wanted.value)
   OFFSET 0
 ) AS keys
 
@@ -304,9 +273,8 @@ FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
     winner_object, retractions, replaced
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.value)
+  FROM slumberd_keys AS keys
+  WHERE digest = digest(wanted.value)
     AND slot = ''
   OFFSET 0
 ) AS keys
@@ -318,9 +286,8 @@ FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
     winner_object, retractions, replaced
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.value)
+  FROM slumberd_keys AS keys
+  WHERE digest = digest(wanted.value)
     AND slot > '@'
     AND slot < 'A'
   OFFSET 0
@@ -333,24 +300,23 @@ FROM unnest(:values_1::text[], :values_2::text[]) AS wanted(key, slot)
 CROSS JOIN LATERAL (
   SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
     winner_object, retractions, replaced
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.key)
+  FROM slumberd_keys AS keys
+  WHERE digest = digest(wanted.key)
     AND slot = wanted.slot
   OFFSET 0
 ) AS keys
 
 -- name: put_state
 -- many: each parameter is an array
-INSERT INTO slumberd.keys
-  (shard, key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+INSERT INTO slumberd_keys
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
    winner_object, retractions, replaced)
-SELECT :shard, given.*
+SELECT given.*
 FROM unnest(
   ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[],
   ?::text[], ?::bytea[], ?::bytea[]
 ) AS given
-ON CONFLICT (shard, digest, slot) DO UPDATE SET
+ON CONFLICT (digest, slot) DO UPDATE SET
   winner_at = excluded.winner_at,
   winner_rank = excluded.winner_rank,
   winner_id = excluded.winner_id,
@@ -362,53 +328,46 @@ ON CONFLICT (shard, digest, slot) DO UPDATE SET
 
 -- name: drop_states
 -- many: each parameter is an array
-DELETE FROM slumberd.keys
-WHERE shard = :shard
-  AND slot != ''
-  AND digest = ANY (ARRAY(SELECT slumberd.digest(key) FROM unnest(?::text[]) AS given(key)))
+DELETE FROM slumberd_keys
+WHERE slot != ''
+  AND digest = ANY (ARRAY(SELECT digest(key) FROM unnest(?::text[]) AS given(key)))
 
 -- name: facts_of_keys
 SELECT DISTINCT keys.key, ledger.fact_id
 FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT key, key_id
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(wanted.value)
+  FROM slumberd_keys AS keys
+  WHERE digest = digest(wanted.value)
     AND slot = ''
   OFFSET 0
 ) AS keys
 CROSS JOIN LATERAL (
   SELECT fact_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND key_id = keys.key_id
+  FROM slumberd_ledger AS ledger
+  WHERE key_id = keys.key_id
     AND fact_id IS NOT NULL
   OFFSET 0
 ) AS ledger
 
 -- name: keys
 SELECT key
-FROM slumberd.keys
-WHERE shard = :shard
-  AND slot = ''
+FROM slumberd_keys
+WHERE slot = ''
 
 -- name: evaluations_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing,
   EXISTS (
     SELECT 1
-    FROM slumberd.ledger AS other
-    WHERE other.shard = :shard
-      AND other.fact_id = ledger.fact_id
+    FROM slumberd_ledger AS other
+    WHERE other.fact_id = ledger.fact_id
       AND other.seq != ledger.seq
   )
-FROM slumberd.keys AS keys
-INNER JOIN slumberd.ledger AS ledger
-  ON keys.shard = :shard
-  AND ledger.shard = :shard
-  AND ledger.key_id = keys.key_id
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+FROM slumberd_keys AS keys
+INNER JOIN slumberd_ledger AS ledger
+  ON ledger.key_id = keys.key_id
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE left(keys.key, 256) >= left(:low, 256)
   AND left(keys.key, 256) <= left(:high, 256)
   AND keys.key >= :low
@@ -420,135 +379,120 @@ WHERE left(keys.key, 256) >= left(:low, 256)
 
 -- name: watermark
 SELECT seq, eid
-FROM slumberd.watermark
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_watermark
+WHERE rule = ?
 
 -- name: set_watermark
-INSERT INTO slumberd.watermark (shard, rule, seq, eid, served)
-VALUES (:shard, :rule, :seq, :eid, :served)
-ON CONFLICT (shard, rule) DO UPDATE SET
+INSERT INTO slumberd_watermark (rule, seq, eid, served)
+VALUES (:rule, :seq, :eid, :served)
+ON CONFLICT (rule) DO UPDATE SET
   seq = excluded.seq,
   eid = excluded.eid
 
 -- name: first_watermark
-INSERT INTO slumberd.watermark (shard, rule, seq, eid, served)
-VALUES (:shard, :rule, :seq, :eid, :served)
-ON CONFLICT (shard, rule) DO NOTHING
+INSERT INTO slumberd_watermark (rule, seq, eid, served)
+VALUES (:rule, :seq, :eid, :served)
+ON CONFLICT (rule) DO NOTHING
 
 -- name: watermarks
 SELECT rule, seq, eid, served
-FROM slumberd.watermark
-WHERE shard = :shard
+FROM slumberd_watermark
 
 -- name: batch_ends
 SELECT upto_seq, upto_eid
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_firings
+WHERE rule = ?
 ORDER BY n DESC
 
 -- name: last_generation
 SELECT generation
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_firings
+WHERE rule = ?
 ORDER BY n DESC
 LIMIT 1
 
 -- name: served
 SELECT served
-FROM slumberd.watermark
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_watermark
+WHERE rule = ?
 
 -- name: set_served
-UPDATE slumberd.watermark
+UPDATE slumberd_watermark
 SET served = :served
-WHERE shard = :shard
-  AND rule = :rule
+WHERE rule = :rule
   AND served < :served
 
 -- name: correct_served
-UPDATE slumberd.watermark
+UPDATE slumberd_watermark
 SET served = :served
-WHERE shard = :shard
-  AND rule = :rule
+WHERE rule = :rule
   AND served > :served
 
 -- name: cap_served
-UPDATE slumberd.watermark
+UPDATE slumberd_watermark
 SET served = :at
-WHERE shard = :shard
-  AND served > :at
+WHERE served > :at
 
 -- name: cap_successes
-UPDATE slumberd.successes
+UPDATE slumberd_successes
 SET at = :at
-WHERE shard = :shard
-  AND at > :at
+WHERE at > :at
 
 -- name: set_success
-INSERT INTO slumberd.successes (shard, rule, at)
-VALUES (:shard, :rule, :at)
-ON CONFLICT (shard, rule) DO UPDATE SET
+INSERT INTO slumberd_successes (rule, at)
+VALUES (:rule, :at)
+ON CONFLICT (rule) DO UPDATE SET
   at = excluded.at
 
 -- name: successes
 SELECT rule, at
-FROM slumberd.successes
-WHERE shard = :shard
+FROM slumberd_successes
 
 -- name: counts_after
 SELECT n, rule, counts
-FROM slumberd.firings
-WHERE shard = :shard
-  AND n > :after
+FROM slumberd_firings
+WHERE n > :after
 ORDER BY n
 LIMIT :limit
 
 -- name: last_seq_by
 SELECT last_seq
-FROM slumberd.firings
-WHERE shard = :shard
-  AND at <= ?
+FROM slumberd_firings
+WHERE at <= ?
 ORDER BY n DESC
 LIMIT 1
 
 -- name: channels
 SELECT multi_valued
-FROM slumberd.channels
-WHERE shard = :shard
-  AND seq <= ?
+FROM slumberd_channels
+WHERE seq <= ?
 ORDER BY seq DESC
 LIMIT 1
 
 -- name: firing_document
 SELECT payload
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND seq = (
+FROM slumberd_ledger
+WHERE seq = (
     SELECT n
-    FROM slumberd.firings
-    WHERE shard = :shard
-      AND n <= ?
+    FROM slumberd_firings
+    WHERE n <= ?
     ORDER BY n DESC
     LIMIT 1
   )
 
 -- name: add_channels
-INSERT INTO slumberd.channels (shard, seq, multi_valued)
-VALUES (:shard, ?, ?)
+INSERT INTO slumberd_channels (seq, multi_valued)
+VALUES (?, ?)
 
 -- name: put_quarantine
 -- many: each parameter is an array
-INSERT INTO slumberd.quarantine
-  (shard, rule, channel, eid, version, owner, reason, detail, seq)
-SELECT :shard, given.*
+INSERT INTO slumberd_quarantine
+  (rule, channel, eid, version, owner, reason, detail, seq)
+SELECT given.*
 FROM unnest(
   ?::text[], ?::text[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[]
 ) AS given
-ON CONFLICT (shard, rule, channel, eid) DO UPDATE SET
+ON CONFLICT (rule, channel, eid) DO UPDATE SET
   version = excluded.version,
   owner = excluded.owner,
   reason = excluded.reason,
@@ -557,62 +501,54 @@ ON CONFLICT (shard, rule, channel, eid) DO UPDATE SET
 
 -- name: drop_quarantine
 -- many: each parameter is an array
-DELETE FROM slumberd.quarantine AS held
+DELETE FROM slumberd_quarantine AS held
 USING unnest(?::text[], ?::text[], ?::text[]) AS given(rule, channel, eid)
-WHERE held.shard = :shard
-  AND held.rule = given.rule
+WHERE held.rule = given.rule
   AND held.channel = given.channel
   AND held.eid = given.eid
 
 -- name: quarantined
 SELECT DISTINCT eid
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_quarantine
+WHERE rule = ?
 ORDER BY eid
 
 -- name: future_of_rules
 SELECT rule, min(detail)
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND reason = 'future'
+FROM slumberd_quarantine
+WHERE reason = 'future'
 GROUP BY rule
 
 -- name: future_facts
 SELECT winner_fact, winner_at
-FROM slumberd.keys
-WHERE shard = :shard
-  AND winner_at > :latest
+FROM slumberd_keys
+WHERE winner_at > :latest
 ORDER BY winner_at DESC, winner_fact
 
 -- name: future_claims
 SELECT DISTINCT fact_id
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND what = 1
+FROM slumberd_ledger
+WHERE what = 1
   AND at > :latest
   AND fact_id IS NOT NULL
 ORDER BY fact_id
 
 -- name: future_instants
 SELECT rule, min(detail)
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND reason = 'future'
+FROM slumberd_quarantine
+WHERE reason = 'future'
 GROUP BY rule, eid
 ORDER BY rule, min(detail)
 
 -- name: payload
 SELECT payload
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND seq = ?
+FROM slumberd_ledger
+WHERE seq = ?
 
 -- name: future_upto
 SELECT eid
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_quarantine
+WHERE rule = :rule
   AND reason = 'future'
   AND detail <= :latest
 GROUP BY eid
@@ -621,46 +557,40 @@ LIMIT :limit
 
 -- name: future_entries
 SELECT rule, channel, eid, version
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_quarantine
+WHERE rule = :rule
   AND reason = 'future'
   AND eid = ANY (:ids::text[])
 
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
-FROM slumberd.quarantine
-WHERE shard = :shard
+FROM slumberd_quarantine
 GROUP BY rule
 
 -- name: list_quarantine
 SELECT rule, channel, eid, reason, detail, seq
-FROM slumberd.quarantine
-WHERE shard = :shard
+FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
 -- name: quarantine_after
 SELECT rule, channel, eid, reason, detail, seq, owner
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND (rule, channel, eid) > (:rule, :channel, :eid)
+FROM slumberd_quarantine
+WHERE (rule, channel, eid) > (:rule, :channel, :eid)
 ORDER BY rule, channel, eid
 LIMIT :limit
 
 -- name: quarantine_of_rule_after
 SELECT rule, channel, eid, reason, detail, seq, owner
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_quarantine
+WHERE rule = :rule
   AND (channel, eid) > (:channel, :eid)
 ORDER BY channel, eid
 LIMIT :limit
 
 -- name: quarantine_of_episodes_after
 SELECT rule, channel, eid, reason, detail, seq, owner
-FROM slumberd.quarantine
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_quarantine
+WHERE rule = :rule
   AND (channel, eid) > (:channel, :eid)
   AND eid = ANY (:ids::text[])
 ORDER BY channel, eid
@@ -669,25 +599,23 @@ LIMIT :limit
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)
-  FROM slumberd.firings
-  WHERE shard = :shard
+  FROM slumberd_firings AS firings
   UNION ALL
   SELECT (
     SELECT min(firings.rule)
-    FROM slumberd.firings
-    WHERE shard = :shard AND firings.rule > rules.rule
+    FROM slumberd_firings AS firings
+    WHERE firings.rule > rules.rule
   )
   FROM rules
   WHERE rule IS NOT NULL
 )
 SELECT firings.rule, firings.n, firings.at
 FROM rules
-INNER JOIN slumberd.firings AS firings
-  ON firings.shard = :shard
-  AND firings.n = (
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = (
     SELECT max(n)
-    FROM slumberd.firings
-    WHERE shard = :shard AND firings.rule = rules.rule
+    FROM slumberd_firings AS firings
+    WHERE firings.rule = rules.rule
   )
 
 -- part: record_columns
@@ -696,16 +624,14 @@ INNER JOIN slumberd.firings AS firings
   firings.rule, firings.rule_hash, firings.cause,
   least(firings.at, (
     SELECT min(clock.at)
-    FROM slumberd.firings AS clock
-    WHERE clock.shard = :shard
-      AND clock.rule = '@clock'
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
       AND clock.n > firings.n
   )) AS recorded_at,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
-    FROM slumberd.ledger AS sibling
-    WHERE sibling.shard = :shard
-      AND sibling.fact_id = ledger.fact_id
+    FROM slumberd_ledger AS sibling
+    WHERE sibling.fact_id = ledger.fact_id
       AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
       AND sibling.payload IS NOT NULL
     LIMIT 1
@@ -713,12 +639,10 @@ INNER JOIN slumberd.firings AS firings
   substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"')
 
 -- part: rows_with_firings
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
-LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 
 -- name: records
 SELECT
@@ -739,13 +663,12 @@ ORDER BY ledger.seq
 FROM unnest(:ids::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id = wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id = wanted.value
   OFFSET 0
 ) AS ledger
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
-INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 
 -- name: detailed_records
 SELECT own.payload,
@@ -758,54 +681,49 @@ SELECT own.payload,
   -- include: record_columns
 -- include: rows_of_facts
 WHERE ledger.replaces IS NOT NULL
-  AND slumberd.as_jsonb(convert_to(ledger.replaces, 'UTF8')) @> to_jsonb(:fact_id::text)
+  AND as_jsonb(convert_to(ledger.replaces, 'UTF8')) @> to_jsonb(:fact_id::text)
 ORDER BY ledger.seq
 
 -- name: quarantined_records
 SELECT held.channel, own.payload,
   -- include: record_columns
 FROM unnest(:pairs_1::text[], :pairs_2::text[]) AS wanted(rule, channel)
-INNER JOIN slumberd.quarantine AS held
-  ON held.shard = :shard
-  AND held.rule = wanted.rule
+INNER JOIN slumberd_quarantine AS held
+  ON held.rule = wanted.rule
   AND held.channel = wanted.channel
   AND held.eid = :eid
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.seq = held.seq
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
-INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+INNER JOIN slumberd_ledger AS ledger ON ledger.seq = held.seq
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 
 -- name: fact_ids_of_keys
 SELECT DISTINCT ledger.fact_id
 FROM unnest(:key_ids::bigint[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT fact_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND key_id = wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE key_id = wanted.value
     AND fact_id IS NOT NULL
   OFFSET 0
 ) AS ledger
 
 -- name: facts_by_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts
-WHERE shard = :shard
-  AND fact_id = ANY (:ids::text[])
+FROM facts
+WHERE fact_id = ANY (:ids::text[])
 
 -- name: last_counts
 SELECT counts
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_firings
+WHERE rule = ?
   AND counts != '{}'::bytea
 ORDER BY n DESC
 LIMIT 1
 
 -- name: latest_batches
 SELECT n, last_seq, upto_seq, counts
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = :rule
+FROM slumberd_firings
+WHERE rule = :rule
   AND counts != '{}'::bytea
 ORDER BY n DESC
 LIMIT :limit
@@ -819,9 +737,8 @@ FROM (
     bool_or(ledger.reason = 'nothing_said') AS said_nothing,
     bool_or(ledger.kind = 5) AS quarantined
   FROM unnest(:batches_1::bigint[], :batches_2::bigint[]) AS batch(first, last)
-  INNER JOIN slumberd.ledger AS ledger
-    ON ledger.shard = :shard
-    AND ledger.seq > batch.first
+  INNER JOIN slumberd_ledger AS ledger
+    ON ledger.seq > batch.first
     AND ledger.seq <= batch.last
   GROUP BY ledger.version
 ) AS versions
@@ -829,17 +746,15 @@ FROM (
 -- name: learned_versions
 SELECT DISTINCT ledger.version
 FROM unnest(:batches_1::bigint[], :batches_2::bigint[]) AS batch(first, last)
-INNER JOIN slumberd.ledger AS ledger
-  ON ledger.shard = :shard
-  AND ledger.seq > batch.first
+INNER JOIN slumberd_ledger AS ledger
+  ON ledger.seq > batch.first
   AND ledger.seq <= batch.last
 WHERE ledger.kind IN (1, 2, 3)
 
 -- name: counts_by_content
 SELECT DISTINCT ON (rule_hash) counts
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_firings
+WHERE rule = ?
   AND counts != '{}'::bytea
 ORDER BY rule_hash
 
@@ -848,17 +763,15 @@ SELECT DISTINCT ledger.fact_id
 FROM unnest(:ids::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT fact_id, firing
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id = wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id = wanted.value
     AND what = 1
   OFFSET 0
 ) AS ledger
 CROSS JOIN LATERAL (
   SELECT rule
-  FROM slumberd.firings
-  WHERE shard = :shard
-    AND n = ledger.firing
+  FROM slumberd_firings AS firings
+  WHERE n = ledger.firing
   OFFSET 0
 ) AS firings
 WHERE firings.rule = :rule
@@ -867,106 +780,90 @@ WHERE firings.rule = :rule
 -- texts: bytes
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
   salt, commitment, chain
-FROM slumberd.ledger
-WHERE shard = :shard
+FROM slumberd_ledger
 ORDER BY seq
 
 -- name: hash_links
 -- texts: bytes
 SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
-FROM slumberd.ledger
-WHERE shard = :shard
+FROM slumberd_ledger
 ORDER BY seq
 
 -- name: all_firings
 -- texts: bytes
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
-FROM slumberd.firings
-WHERE shard = :shard
+FROM slumberd_firings
 ORDER BY n
 
 -- name: all_channels
 -- texts: bytes
 SELECT seq, multi_valued
-FROM slumberd.channels
-WHERE shard = :shard
+FROM slumberd_channels
 
 -- name: firing_rows_of_rule
 SELECT ledger.seq, ledger.payload
-FROM slumberd.firings
-INNER JOIN slumberd.ledger
-  ON ledger.shard = firings.shard
-  AND ledger.seq = firings.n
-WHERE firings.shard = :shard
-  AND firings.rule = ?
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS ledger
+  ON ledger.seq = firings.n
+WHERE firings.rule = ?
 ORDER BY firings.n DESC
 
 -- name: chain
 SELECT chain
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND seq = ?
+FROM slumberd_ledger
+WHERE seq = ?
 
 -- name: last_mentioned
 SELECT max(seq)
 FROM (
   SELECT value AS seq
-  FROM slumberd.numbers
-  WHERE shard = :shard
-    AND (name = 'logged' OR name LIKE 'asserted:%')
+  FROM slumberd_numbers
+  WHERE (name = 'logged' OR name LIKE 'asserted:%')
   UNION ALL
   SELECT max(seq)
-  FROM slumberd.quarantine
-  WHERE shard = :shard
+  FROM slumberd_quarantine
   UNION ALL
   SELECT max(key_id)
-  FROM slumberd.keys
-  WHERE shard = :shard
+  FROM slumberd_keys
 ) AS mentioned
 
 -- name: claims_with_references
 SELECT fact_id, payload
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND what = 1
+FROM slumberd_ledger
+WHERE what = 1
   AND position('"names":'::bytea IN payload) > 0
 
 -- name: all_references
 SELECT referenced, referrer
-FROM slumberd.claim_references
-WHERE shard = :shard
+FROM slumberd_references
 
 -- name: whole_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   ledger.salt, ledger.commitment, ledger.chain,
   firings.rule, firings.rule_hash, firings.cause, firings.at
-FROM slumberd.ledger AS ledger
-LEFT JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
-WHERE ledger.shard = :shard
-  AND ledger.seq > :after
+FROM slumberd_ledger AS ledger
+LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
 ORDER BY ledger.seq
 LIMIT :limit
 
 -- name: object_counts
-SELECT keys.key, count(DISTINCT slumberd.as_jsonb(ledger.payload) #>> '{payload,object}')
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.keys AS keys
-  ON ledger.shard = :shard
-  AND keys.shard = :shard
-  AND keys.key_id = ledger.key_id
+SELECT keys.key, count(DISTINCT as_jsonb(ledger.payload) #>> '{payload,object}')
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_keys AS keys
+  ON keys.key_id = ledger.key_id
 WHERE ledger.what = 1
   AND ledger.payload IS NOT NULL
   AND keys.slot = ''
-  AND (slumberd.as_jsonb(ledger.payload) ->> 'asserts')::boolean
+  AND (as_jsonb(ledger.payload) ->> 'asserts')::boolean
 GROUP BY keys.key
 
 -- part: recorded_at
   least(firings.at, (
     SELECT min(clock.at)
-    FROM slumberd.firings AS clock
-    WHERE clock.shard = :shard
-      AND clock.rule = '@clock'
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
       AND clock.n > firings.n
   ))
 
@@ -974,19 +871,17 @@ GROUP BY keys.key
   firings.n, firings.rule, firings.cause,
   least(firings.at, (
     SELECT min(clock.at)
-    FROM slumberd.firings AS clock
-    WHERE clock.shard = :shard
-      AND clock.rule = '@clock'
+    FROM slumberd_firings AS clock
+    WHERE clock.rule = '@clock'
       AND clock.n > firings.n
   )) AS recorded_at, firings.last_seq, firings.counts, own.payload
 
 -- name: firings_before
 SELECT
   -- include: firing_columns
-FROM slumberd.firings AS firings
-LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
-WHERE firings.shard = :shard
-  AND firings.n < :before
+FROM slumberd_firings AS firings
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.n < :before
   AND
   -- include: recorded_at
   <= :upto
@@ -996,10 +891,9 @@ LIMIT :limit
 -- name: firings_of_rule_before
 SELECT
   -- include: firing_columns
-FROM slumberd.firings AS firings
-LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
-WHERE firings.shard = :shard
-  AND firings.rule = :rule
+FROM slumberd_firings AS firings
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.rule = :rule
   AND firings.n < :before
   AND
   -- include: recorded_at
@@ -1010,11 +904,9 @@ LIMIT :limit
 -- name: firings_of_run_before
 SELECT
   -- include: firing_columns
-FROM slumberd.firings AS firings
-INNER JOIN slumberd.ledger AS own
-  ON firings.shard = :shard
-  AND own.shard = :shard
-  AND own.seq = firings.n
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS own
+  ON own.seq = firings.n
 WHERE firings.n < :before
   AND
   -- include: recorded_at
@@ -1026,11 +918,9 @@ ORDER BY firings.n DESC
 -- name: undone_after
 SELECT firings.n,
   substring(convert_from(own.payload, 'UTF8') FROM '"undoes":"([^"\\]*)"')
-FROM slumberd.firings AS firings
-INNER JOIN slumberd.ledger AS own
-  ON firings.shard = :shard
-  AND own.shard = :shard
-  AND own.seq = firings.n
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS own
+  ON own.seq = firings.n
 WHERE firings.rule = :undo
   AND firings.n > :after
 ORDER BY firings.n DESC
@@ -1040,16 +930,14 @@ SELECT wanted.value, ledger.what, ledger.kind, count(*)
 FROM unnest(:numbers::bigint[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT last_seq
-  FROM slumberd.firings
-  WHERE shard = :shard
-    AND n = wanted.value
+  FROM slumberd_firings AS firings
+  WHERE n = wanted.value
   OFFSET 0
 ) AS firings
 CROSS JOIN LATERAL (
   SELECT what, kind
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND seq > wanted.value
+  FROM slumberd_ledger AS ledger
+  WHERE seq > wanted.value
     AND seq <= firings.last_seq
   OFFSET 0
 ) AS ledger
@@ -1060,23 +948,21 @@ SELECT
   -- include: record_columns
 -- include: rows_with_firings
 WHERE ledger.seq > greatest(:after::bigint, :firing::bigint)
-  AND ledger.seq <= (SELECT last_seq FROM slumberd.firings WHERE shard = :shard AND n = :firing)
+  AND ledger.seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 ORDER BY ledger.seq
 LIMIT :limit
 
 -- name: end_of_firing
 SELECT last_seq
-FROM slumberd.firings
-WHERE shard = :shard
-  AND n <= ?
+FROM slumberd_firings
+WHERE n <= ?
 ORDER BY n DESC
 LIMIT 1
 
 -- name: last_of_firings
 SELECT max(n)
-FROM slumberd.firings
-WHERE shard = :shard
-  AND rule = ?
+FROM slumberd_firings
+WHERE rule = ?
 
 -- name: owned_rows
 SELECT ledger.firing, firings.rule,
@@ -1084,19 +970,16 @@ SELECT ledger.firing, firings.rule,
   AS recorded_at, ledger.kind, ledger.reason, ledger.fact_id,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
-    FROM slumberd.ledger AS sibling
-    WHERE sibling.shard = :shard
-      AND sibling.fact_id = ledger.fact_id
+    FROM slumberd_ledger AS sibling
+    WHERE sibling.fact_id = ledger.fact_id
       AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
       AND sibling.payload IS NOT NULL
     LIMIT 1
   ) END,
   ledger.payload, ledger.key_id
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
 ORDER BY ledger.seq

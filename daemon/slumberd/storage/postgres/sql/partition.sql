@@ -4,24 +4,22 @@ FROM (
   SELECT again.fact_id
   FROM (
     SELECT fact_id
-    FROM slumberd.ledger
-    WHERE shard = :shard
-      AND fact_id IS NOT NULL
+    FROM slumberd_ledger AS ledger
+    WHERE fact_id IS NOT NULL
     GROUP BY fact_id
     HAVING count(*) > 1
   ) AS again
-  INNER JOIN slumberd.ledger AS other ON other.shard = :shard AND other.fact_id = again.fact_id
+  INNER JOIN slumberd_ledger AS other ON other.fact_id = again.fact_id
   GROUP BY again.fact_id
   HAVING count(other.key_id) < count(*)
     OR min(other.key_id) < max(other.key_id)
 ) AS shared
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = shared.fact_id
+INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = shared.fact_id
 
 -- name: claims_with_references
 SELECT key_id, payload
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND what = 1
+FROM slumberd_ledger
+WHERE what = 1
   AND key_id IS NOT NULL
   AND position('"names":'::bytea IN payload) > 0
 
@@ -30,9 +28,8 @@ SELECT wanted.value, ledger.fact_id, ledger.key_id
 FROM unnest(:values::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
   SELECT fact_id, key_id
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND fact_id > wanted.value || '#'
+  FROM slumberd_ledger AS ledger
+  WHERE fact_id > wanted.value || '#'
     AND fact_id < wanted.value || '$'
     AND key_id IS NOT NULL
   OFFSET 0
@@ -41,47 +38,44 @@ CROSS JOIN LATERAL (
 -- name: keys_of_facts
 SELECT ledger.fact_id, ledger.key_id
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 WHERE ledger.key_id IS NOT NULL
 
 -- name: firings
 SELECT n, rule, at
 FROM unnest(:values::bigint[]) AS wanted(value)
-INNER JOIN slumberd.firings ON firings.shard = :shard AND n = wanted.value
+INNER JOIN slumberd_firings AS firings ON n = wanted.value
 
 -- name: rows_by_key
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd.ledger AS ledger
-WHERE ledger.shard = :shard
-  AND ledger.key_id IS NOT NULL
+FROM slumberd_ledger AS ledger
+WHERE ledger.key_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM unnest(:values::bigint[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.key_id = wanted.value
+INNER JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 
 -- name: rows_of_facts
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 
 -- name: facts_without_key
 SELECT fact_id
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND key_id IS NULL
+FROM slumberd_ledger
+WHERE key_id IS NULL
   AND fact_id IS NOT NULL
 
 -- name: rows_without_fact
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd.ledger AS ledger
-WHERE ledger.shard = :shard
-  AND ledger.key_id IS NULL
+FROM slumberd_ledger AS ledger
+WHERE ledger.key_id IS NULL
   AND ledger.fact_id IS NULL
   AND ledger.salt IS NOT NULL
   AND ledger.what != 0
@@ -90,8 +84,7 @@ ORDER BY ledger.seq
 -- name: all_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd.ledger AS ledger
-WHERE ledger.shard = :shard
-  AND ledger.salt IS NOT NULL
+FROM slumberd_ledger AS ledger
+WHERE ledger.salt IS NOT NULL
   AND ledger.what != 0
 ORDER BY ledger.seq

@@ -2,9 +2,8 @@
 SELECT max(seq)
 FROM (
   SELECT seq
-  FROM slumberd.ledger
-  WHERE shard = :shard
-    AND seq > :after
+  FROM slumberd_ledger
+  WHERE seq > :after
   ORDER BY seq
   LIMIT :limit
 ) AS page
@@ -13,11 +12,9 @@ FROM (
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause, firings.at
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
@@ -28,56 +25,48 @@ ORDER BY ledger.seq
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause, firings.at
-FROM slumberd.ledger AS ledger
-INNER JOIN slumberd.firings AS firings
-  ON ledger.shard = :shard
-  AND firings.shard = :shard
-  AND firings.n = ledger.firing
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
   AND EXISTS (
     SELECT 1
-    FROM slumberd.facts
-    WHERE shard = :shard
-      AND facts.fact_id = ledger.fact_id
+    FROM facts
+    WHERE facts.fact_id = ledger.fact_id
   )
 ORDER BY ledger.seq
 
 -- name: has_content
 SELECT 1
-FROM slumberd.ledger
-WHERE shard = :shard
-  AND seq = :seq
+FROM slumberd_ledger
+WHERE seq = :seq
   AND salt IS NOT NULL
 
 -- name: put_number
-INSERT INTO slumberd.numbers (shard, name, value)
-VALUES (:shard, :name, :value)
-ON CONFLICT (shard, name) DO UPDATE SET
+INSERT INTO slumberd_numbers (name, value)
+VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET
   value = excluded.value
 
 -- name: sinks
 SELECT substr(name, 10)
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name LIKE 'asserted:%'
+FROM slumberd_numbers
+WHERE name LIKE 'asserted:%'
 ORDER BY name
 
 -- name: lag
-SELECT coalesce((SELECT max(seq) FROM slumberd.ledger WHERE shard = :shard), 0) - :after, (
+SELECT coalesce((SELECT max(seq) FROM slumberd_ledger AS ledger), 0) - :after, (
     SELECT least(firings.at, (
       SELECT min(clock.at)
-      FROM slumberd.firings AS clock
-      WHERE clock.shard = :shard
-        AND clock.rule = '@clock'
+      FROM slumberd_firings AS clock
+      WHERE clock.rule = '@clock'
         AND clock.n > firings.n
     ))
-    FROM slumberd.ledger AS ledger
-    INNER JOIN slumberd.firings AS firings
-      ON ledger.shard = :shard
-      AND firings.shard = :shard
-      AND firings.n = ledger.firing
+    FROM slumberd_ledger AS ledger
+    INNER JOIN slumberd_firings AS firings
+      ON firings.n = ledger.firing
     WHERE ledger.seq > :after
     ORDER BY ledger.seq
     LIMIT 1

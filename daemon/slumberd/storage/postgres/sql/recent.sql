@@ -6,23 +6,21 @@ SELECT id, scope_key, content, timestamp, metadata
 
 -- name: key_utc
 -- include: columns
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_session = slumberd.short(
+FROM episodes
+WHERE of_session = short(
     '/user/' || split_part(:key, '/', 3) || '/session/' || split_part(:key, '/', 5) || '/agent/'
   )
-  AND of_agent = slumberd.short(split_part(:key, '/', 7) || '/')
+  AND of_agent = short(split_part(:key, '/', 7) || '/')
   AND scope_key = :key
 ORDER BY timestamp DESC
 
 -- name: key_upto
 -- include: columns
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_session = slumberd.short(
+FROM episodes
+WHERE of_session = short(
     '/user/' || split_part(:key, '/', 3) || '/session/' || split_part(:key, '/', 5) || '/agent/'
   )
-  AND of_agent = slumberd.short(split_part(:key, '/', 7) || '/')
+  AND of_agent = short(split_part(:key, '/', 7) || '/')
   AND scope_key = :key
   AND timestamp <= :upto
 ORDER BY timestamp DESC
@@ -30,12 +28,11 @@ LIMIT :limit
 
 -- name: next_key_utc
 SELECT id, scope_key, content, timestamp, metadata, scope_key
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_session = slumberd.short(left(:end, -1) || '/')
+FROM episodes
+WHERE of_session = short(left(:end, -1) || '/')
   AND of_agent > CASE
     WHEN split_part(:last, '/', 7) = '' THEN ''
-    ELSE slumberd.short(split_part(:last, '/', 7) || '/')
+    ELSE short(split_part(:last, '/', 7) || '/')
   END
   AND scope_key <> '/user/anon/session/default/agent/default/'
 ORDER BY of_agent, timestamp DESC
@@ -43,19 +40,17 @@ LIMIT 1
 
 -- name: agent_utc
 -- include: columns
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_user = slumberd.short(:user)
-  AND of_agent = slumberd.short(:agent)
+FROM episodes
+WHERE of_user = short(:user)
+  AND of_agent = short(:agent)
   AND scope_key <> '/user/anon/session/default/agent/default/'
 ORDER BY timestamp DESC
 
 -- name: next_agent_utc
 SELECT id, scope_key, content, timestamp, metadata, of_agent
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_user = slumberd.short(:user)
-  AND of_agent > slumberd.short(:last)
+FROM episodes
+WHERE of_user = short(:user)
+  AND of_agent > short(:last)
   AND scope_key <> '/user/anon/session/default/agent/default/'
 ORDER BY of_agent, timestamp DESC
 LIMIT 1
@@ -65,9 +60,8 @@ SELECT false
 
 -- name: owned_user
 -- include: columns
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_session = '/user/anon/session/default/agent/'
+FROM episodes
+WHERE of_session = '/user/anon/session/default/agent/'
   AND of_agent = 'default/'
   AND :user::text = ',"user":"anon"'
   AND :agent::text IN ('', ',"agent":"default",')
@@ -78,9 +72,8 @@ ORDER BY timestamp DESC
 
 -- name: owned_session
 -- include: columns
-FROM slumberd.episodes
-WHERE shard = :shard
-  AND of_session = '/user/anon/session/default/agent/'
+FROM episodes
+WHERE of_session = '/user/anon/session/default/agent/'
   AND of_agent = 'default/'
   AND :session::text = ',"user":"anon","session":"default"}'
   AND :agent::text IN ('', ',"agent":"default",')
@@ -92,8 +85,7 @@ ORDER BY timestamp DESC
 -- name: any_owned
 SELECT :user::text = ',"user":"anon"' AND EXISTS (
   SELECT 1
-  FROM slumberd.episodes
-  WHERE shard = :shard
-    AND of_session = '/user/anon/session/default/agent/'
+  FROM episodes
+  WHERE of_session = '/user/anon/session/default/agent/'
   AND of_agent = 'default/'
 )

@@ -1,12 +1,10 @@
 -- name: pending
 SELECT name, value
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name >= 'rewrite/'
+FROM slumberd_numbers
+WHERE name >= 'rewrite/'
   AND name < 'rewrite0'
 ORDER BY name
 
 -- name: finish
-DELETE FROM slumberd.numbers
-WHERE shard = :shard
-  AND name = ?
+DELETE FROM slumberd_numbers
+WHERE name = ?

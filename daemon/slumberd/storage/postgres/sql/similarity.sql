@@ -2,9 +2,8 @@
 WITH winners AS (
   SELECT k.key, k.slot, k.winner_fact AS fact_id, k.winner_at, k.winner_rank, k.winner_id,
     k.winner_part AS part, k.replaced
-  FROM slumberd.keys AS k
-  WHERE k.shard = :shard
-    AND left(k.key, 256) >= left(:low, 256)
+  FROM slumberd_keys AS k
+  WHERE left(k.key, 256) >= left(:low, 256)
     AND left(k.key, 256) <= left(:high, 256)
     AND k.key >= :low
     AND k.key < :high
@@ -24,9 +23,8 @@ current AS (
 )
 SELECT c.key, c.slot, c.fact_id, c.winner_at, c.winner_rank, c.winner_id, c.part, f.payload
 FROM current AS c
-INNER JOIN slumberd.facts AS f
-  ON f.shard = :shard
-  AND f.fact_id = c.fact_id
+INNER JOIN facts AS f
+  ON f.fact_id = c.fact_id
 ORDER BY c.winner_at DESC, c.winner_rank DESC, c.winner_id DESC, c.part DESC
 LIMIT :most
 

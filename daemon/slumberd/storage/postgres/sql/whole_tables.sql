@@ -2,20 +2,17 @@
 
 -- name: read_episodes
 SELECT rid, id, scope_key, content, timestamp, metadata
-FROM slumberd.episodes
-WHERE shard = :shard
+FROM episodes
 ORDER BY rid
 
 -- name: count_episodes
 SELECT count(*)
-FROM slumberd.episodes
-WHERE shard = :shard
+FROM episodes
 
 -- name: write_episodes
--- copy: int2 int8 text text bytea text bytea
--- Into the partition: no trigger logs the rows, and no policy of the table applies.
-COPY slumberd.episodes_{shard}
-  (shard, rid, id, scope_key, content, timestamp, metadata)
+-- copy: int8 text text bytea text bytea
+COPY episodes
+  (rid, id, scope_key, content, timestamp, metadata)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_episode_log
@@ -23,408 +20,346 @@ FROM STDIN (FORMAT BINARY)
 SELECT seq, rid, eid
 FROM (
   SELECT seq, rid, eid
-  FROM slumberd.episode_log
-  WHERE shard = :shard
+  FROM slumberd_episode_log
   UNION ALL
   SELECT ends.seq + row_number() OVER (ORDER BY inbox.n), inbox.rid, inbox.eid
-  FROM slumberd.inbox AS inbox
-  INNER JOIN slumberd.log_ends AS ends ON ends.shard = :shard
-  WHERE inbox.shard = :shard
+  FROM inbox AS inbox
+  CROSS JOIN log_ends AS ends
 ) AS versions
 ORDER BY seq
 
 -- name: count_episode_log
 SELECT count(*)
-FROM slumberd.episode_log
-WHERE shard = :shard
+FROM slumberd_episode_log
 
 -- name: write_episode_log
--- copy: int2 int8 int8 text
-COPY slumberd.episode_log
-  (shard, seq, rid, eid)
+-- copy: int8 int8 text
+COPY slumberd_episode_log
+  (seq, rid, eid)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_episode_deletions
 SELECT number, rid
-FROM slumberd.episode_deletions
-WHERE shard = :shard
+FROM slumberd_episode_deletions
 ORDER BY number
 
 -- name: count_episode_deletions
 SELECT count(*)
-FROM slumberd.episode_deletions
-WHERE shard = :shard
+FROM slumberd_episode_deletions
 
 -- name: write_episode_deletions
--- copy: int2 int8 int8
-COPY slumberd.episode_deletions
-  (shard, number, rid)
+-- copy: int8 int8
+COPY slumberd_episode_deletions
+  (number, rid)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_accesses
 SELECT eid, scope_key, count, last, held
-FROM slumberd.accesses
-WHERE shard = :shard
+FROM slumberd_accesses
 ORDER BY eid
 
 -- name: count_accesses
 SELECT count(*)
-FROM slumberd.accesses
-WHERE shard = :shard
+FROM slumberd_accesses
 
 -- name: write_accesses
--- copy: int2 text text int8 int8 int4
-COPY slumberd.accesses
-  (shard, eid, scope_key, count, last, held)
+-- copy: text text int8 int8 int4
+COPY slumberd_accesses
+  (eid, scope_key, count, last, held)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_extractions
 SELECT key, eid, model, status, triples, dropped, problem, answer, attempts, at
-FROM slumberd.extractions
-WHERE shard = :shard
+FROM slumberd_extractions
 ORDER BY key
 
 -- name: count_extractions
 SELECT count(*)
-FROM slumberd.extractions
-WHERE shard = :shard
+FROM slumberd_extractions
 
 -- name: write_extractions
--- copy: int2 text text text text text int8 text text int8 int8
-COPY slumberd.extractions
-  (shard, key, eid, model, status, triples, dropped, problem, answer, attempts, at)
+-- copy: text text text text text int8 text text int8 int8
+COPY slumberd_extractions
+  (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_model_summaries
 SELECT key, eid, model, status, text, problem, attempts, at
-FROM slumberd.model_summaries
-WHERE shard = :shard
+FROM slumberd_model_summaries
 ORDER BY key
 
 -- name: count_model_summaries
 SELECT count(*)
-FROM slumberd.model_summaries
-WHERE shard = :shard
+FROM slumberd_model_summaries
 
 -- name: write_model_summaries
--- copy: int2 text text text text text text int8 int8
-COPY slumberd.model_summaries
-  (shard, key, eid, model, status, text, problem, attempts, at)
+-- copy: text text text text text text int8 int8
+COPY slumberd_model_summaries
+  (key, eid, model, status, text, problem, attempts, at)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_model_requests
 SELECT eid, id, scope_key, key, request
-FROM slumberd.model_requests
-WHERE shard = :shard
+FROM slumberd_model_requests
 ORDER BY eid, id
 
 -- name: count_model_requests
 SELECT count(*)
-FROM slumberd.model_requests
-WHERE shard = :shard
+FROM slumberd_model_requests
 
 -- name: write_model_requests
--- copy: int2 text text text text text
-COPY slumberd.model_requests
-  (shard, eid, id, scope_key, key, request)
+-- copy: text text text text text
+COPY slumberd_model_requests
+  (eid, id, scope_key, key, request)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_model_usage
 SELECT day, calls, tokens_in, tokens_out, cost_micros
-FROM slumberd.model_usage
-WHERE shard = :shard
+FROM slumberd_model_usage
 ORDER BY day
 
 -- name: count_model_usage
 SELECT count(*)
-FROM slumberd.model_usage
-WHERE shard = :shard
+FROM slumberd_model_usage
 
 -- name: write_model_usage
--- copy: int2 text int8 int8 int8 int8
-COPY slumberd.model_usage
-  (shard, day, calls, tokens_in, tokens_out, cost_micros)
+-- copy: text int8 int8 int8 int8
+COPY slumberd_model_usage
+  (day, calls, tokens_in, tokens_out, cost_micros)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_facts
 SELECT fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 ORDER BY fact_id
 
 -- name: count_facts
 SELECT count(*)
-FROM slumberd.facts
-WHERE shard = :shard
+FROM facts
 
 -- name: write_facts
--- copy: int2 text text text bytea bytea float8 bytea text text text text float8
--- Into the partition: no trigger logs the rows, and no policy of the table applies.
-COPY slumberd.facts_{shard}
-  (shard, fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
+-- copy: text text text bytea bytea float8 bytea text text text text float8
+COPY facts
+  (fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
    predicate, object, object_number)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_keys
 SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact, winner_object,
   retractions, replaced
-FROM slumberd.keys
-WHERE shard = :shard
+FROM slumberd_keys
 ORDER BY key, slot
 
 -- name: count_keys
 SELECT count(*)
-FROM slumberd.keys
-WHERE shard = :shard
+FROM slumberd_keys
 
 -- name: write_keys
--- copy: int2 text text int8 int8 int8 text int8 text text bytea bytea
-COPY slumberd.keys
-  (shard, key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+-- copy: text text int8 int8 int8 text int8 text text bytea bytea
+COPY slumberd_keys
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
    winner_object, retractions, replaced)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_firings
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts
-FROM slumberd.firings
-WHERE shard = :shard
+FROM slumberd_firings
 ORDER BY n
 
 -- name: count_firings
 SELECT count(*)
-FROM slumberd.firings
-WHERE shard = :shard
+FROM slumberd_firings
 
 -- name: write_firings
--- copy: int2 int8 text text text int8 int8 int8 int8 text bytea
-COPY slumberd.firings
-  (shard, n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+-- copy: int8 text text text int8 int8 int8 int8 text bytea
+COPY slumberd_firings
+  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_ledger
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt, payload,
   commitment, chain
-FROM slumberd.ledger
-WHERE shard = :shard
+FROM slumberd_ledger
 ORDER BY seq
 
 -- name: count_ledger
 SELECT count(*)
-FROM slumberd.ledger
-WHERE shard = :shard
+FROM slumberd_ledger
 
 -- name: write_ledger
--- copy: int2 int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
-COPY slumberd.ledger
-  (shard, seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
+-- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
+COPY slumberd_ledger
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
    payload, commitment, chain)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_claim_references
 SELECT referenced, referrer
-FROM slumberd.claim_references
-WHERE shard = :shard
+FROM slumberd_references
 ORDER BY referenced, referrer
 
 -- name: count_claim_references
 SELECT count(*)
-FROM slumberd.claim_references
-WHERE shard = :shard
+FROM slumberd_references
 
 -- name: write_claim_references
--- copy: int2 text text
-COPY slumberd.claim_references
-  (shard, referenced, referrer)
+-- copy: text text
+COPY slumberd_references
+  (referenced, referrer)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_watermark
 SELECT rule, seq, eid, served
-FROM slumberd.watermark
-WHERE shard = :shard
+FROM slumberd_watermark
 ORDER BY rule
 
 -- name: count_watermark
 SELECT count(*)
-FROM slumberd.watermark
-WHERE shard = :shard
+FROM slumberd_watermark
 
 -- name: write_watermark
--- copy: int2 text int8 text int8
-COPY slumberd.watermark
-  (shard, rule, seq, eid, served)
+-- copy: text int8 text int8
+COPY slumberd_watermark
+  (rule, seq, eid, served)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_successes
 SELECT rule, at
-FROM slumberd.successes
-WHERE shard = :shard
+FROM slumberd_successes
 ORDER BY rule
 
 -- name: count_successes
 SELECT count(*)
-FROM slumberd.successes
-WHERE shard = :shard
+FROM slumberd_successes
 
 -- name: write_successes
--- copy: int2 text int8
-COPY slumberd.successes
-  (shard, rule, at)
+-- copy: text int8
+COPY slumberd_successes
+  (rule, at)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_quarantine
 SELECT rule, channel, eid, version, owner, reason, detail, seq
-FROM slumberd.quarantine
-WHERE shard = :shard
+FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
 -- name: count_quarantine
 SELECT count(*)
-FROM slumberd.quarantine
-WHERE shard = :shard
+FROM slumberd_quarantine
 
 -- name: write_quarantine
--- copy: int2 text text text int8 text text text int8
-COPY slumberd.quarantine
-  (shard, rule, channel, eid, version, owner, reason, detail, seq)
+-- copy: text text text int8 text text text int8
+COPY slumberd_quarantine
+  (rule, channel, eid, version, owner, reason, detail, seq)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_channels
 SELECT seq, multi_valued
-FROM slumberd.channels
-WHERE shard = :shard
+FROM slumberd_channels
 ORDER BY seq
 
 -- name: count_channels
 SELECT count(*)
-FROM slumberd.channels
-WHERE shard = :shard
+FROM slumberd_channels
 
 -- name: write_channels
--- copy: int2 int8 bytea
-COPY slumberd.channels
-  (shard, seq, multi_valued)
+-- copy: int8 bytea
+COPY slumberd_channels
+  (seq, multi_valued)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_generations
 SELECT generation, after
-FROM slumberd.generations
-WHERE shard = :shard
+FROM slumberd_generations
 ORDER BY generation
 
 -- name: count_generations
 SELECT count(*)
-FROM slumberd.generations
-WHERE shard = :shard
+FROM slumberd_generations
 
 -- name: write_generations
--- copy: int2 int8 int8
-COPY slumberd.generations
-  (shard, generation, after)
+-- copy: int8 int8
+COPY slumberd_generations
+  (generation, after)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_held_batches
 SELECT rule, n, upto_seq, upto_eid, problem, approved
-FROM slumberd.held_batches
-WHERE shard = :shard
+FROM slumberd_held_batches
 ORDER BY rule
 
 -- name: count_held_batches
 SELECT count(*)
-FROM slumberd.held_batches
-WHERE shard = :shard
+FROM slumberd_held_batches
 
 -- name: write_held_batches
--- copy: int2 text int8 int8 text text int4
-COPY slumberd.held_batches
-  (shard, rule, n, upto_seq, upto_eid, problem, approved)
+-- copy: text int8 int8 text text int4
+COPY slumberd_held_batches
+  (rule, n, upto_seq, upto_eid, problem, approved)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_unfinished_erasures
 SELECT scope, eids, moment, by
-FROM slumberd.unfinished_erasures
-WHERE shard = :shard
+FROM slumberd_unfinished_erasures
 ORDER BY scope
 
 -- name: count_unfinished_erasures
 SELECT count(*)
-FROM slumberd.unfinished_erasures
-WHERE shard = :shard
+FROM slumberd_unfinished_erasures
 
 -- name: write_unfinished_erasures
--- copy: int2 text bytea int8 text
-COPY slumberd.unfinished_erasures
-  (shard, scope, eids, moment, by)
+-- copy: text bytea int8 text
+COPY slumberd_unfinished_erasures
+  (scope, eids, moment, by)
 FROM STDIN (FORMAT BINARY)
 
 -- name: read_numbers
 SELECT name, value
-FROM slumberd.numbers
-WHERE shard = :shard
+FROM slumberd_numbers
 ORDER BY name
 
 -- name: count_numbers
 SELECT count(*)
-FROM slumberd.numbers
-WHERE shard = :shard
+FROM slumberd_numbers
 
 -- name: write_numbers
 -- many: each parameter is an array
-INSERT INTO slumberd.numbers (shard, name, value)
-SELECT :shard, name, value
+INSERT INTO slumberd_numbers (name, value)
+SELECT name, value
 FROM unnest(?::text[], ?::bigint[]) AS given(name, value)
-ON CONFLICT (shard, name) DO UPDATE SET
+ON CONFLICT (name) DO UPDATE SET
   value = excluded.value
 
 -- name: log_end
-SELECT seq + (SELECT count(*) FROM slumberd.inbox WHERE shard = :shard), deletion
-FROM slumberd.log_ends
-WHERE shard = :shard
+SELECT seq + (SELECT count(*) FROM inbox), deletion
+FROM log_ends
 
 -- name: write_log_end
-UPDATE slumberd.log_ends
+UPDATE log_ends
 SET seq = ?, deletion = ?
-WHERE shard = :shard
-
--- name: write_episode_ids
-INSERT INTO slumberd.episode_ids (id, shard)
-SELECT id, shard
-FROM slumberd.episodes
-WHERE shard = :shard
-
--- name: shards_of_episodes
-SELECT wanted.id, episodes.shard
-FROM unnest(:ids::text[]) AS wanted(id)
-INNER JOIN slumberd.episodes ON episodes.id = wanted.id
 
 -- name: last_rid
 SELECT max(rid)
-FROM slumberd.episodes
-WHERE shard = :shard
+FROM episodes
 
 -- name: continue_episode_numbers
-SELECT setval('slumberd.episode_numbers', greatest(?::bigint, nextval('slumberd.episode_numbers')))
-
--- name: count_shards
-SELECT count(*)
-FROM slumberd.shards
+SELECT setval('episode_numbers', greatest(?::bigint, nextval('episode_numbers')))
 
 -- name: lock_log_end
 SELECT seq
-FROM slumberd.log_ends
-WHERE shard = :shard
+FROM log_ends
 FOR UPDATE
 
 -- name: lock_epoch
 SELECT value
-FROM slumberd.numbers
-WHERE shard = :shard
-  AND name = 'epoch'
+FROM slumberd_numbers
+WHERE name = 'epoch'
 FOR UPDATE
 
 -- name: columns
 SELECT attname::text
 FROM pg_attribute
-WHERE attrelid = to_regclass('slumberd.' || :table::text)
+WHERE attrelid = to_regclass(:table::text)
   AND attnum > 0
   AND NOT attisdropped
 
@@ -434,6 +369,13 @@ SET LOCAL idle_in_transaction_session_timeout = 0
 -- name: become_owner
 SET LOCAL ROLE slumberd_owner
 
+-- name: log_no_episodes
+-- The owner only; no trigger logs the rows that are copied.
+ALTER TABLE episodes DISABLE TRIGGER USER
+
+-- name: log_episodes
+ALTER TABLE episodes ENABLE TRIGGER USER
+
 -- name: become_login
 RESET ROLE
 
@@ -441,28 +383,28 @@ RESET ROLE
 SELECT name
 FROM (
   VALUES
-    ('episodes', EXISTS (SELECT 1 FROM slumberd.episodes WHERE shard = :shard)),
-    ('episode_log', EXISTS (SELECT 1 FROM slumberd.episode_log WHERE shard = :shard)),
-    ('episode_deletions', EXISTS (SELECT 1 FROM slumberd.episode_deletions WHERE shard = :shard)),
-    ('accesses', EXISTS (SELECT 1 FROM slumberd.accesses WHERE shard = :shard)),
-    ('extractions', EXISTS (SELECT 1 FROM slumberd.extractions WHERE shard = :shard)),
-    ('model_summaries', EXISTS (SELECT 1 FROM slumberd.model_summaries WHERE shard = :shard)),
-    ('model_requests', EXISTS (SELECT 1 FROM slumberd.model_requests WHERE shard = :shard)),
-    ('model_usage', EXISTS (SELECT 1 FROM slumberd.model_usage WHERE shard = :shard)),
-    ('facts', EXISTS (SELECT 1 FROM slumberd.facts WHERE shard = :shard)),
-    ('keys', EXISTS (SELECT 1 FROM slumberd.keys WHERE shard = :shard)),
-    ('firings', EXISTS (SELECT 1 FROM slumberd.firings WHERE shard = :shard)),
-    ('ledger', EXISTS (SELECT 1 FROM slumberd.ledger WHERE shard = :shard)),
-    ('claim_references', EXISTS (SELECT 1 FROM slumberd.claim_references WHERE shard = :shard)),
-    ('watermark', EXISTS (SELECT 1 FROM slumberd.watermark WHERE shard = :shard)),
-    ('successes', EXISTS (SELECT 1 FROM slumberd.successes WHERE shard = :shard)),
-    ('quarantine', EXISTS (SELECT 1 FROM slumberd.quarantine WHERE shard = :shard)),
-    ('channels', EXISTS (SELECT 1 FROM slumberd.channels WHERE shard = :shard)),
-    ('generations', EXISTS (SELECT 1 FROM slumberd.generations WHERE shard = :shard)),
-    ('held_batches', EXISTS (SELECT 1 FROM slumberd.held_batches WHERE shard = :shard)),
-    ('unfinished_erasures', EXISTS (SELECT 1 FROM slumberd.unfinished_erasures WHERE shard = :shard)),
-    ('inbox', EXISTS (SELECT 1 FROM slumberd.inbox WHERE shard = :shard)),
-    ('erased_scopes', EXISTS (SELECT 1 FROM slumberd.erasure_key))
+    ('episodes', EXISTS (SELECT 1 FROM episodes)),
+    ('episode_log', EXISTS (SELECT 1 FROM slumberd_episode_log)),
+    ('episode_deletions', EXISTS (SELECT 1 FROM slumberd_episode_deletions)),
+    ('accesses', EXISTS (SELECT 1 FROM slumberd_accesses)),
+    ('extractions', EXISTS (SELECT 1 FROM slumberd_extractions)),
+    ('model_summaries', EXISTS (SELECT 1 FROM slumberd_model_summaries)),
+    ('model_requests', EXISTS (SELECT 1 FROM slumberd_model_requests)),
+    ('model_usage', EXISTS (SELECT 1 FROM slumberd_model_usage)),
+    ('facts', EXISTS (SELECT 1 FROM facts)),
+    ('keys', EXISTS (SELECT 1 FROM slumberd_keys)),
+    ('firings', EXISTS (SELECT 1 FROM slumberd_firings)),
+    ('ledger', EXISTS (SELECT 1 FROM slumberd_ledger)),
+    ('claim_references', EXISTS (SELECT 1 FROM slumberd_references)),
+    ('watermark', EXISTS (SELECT 1 FROM slumberd_watermark)),
+    ('successes', EXISTS (SELECT 1 FROM slumberd_successes)),
+    ('quarantine', EXISTS (SELECT 1 FROM slumberd_quarantine)),
+    ('channels', EXISTS (SELECT 1 FROM slumberd_channels)),
+    ('generations', EXISTS (SELECT 1 FROM slumberd_generations)),
+    ('held_batches', EXISTS (SELECT 1 FROM slumberd_held_batches)),
+    ('unfinished_erasures', EXISTS (SELECT 1 FROM slumberd_unfinished_erasures)),
+    ('inbox', EXISTS (SELECT 1 FROM inbox)),
+    ('erased_scopes', EXISTS (SELECT 1 FROM slumberd_erasure_key))
 ) AS tables(name, is_filled)
 WHERE is_filled
 LIMIT 1
