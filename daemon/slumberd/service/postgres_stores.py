@@ -17,7 +17,6 @@ from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
@@ -29,15 +28,13 @@ from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.hosts.database_status import read_database_status
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.hosts.rule_calls import PostgresRuleCalls
 from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
     PostgresFactInspection,
 )
-from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.postgres.shard_map import Shard, ShardMap
 
 
 def database_of(settings: Settings) -> str:
@@ -49,29 +46,27 @@ def database_of(settings: Settings) -> str:
 
 def count_shards_of(settings: Settings) -> int:
     """Return how many shards the database of a configuration has."""
-    return count_shards(database_of(settings))
+    return len(ShardMap(database_of(settings)).shards())
 
 
-def shard_of_owner(user: str, agent: str, shards: int) -> int:
-    """Return the shard of a user and an agent, among so many."""
-    return shard_of(user, agent, shards)
-
-
-def _own_shard(settings: Settings) -> int:
+def own_shard(settings: Settings) -> Shard:
     """Return the shard on which a process works.
 
     Raises:
-        UsageError: The database has several, and the configuration names none.
+        UsageError: The map has several, and the configuration names none, or an unknown one.
         StoreError: The database cannot be used.
     """
+    shards = ShardMap(database_of(settings))
     if settings.postgres.shard is not None:
-        return settings.postgres.shard
-    if (count := count_shards(database_of(settings))) > 1:
+        return shards.shard(settings.postgres.shard)
+    found = shards.shards()
+    if len(found) > 1:
+        numbers = ", ".join(str(shard.number) for shard in found)
         raise UsageError(
-            f"{place_of(settings)!r} has {count} shards, each with a ledger of its own; name one "
-            "by --shard"
+            f"{place_of(settings)!r} has the shards {numbers}, each with a ledger of its own; "
+            "name one by --shard"
         )
-    return 0
+    return found[0]
 
 
 def place_of(settings: Settings) -> str:
@@ -87,10 +82,10 @@ def memory_of(
     misspelled: Callable[[Misspelling], None],
 ) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
-    # A put goes into the shard of its user and agent, whichever shard the store reads.
+    shard = own_shard(settings)
     return PostgresMemoryStore(
-        database_of(settings),
-        shard=_own_shard(settings) if read_only else settings.shard,
+        shard.address,
+        shard=shard.number,
         naive_timestamps=settings.memory.naive_timestamps,
         future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,
@@ -103,9 +98,10 @@ def memory_of(
 
 def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
     """Return the fact store of a configuration, not yet opened."""
+    shard = own_shard(settings)
     return PostgresFactStore(
-        database_of(settings),
-        shard=_own_shard(settings),
+        shard.address,
+        shard=shard.number,
         lineage_depth=settings.facts.lineage_depth,
         clock=clock,
         key=key,
@@ -118,33 +114,31 @@ def inspections_of(settings: Settings) -> StoreInspections:
 
     A database that cannot be used is no error yet: it is what the inspections report.
     """
-    address, memory = database_of(settings), settings.memory
+    memory = settings.memory
     try:
-        shard = _own_shard(settings)
+        shard = own_shard(settings)
     except StoreError:
-        shard = 0
+        shard = Shard(settings.shard, database_of(settings))
     return StoreInspections(
         PostgresEpisodeInspection(
-            address, shard, memory.naive_timestamps, memory.scope_mismatch, memory.person
+            shard, memory.naive_timestamps, memory.scope_mismatch, memory.person
         ),
-        PostgresFactInspection(address, shard),
+        PostgresFactInspection(shard),
     )
 
 
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration into files."""
-    return PostgresCopies(database_of(settings), _own_shard(settings))
+    return PostgresCopies(own_shard(settings))
 
 
 def tenure_of(
     settings: Settings, clock: Clock, *, is_daemon: bool, name: str | None
 ) -> DatabaseTenure:
     """Return the right to write the shard of a configuration, not yet taken."""
-    address = database_of(settings)
     return DatabaseTenure(
-        address,
-        _own_shard(settings),
-        where(address),
+        own_shard(settings),
+        database_of(settings),
         clock,
         seconds=settings.postgres.lease,
         is_daemon=is_daemon,
@@ -160,16 +154,7 @@ def is_divided(settings: Settings) -> bool:
     """
     if settings.postgres.shard is not None:
         return False
-    return count_shards(database_of(settings)) > 1
-
-
-def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
-    """Return what counts the episodes of all shards; None for the only shard."""
-    if count_shards(database_of(settings)) == 1:
-        return None
-    if not isinstance(memory, PostgresMemoryStore):
-        raise TypeError("only a shard of a database counts the episodes of all shards")
-    return PostgresRuleCalls(memory.engine)
+    return count_shards_of(settings) > 1
 
 
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
@@ -192,14 +177,14 @@ def login_of(settings: Settings) -> DatabaseLogin:
 
 def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> Answer:
     """Return the answer of the daemon that holds a shard of a database."""
-    return ask_database(address, shard, operation, request)
+    return ask_database(ShardMap(address).shard(shard), operation, request)
 
 
 def ask_shards(address: str, shard: int | None, operation: str, request: dict[str, Any]) -> Answer:
     """Return the answer of a shard of a database; for None, of those that a request concerns."""
     requests = requests_of(address) if shard is None else None
     if requests is None:
-        return ask_database(address, shard or 0, operation, request)
+        return ask(address, shard or 0, operation, request)
     return requests.call(operation, request)
 
 
@@ -221,8 +206,8 @@ async def answer_requests_of(
     """Answer the requests for the shard of a configuration while the block runs."""
     served = ServedShards()
     async with (
-        answer_requests(database_of(settings), served, holder=holder),
-        served.serve(settings.shard, operations),
+        answer_requests(served, holder=holder),
+        served.serve(own_shard(settings), operations),
     ):
         yield
 
@@ -234,4 +219,4 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(database_of(settings), _own_shard(settings), holder=holder)
+    return PausedTable(own_shard(settings), holder=holder)
