@@ -107,7 +107,7 @@ class PostgresEngine:
             SchemaError: The database has no schema of slumberd, or that of another version.
             LedgerKeyError: The key is not the one that the ledger was begun with.
         """
-        await self._run("read", partial(installation.check, place=self.where))
+        await self._run("read", partial(installation.check_shard, shard=self.shard))
 
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the database."""

@@ -53,9 +53,7 @@ class PostgresWatch:
         poll_seconds: How long a commit may go unnoticed when no notification comes, at first.
     """
 
-    def __init__(
-        self, shard: Shard, notify: Callable[[], object], *, poll_seconds: float
-    ) -> None:
+    def __init__(self, shard: Shard, notify: Callable[[], object], *, poll_seconds: float) -> None:
         self.shard = shard
         self.poll_seconds = poll_seconds
         self._place = shard.where
