@@ -11,17 +11,21 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.errors import StoreError, UsageError
+from slumberd.errors import MemoryScopeError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.scheduling.due_finder import RuleCalls
-from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
+from slumberd.service.database.requests import ServedShards, answer_requests
 from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
-from slumberd.service.shards.requests import ShardRequests, requests_of
+from slumberd.service.shard_requests import (
+    SPARE_SECONDS,
+    ShardRequests,
+    ask_daemon,
+    find_shard,
+)
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -29,15 +33,13 @@ from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.hosts.database_status import read_database_status
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.hosts.rule_calls import PostgresRuleCalls
 from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
     PostgresFactInspection,
 )
-from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 
 def database_of(settings: Settings) -> str:
@@ -47,31 +49,49 @@ def database_of(settings: Settings) -> str:
     return settings.store
 
 
-def count_shards_of(settings: Settings) -> int:
-    """Return how many shards the database of a configuration has."""
-    return count_shards(database_of(settings))
-
-
-def shard_of_owner(user: str, agent: str, shards: int) -> int:
-    """Return the shard of a user and an agent, among so many."""
-    return shard_of(user, agent, shards)
-
-
-def _own_shard(settings: Settings) -> int:
-    """Return the shard on which a process works.
+def shards_of(settings: Settings) -> list[int]:
+    """Return the numbers of the shards of a configuration: all, unless it names one.
 
     Raises:
-        UsageError: The database has several, and the configuration names none.
         StoreError: The database cannot be used.
     """
     if settings.postgres.shard is not None:
-        return settings.postgres.shard
-    if (count := count_shards(database_of(settings))) > 1:
-        raise UsageError(
-            f"{place_of(settings)!r} has {count} shards, each with a ledger of its own; name one "
-            "by --shard"
-        )
-    return 0
+        return [settings.postgres.shard]
+    return [shard.number for shard in shard_map_of(database_of(settings)).shards()]
+
+
+def shard_of(settings: Settings, user: str | None = None) -> Shard:
+    """Return the shard of a user, or the shard on which a process works.
+
+    Raises:
+        ShardNotNamedError: Neither the caller nor the configuration names one of several.
+        UsageError: The configuration names a shard that is not there, or not the user's.
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    address = database_of(settings)
+    return find_shard(
+        shard_map_of(address),
+        user,
+        settings.postgres.shard,
+        address=address,
+        patience_seconds=settings.postgres.lease + SPARE_SECONDS,
+    )
+
+
+def shard_of_puts(settings: Settings, user: str) -> int:
+    """Return the number of the shard into which a user's episodes are put.
+
+    The store of any shard refuses a name that no user can have.
+
+    Raises:
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    try:
+        return shard_of(settings, user).number
+    except MemoryScopeError:
+        return shards_of(settings)[0]
 
 
 def place_of(settings: Settings) -> str:
@@ -87,10 +107,10 @@ def memory_of(
     misspelled: Callable[[Misspelling], None],
 ) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
-    # A put goes into the shard of its user and agent, whichever shard the store reads.
+    shard = shard_of(settings)
     return PostgresMemoryStore(
-        database_of(settings),
-        shard=_own_shard(settings) if read_only else settings.shard,
+        shard.address,
+        shard=shard.number,
         naive_timestamps=settings.memory.naive_timestamps,
         future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,
@@ -103,9 +123,10 @@ def memory_of(
 
 def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
     """Return the fact store of a configuration, not yet opened."""
+    shard = shard_of(settings)
     return PostgresFactStore(
-        database_of(settings),
-        shard=_own_shard(settings),
+        shard.address,
+        shard=shard.number,
         lineage_depth=settings.facts.lineage_depth,
         clock=clock,
         key=key,
@@ -118,33 +139,37 @@ def inspections_of(settings: Settings) -> StoreInspections:
 
     A database that cannot be used is no error yet: it is what the inspections report.
     """
-    address, memory = database_of(settings), settings.memory
+    memory = settings.memory
     try:
-        shard = _own_shard(settings)
+        found = shard_of(settings)
     except StoreError:
-        shard = 0
+        found = Shard(settings.shard, database_of(settings), "")
     return StoreInspections(
         PostgresEpisodeInspection(
-            address, shard, memory.naive_timestamps, memory.scope_mismatch, memory.person
+            found.address,
+            found.number,
+            memory.naive_timestamps,
+            memory.scope_mismatch,
+            memory.person,
         ),
-        PostgresFactInspection(address, shard),
+        PostgresFactInspection(found.address, found.number),
     )
 
 
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration into files."""
-    return PostgresCopies(database_of(settings), _own_shard(settings))
+    return PostgresCopies(shard_of(settings))
 
 
 def tenure_of(
     settings: Settings, clock: Clock, *, is_daemon: bool, name: str | None
 ) -> DatabaseTenure:
     """Return the right to write the shard of a configuration, not yet taken."""
-    address = database_of(settings)
+    shard = shard_of(settings)
     return DatabaseTenure(
-        address,
-        _own_shard(settings),
-        where(address),
+        shard.address,
+        shard.number,
+        where(shard.address),
         clock,
         seconds=settings.postgres.lease,
         is_daemon=is_daemon,
@@ -158,18 +183,7 @@ def is_divided(settings: Settings) -> bool:
     Raises:
         StoreError: The database cannot be used.
     """
-    if settings.postgres.shard is not None:
-        return False
-    return count_shards(database_of(settings)) > 1
-
-
-def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
-    """Return what counts the episodes of all shards; None for the only shard."""
-    if count_shards(database_of(settings)) == 1:
-        return None
-    if not isinstance(memory, PostgresMemoryStore):
-        raise TypeError("only a shard of a database counts the episodes of all shards")
-    return PostgresRuleCalls(memory.engine)
+    return len(shards_of(settings)) > 1
 
 
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
@@ -190,28 +204,20 @@ def login_of(settings: Settings) -> DatabaseLogin:
     return installation.examine(database_of(settings))
 
 
-def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemon that holds a shard of a database."""
-    return ask_database(address, shard, operation, request)
+def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds the shard of a configuration."""
+    return ask_daemon(shard_of(settings), operation, request)
 
 
-def ask_shards(address: str, shard: int | None, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of a shard of a database; for None, of those that a request concerns."""
-    requests = requests_of(address) if shard is None else None
-    if requests is None:
-        return ask_database(address, shard or 0, operation, request)
-    return requests.call(operation, request)
+def requests_of(address: str, shard: int | None, lease_seconds: float) -> ShardRequests:
+    """Return what sends requests to the shards of a database.
 
-
-def shard_requests_of(settings: Settings) -> ShardRequests | None:
-    """Return what sends requests to the shards of the database of a configuration.
-
-    None when the database has one shard only, or when the configuration names one.
-
-    Raises:
-        StoreError: The database cannot be used.
+    Args:
+        address: The address of the database.
+        shard: The shard of requests that name none; None without one.
+        lease_seconds: The lease of the shards.
     """
-    return None if settings.postgres.shard is not None else requests_of(database_of(settings))
+    return ShardRequests(address, shard_map_of(address), lease_seconds=lease_seconds, own=shard)
 
 
 @asynccontextmanager
@@ -219,10 +225,10 @@ async def answer_requests_of(
     settings: Settings, operations: Mapping[str, Handler], holder: str
 ) -> AsyncIterator[None]:
     """Answer the requests for the shard of a configuration while the block runs."""
-    served = ServedShards()
+    served, shard = ServedShards(), shard_of(settings)
     async with (
-        answer_requests(database_of(settings), served, holder=holder),
-        served.serve(settings.shard, operations),
+        answer_requests(shard.address, served, holder=holder),
+        served.serve(shard.number, operations),
     ):
         yield
 
@@ -234,4 +240,5 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(database_of(settings), _own_shard(settings), holder=holder)
+    shard = shard_of(settings)
+    return PausedTable(shard.address, shard.number, holder=holder)

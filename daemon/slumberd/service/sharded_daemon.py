@@ -36,8 +36,8 @@ from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
+from slumberd.service.shard_assignment import assign_shards
 from slumberd.service.shard_interfaces import serve_interfaces
-from slumberd.service.shards.assignment import assign_shards
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.hosts.lease import ClusterView, HostTable
@@ -172,6 +172,7 @@ class ShardedDaemon:
                 self._commits,
                 self._clock,
                 self._heartbeat.health,
+                lambda: self._in_force.rules,
             ):
                 self._notifier.ready()
                 await self._keep_assigning(group, stop)

@@ -15,6 +15,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.replay import rebuild
 
 
@@ -71,5 +72,6 @@ class PostgresFactStore(EngineFactStore):
         engine = self.engine
         with TemporaryDirectory(prefix="slumberd-", dir=path.absolute().parent) as folder:
             copied = Path(folder, "facts.db")
-            PostgresCopies(engine.address, engine.shard).copy("facts", copied)
+            shard = Shard(engine.shard, engine.address, "slumberd")
+            PostgresCopies(shard).copy("facts", copied)
             return rebuild(copied, path, self.transactions.lineage_depth, self._key)

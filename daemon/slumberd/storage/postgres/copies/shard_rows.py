@@ -1,28 +1,21 @@
-"""Read and write all rows of shards, for copies from and to SQLite files."""
+"""Read and write all rows of a shard, for copies from and to SQLite files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime
+from contextlib import closing, contextmanager
 from itertools import islice
 
 import psycopg
 
-from slumberd.consolidation.decision import Decision
-from slumberd.errors import OutputExistsError, RowsNotCopiedError, UnsupportedByStoreError
-from slumberd.model.firing import Firing
-from slumberd.model.record import Break
-from slumberd.storage.audit.verify import verify
+from slumberd.errors import OutputExistsError, RowsNotCopiedError
 from slumberd.storage.closed_stores import STORES, StoreName
 from slumberd.storage.engine import Row
 from slumberd.storage.erased_scopes import record_erased_hash
-from slumberd.storage.ledger.batch import Batch, number
-from slumberd.storage.ledger.copies import COPIED, COPY, Copied, copies_in
-from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.session import PostgresSession, slots_of
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.file_rows import GROWING, TABLES, Erasures, LogEnd, Table
 
 _MOST_NAMED = 10
@@ -103,26 +96,6 @@ class ShardRows:
             self._session.value("whole_tables.continue_episode_numbers", (last,))
             self._session.do("whole_tables.become_login")
 
-    def find_shards(self, ids: Sequence[str]) -> dict[str, int]:
-        """Return the shard of each episode of the whole database, by its id."""
-        return dict(self._session.rows("whole_tables.shards_of_episodes", {"ids": [*ids]}))
-
-    def write_copied(self, copied: Copied, at: datetime, by: str) -> None:
-        """Add the row of the ledger that says from where the rows before it are."""
-        firing = Firing(COPY, "", "manual", at, by=by)
-        batch = Batch(self._session, firing, number(self._session, "depth"))
-        batch.number = copied.rows + 1  # the last rows of the source may be those of other shards
-        batch.note = {COPIED: copied._asdict()}
-        batch.write(Decision.of(batch.resolution(), {}))
-
-    def copied(self) -> tuple[int, Copied] | None:
-        """Return the number and the content of the newest row of a copy; None without one."""
-        return next(copies_in(self._session), None)
-
-    def verify(self) -> Break | None:
-        """Verify the ledger of the shard; return its first break."""
-        return verify(self._session, number(self._session, "depth"))[2]
-
     def erasures(self) -> Erasures:
         """Return the erased scopes."""
         if not self._session.one("erased_scopes.exists"):
@@ -144,114 +117,43 @@ def _is_storable(value: object) -> bool:
 
 
 @contextmanager
-def reading_shard(
-    address: str, shard: int | None, stores: Sequence[StoreName] = STORES
-) -> Iterator[ShardRows]:
+def reading_shard(shard: Shard, stores: Sequence[StoreName] = STORES) -> Iterator[ShardRows]:
     """Yield the rows of a shard as of one moment.
 
     Args:
-        address: The address of the database.
-        shard: The shard; None means the only one of the database.
+        shard: The shard.
         stores: The stores that are read.
-
-    Raises:
-        UnsupportedByStoreError: The database has no such shard, or several and none is chosen.
     """
-    place = where(address)
-    with translate_errors(place), connect(address, read_only=True) as connection:
-        _check(connection, place, shard)
-        with closing(PostgresSession(connection, place, shard or 0)) as session:
-            yield ShardRows(session, stores)
-
-
-def check_readable(address: str, shard: int | None) -> None:
-    """Check that a database has a shard; None means that it must have one only.
-
-    Raises:
-        UnsupportedByStoreError: It has no such shard, or several and none is chosen.
-    """
-    place = where(address)
-    with translate_errors(place), connect(address, read_only=True) as connection:
-        _check(connection, place, shard)
-
-
-@contextmanager
-def reading_shards(address: str, key: bytes | None) -> Iterator[list[ShardRows]]:
-    """Yield the rows of each shard of a database, all as of one moment.
-
-    Args:
-        address: The address of the database.
-        key: The key of the ledger; None without one.
-    """
-    place = where(address)
+    place = where(shard.address)
     with (
         translate_errors(place),
-        connect(address, read_only=True) as connection,
-        _sessions(connection, place, key) as sessions,
+        connect(shard.address, read_only=True) as connection,
+        closing(PostgresSession(connection, place, shard.number)) as session,
     ):
-        yield [*map(ShardRows, sessions)]
+        yield ShardRows(session, stores)
 
 
 @contextmanager
-def filling_shards(address: str, key: bytes | None) -> Iterator[list[ShardRows]]:
-    """Yield what writes the rows of each shard of an empty database, and commit all at the end.
+def filling_shard(shard: Shard) -> Iterator[ShardRows]:
+    """Yield what writes the rows of an empty shard, and commit all at the end.
 
-    Until then nobody else puts into the database, and no daemon writes its facts.
-
-    Args:
-        address: The address of the database.
-        key: The key of the ledger; None without one.
+    Until then nobody else puts into the shard, and no daemon writes its facts.
 
     Raises:
-        OutputExistsError: The database is not empty.
+        OutputExistsError: The shard is not empty.
     """
-    place = where(address)
+    place = where(shard.address)
     with (
         translate_errors(place),
-        connect(address) as connection,
-        _sessions(connection, place, key) as sessions,
+        connect(shard.address) as connection,
+        closing(PostgresSession(connection, place, shard.number)) as session,
     ):
-        sessions[0].do("whole_tables.no_idle_timeout")
-        for session in sessions:
-            session.value("whole_tables.lock_epoch")
-            session.value("whole_tables.lock_log_end")
-            session.exclude_other_writers()
-            _check_empty(session)
-        yield [*map(ShardRows, sessions)]
-
-
-@contextmanager
-def _sessions(
-    connection: Connection, place: str, key: bytes | None
-) -> Iterator[list[PostgresSession]]:
-    """Yield a session for each shard, all in one transaction."""
-    shards = _count_shards(connection, place)
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(closing(PostgresSession(connection, place, shard, key=key)))
-            for shard in range(shards)
-        ]
-
-
-def _count_shards(connection: Connection, place: str) -> int:
-    """Return how many shards a database has; the next statement begins a transaction."""
-    shards = installation.count_shards_on(connection, place)
-    connection.rollback()
-    return shards
-
-
-def _check(connection: Connection, place: str, shard: int | None) -> None:
-    shards = _count_shards(connection, place)
-    if shard is not None and shard >= shards:
-        problem = f"the database has no shard {shard}"
-        raise UnsupportedByStoreError(place, problem, f"name one from 0 to {shards - 1}")
-    if shard is None and shards != 1:
-        problem = "the database has several shards, and a state directory is one"
-        remedy = (
-            "use a database with one shard; to copy one of several into a directory, "
-            "set postgres.shard"
-        )
-        raise UnsupportedByStoreError(place, problem, remedy)
+        session.do("whole_tables.no_idle_timeout")
+        session.value("whole_tables.lock_epoch")
+        session.value("whole_tables.lock_log_end")
+        session.exclude_other_writers()
+        _check_empty(session)
+        yield ShardRows(session)
 
 
 def _check_empty(session: PostgresSession) -> None:

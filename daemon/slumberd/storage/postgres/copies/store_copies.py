@@ -11,6 +11,7 @@ from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.copies.row_copies import OnProgress, copy_rows
 from slumberd.storage.postgres.copies.shard_rows import ShardRows, reading_shard
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite import backup
 from slumberd.storage.sqlite.file_rows import writing_files
 
@@ -51,12 +52,10 @@ class PostgresCopies:
     """Copies the stores of a shard into SQLite files; implements `StoreCopies`.
 
     Args:
-        address: The address of the database.
         shard: The shard.
     """
 
-    def __init__(self, address: str, shard: int) -> None:
-        self._address = address
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
     def copy(self, store: StoreName, target: Path) -> None:
@@ -73,7 +72,7 @@ class PostgresCopies:
         Raises:
             StoreError: The database cannot be read, or there is no space for the copy.
         """
-        with reading_shard(self._address, self._shard, [*targets]) as source:
+        with reading_shard(self._shard, [*targets]) as source:
             write_files(source, targets, lambda *_: None)
 
     def check_not_in_use(self, store: StoreName) -> None:
@@ -85,7 +84,7 @@ class PostgresCopies:
         del store
         problem = "slumberd does not replace the content of a database"
         remedy = "restore it by the backups of PostgreSQL"
-        raise UnsupportedByStoreError(where(self._address), problem, remedy)
+        raise UnsupportedByStoreError(where(self._shard.address), problem, remedy)
 
     def is_full(self, error: StoreError) -> bool:
         """Return whether an error means that the disk of the copies is full."""

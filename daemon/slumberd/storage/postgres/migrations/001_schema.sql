@@ -49,17 +49,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
   SELECT (
     ('x' || encode(substr(slumberd.digest(
-      '/user/' || split_part(scope_key, '/', 3) || '/agent/' || split_part(scope_key, '/', 7) || '/'
-    ), 1, 4), 'hex'))::bit(32)::bigint % shards
+      '/user/' || split_part(scope_key, '/', 3) || '/'
+    ), 1, 4), 'hex'))::bit(32)::bigint % 1024 % shards
   )::smallint
 $$;
 COMMENT ON FUNCTION slumberd.shard_among IS
-  'The shard of the user and the agent of a scope key, of so many shards.';
+  'The shard of the user of a scope key, of so many shards.';
 
 CREATE FUNCTION slumberd.shard_of(scope_key text) RETURNS smallint
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 AS $$ SELECT slumberd.shard_among((SELECT count(*) FROM slumberd.shards), scope_key) $$;
-COMMENT ON FUNCTION slumberd.shard_of IS 'The shard of the user and the agent of a scope key.';
+COMMENT ON FUNCTION slumberd.shard_of IS 'The shard of the user of a scope key.';
 
 -- Episodes
 

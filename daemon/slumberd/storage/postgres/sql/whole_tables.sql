@@ -391,11 +391,6 @@ SELECT id, shard
 FROM slumberd.episodes
 WHERE shard = :shard
 
--- name: shards_of_episodes
-SELECT wanted.id, episodes.shard
-FROM unnest(:ids::text[]) AS wanted(id)
-INNER JOIN slumberd.episodes ON episodes.id = wanted.id
-
 -- name: last_rid
 SELECT max(rid)
 FROM slumberd.episodes
