@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 import psycopg
 
+from slumberd.errors import DatabaseUnreachableError
 from slumberd.storage.engine import Row
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, translate_errors
@@ -101,11 +102,13 @@ class ClusterView(NamedTuple):
     """Who uses a database at one instant.
 
     Attributes:
-        shards: The holder of each shard, by its number; None for a free one.
+        shards: All shards whose databases answer, by number.
+        holders: The holder of each of them, by its number; None for a free one.
         hosts: The names of the daemons that are alive.
     """
 
-    shards: dict[Shard, str | None]
+    shards: dict[int, Shard]
+    holders: dict[int, str | None]
     hosts: list[str]
 
 
@@ -160,22 +163,27 @@ class HostTable:
             return shards_of(connection, self.address), hosts
 
         shards, hosts = await self._call(work)
-        holders: dict[Shard, str | None] = {}
+        holders: dict[int, str | None] = {}
         for address, own in groupby(sorted(shards, key=_address_of), _address_of):
-            holders |= await self._holders([*own], address)
-        return ClusterView(dict(sorted(holders.items())), hosts)
+            try:
+                holders |= await self._holders([*own], address)
+            except DatabaseUnreachableError:
+                if address == self.address:
+                    raise
+        answering = {shard.number: shard for shard in shards if shard.number in holders}
+        return ClusterView(answering, dict(sorted(holders.items())), hosts)
 
-    async def _holders(self, shards: list[Shard], address: str) -> dict[Shard, str | None]:
+    async def _holders(self, shards: list[Shard], address: str) -> dict[int, str | None]:
         """Return the holders of the shards of one database."""
 
-        def work(connection: Connection) -> dict[Shard, str | None]:
-            found: dict[Shard, str | None] = {}
+        def work(connection: Connection) -> dict[int, str | None]:
+            found: dict[int, str | None] = {}
             with psycopg.RawCursor(connection) as cursor:
                 for shard in shards:
                     connection.use(shard.schema)
                     cursor.execute(_SHORTEN)
                     row = cursor.execute(_HOLDER).fetchone()
-                    found[shard] = None if row is None else row[0]
+                    found[shard.number] = None if row is None else row[0]
             return found
 
         return await self._call(work, address)
