@@ -51,7 +51,7 @@ async def test_put_without_an_answer_is_made_again_without_a_second_episode(
 
     assert proxy.lost == 1
     assert (counts.new, counts.unchanged) == ((1, 0) if loss == "request" else (0, 1))
-    rows = own_postgres.rows("SELECT count(*) FROM slumberd.episodes", database)
+    rows = own_postgres.rows("SELECT count(*) FROM slumberd_0.episodes", database)
     assert rows == [(1,)]
 
 

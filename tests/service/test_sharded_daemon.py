@@ -67,7 +67,7 @@ def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     def objects() -> list[tuple[str, str]]:
         return postgres.rows(
             "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
-            "FROM slumberd.facts ORDER BY 1",
+            "FROM slumberd_0.facts ORDER BY 1",
             name,
         )
 
@@ -147,8 +147,8 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
         for _ in range(SHARDS):
             daemon.wait_for("daemon.ready")
         postgres.run(
-            "UPDATE slumberd.shards SET holder = 'b/2', held_until = now() + interval '1 hour'",
-            "UPDATE slumberd.numbers SET value = value + 1 WHERE name = 'epoch'",
+            "UPDATE slumberd_0.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
+            "UPDATE slumberd_0.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
             database=database.rpartition("/")[2],
         )
         put(database, 1)
