@@ -575,7 +575,7 @@ class Daemon:
         }
 
     async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:
-        counted = await asyncio.to_thread(count_shards, self._settings, self._rules)
+        counted = await asyncio.to_thread(count_shards, self._settings.of_shard(None), self._rules)
         return counted.document()
 
     async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
