@@ -297,7 +297,7 @@ def test_import_puts_each_user_into_the_own_shard(
         }
 
     assert ended.returncode == 65
-    assert json.loads(ended.stdout)["put"] == len(episodes())
+    assert json.loads(ended.stdout)["new"] == len(episodes())
     for shard, exported in rows.items():
         assert {shard_of(json.loads(line)["user"], SHARDS) for line in exported} == {shard}
     assert sorted(line for part in rows.values() for line in part) == sorted(lines.splitlines())
