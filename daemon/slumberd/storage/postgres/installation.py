@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -168,30 +167,6 @@ def examine(address: str) -> DatabaseLogin:
         raise SchemaError(place, problem, f"{_MIGRATE}; {_COPY_FIRST}")
     rights = [right for right, has in zip(_RIGHTS, allowed, strict=True) if has]
     return DatabaseLogin(server, max(step.number for step in migrations()), shards, role, rights)
-
-
-@cache
-def count_shards(address: str) -> int:
-    """Return how many shards a database has, which never changes.
-
-    Raises:
-        StoreError: The database cannot be used; the next call asks again.
-        SchemaError: It has no schema of slumberd, or that of another version.
-    """
-    place = where(address)
-    with connect(address, read_only=True) as connection, translate_errors(place):
-        return count_shards_on(connection, place)
-
-
-def count_shards_on(connection: Connection, place: str) -> int:
-    """Return how many shards the database of a connection has.
-
-    Raises:
-        SchemaError: It has no schema of slumberd, or that of another version.
-    """
-    check(connection, place=place)
-    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
-    return int(row[0]) if row else 0
 
 
 def install(address: str, *, shards: int = 1) -> None:
