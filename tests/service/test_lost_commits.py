@@ -76,7 +76,8 @@ def test_daemon_consolidates_once_what_it_could_not_commit(
         assert daemon.stop() == 0
 
     assert proxy.lost == 6
-    assert "verified: " in home.call("audit", "verify").stdout
-    listed = home.call("audit", "ls", "--json", "--limit", "1000").stdout.splitlines()
+    assert "verified: " in home.call("--all-shards", "audit", "verify").stdout
+    words = ("audit", "ls", "--json", "--limit", "1000")
+    listed = home.call("--all-shards", *words).stdout.splitlines()
     sources = Counter(id for line in listed for id in orjson.loads(line)["source_episode_ids"])
     assert sources == {f"{user}-{day}": 1 for user in USERS for day in range(1, 4)}

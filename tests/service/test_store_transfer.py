@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tests.support.moved_stores import (
 )
 from tests.support.postgres_server import PostgresServer
 from tests.support.scripted_histories import FIRST
+from tests.support.shards import put_by_user, shard_of
 
 pytestmark = pytest.mark.integration
 
@@ -64,9 +66,11 @@ def small(tmp_path: Path) -> Home:
     return home
 
 
-def copy(source: object, target: object, *words: str, code: int = 0) -> str:
+def copy(
+    source: object, target: object, *words: str, code: int = 0, before: Sequence[str] = ()
+) -> str:
     """Copy, check the exit code, and return what was printed."""
-    done = called("copy", "--from", str(source), "--to", str(target), *words)
+    done = called(*before, "copy", "--from", str(source), "--to", str(target), *words)
     assert done.returncode == code, done.stderr + done.stdout
     return done.stdout + done.stderr
 
@@ -594,14 +598,9 @@ def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
     episodes = [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
     with postgres.database(shards=3) as name:
         address = postgres.address_of(name)
-
-        async def put_there() -> None:
-            async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(episodes)
-
-        asyncio.run(put_there())
+        asyncio.run(put_by_user(address, episodes))
         use_database(small, address)
-        small.call("fire", "--all")
+        small.call("--all-shards", "fire", "--all")
         PausedTable(address, 2).write(PAUSED)
         found: list[str] = []
         for shard in range(3):
@@ -629,21 +628,43 @@ def test_shard_in_a_directory_is_copied_into_a_database_with_one_shard(
     config.write_text("postgres: {shard: 1}\n")
     with postgres.database(shards=2) as name:
         address = postgres.address_of(name)
-
-        async def put_there() -> None:
-            async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(
-                    [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
-                )
-
-        asyncio.run(put_there())
+        episodes = [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
+        asyncio.run(put_by_user(address, episodes))
         use_database(small, address)
-        small.call("fire", "--all")
+        small.call("--shard", "1", "fire", "--all")
         copy(address, folder, "--config", str(config))
 
     copy(folder, postgres_address)
 
     assert "equal" in copy(folder, postgres_address, "--verify")
+
+
+def test_directory_is_copied_into_one_shard_of_several(
+    small: Home, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    users = [user for user in (f"u{n}" for n in range(12)) if shard_of(user, 3) == 1]
+    lines = [triple(f"e-{user}", user, "likes", "tea", user=user) for user in users]
+    home = Home(tmp_path / "users")
+    home.rule("all", cadence={"every": 1})
+    home.folder.joinpath("put.jsonl").write_text(
+        "".join(line.model_dump_json() + "\n" for line in lines)
+    )
+    home.call("import", home.folder / "put.jsonl")
+    home.call("fire", "--all")
+    with postgres.database(shards=3) as name:
+        address = postgres.address_of(name)
+        unnamed = copy(home.state, address, code=64)
+        foreign = copy(home.state, address, before=("--shard", "2"), code=64)
+        copy(home.state, address, before=("--shard", "1"))
+        again = copy(home.state, address, before=("--shard", "1"), code=73)
+        equal = copy(home.state, address, "--verify", before=("--shard", "1"))
+        counts = execute(address, "SELECT shard, count(*) FROM slumberd.facts GROUP BY shard")
+
+    assert "has the shards 0, 1, 2: name one, as --shard 0" in unnamed
+    assert "belongs to shard 1, and not to shard 2" in foreign
+    assert "has rows" in again
+    assert equal.startswith("equal")
+    assert counts == [(1, len(users))]
 
 
 def test_shard_that_a_database_lacks_is_refused(postgres_address: str, tmp_path: Path) -> None:
