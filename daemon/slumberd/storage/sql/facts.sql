@@ -1,0 +1,37 @@
+-- name: all_facts
+-- texts: none
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+ORDER BY fact_id
+
+-- name: has_fact
+SELECT 1
+FROM facts
+WHERE fact_id = ?
+
+-- name: count_facts
+SELECT count(*)
+FROM facts
+
+-- name: facts_from_id
+-- texts: none
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id
+
+-- name: facts_from_id_backwards
+-- texts: none
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id DESC
+
+-- name: find_facts_of_users_between
+-- texts: none
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE "user" >= :low
+  AND "user" < :high
