@@ -99,6 +99,23 @@ WHERE firings.last_seq > firings.n
   -- include: is_of_run
 ORDER BY firings.n
 
+-- name: firings_since
+SELECT firings.n, firings.rule
+-- include: from_rules
+INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+WHERE firings.last_seq > firings.n
+  AND
+  -- include: recorded_at
+  >= :since
+ORDER BY firings.n
+
+-- name: any_firing_of
+SELECT EXISTS (
+  SELECT 1
+  -- include: from_rules
+  INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+)
+
 -- name: undone_by
 SELECT firings.n,
   -- include: undone_firing
@@ -106,6 +123,11 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :undo
 ORDER BY firings.n DESC
+
+-- name: rules_of_firings
+SELECT firings.n, firings.rule
+-- include: from_numbers
+INNER JOIN slumberd_firings AS firings ON firings.n = wanted.value
 
 -- name: drop_quarantine_of_firing
 DELETE FROM slumberd_quarantine
@@ -272,6 +294,14 @@ GROUP BY eid
 ORDER BY min(detail), eid
 LIMIT :limit
 
+-- name: future_entries
+SELECT rule, channel, eid, version
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND reason = 'future'
+  AND eid
+  -- include: in_ids
+
 -- name: quarantine_by_rule
 SELECT rule, count(DISTINCT eid)
 FROM slumberd_quarantine
@@ -294,6 +324,16 @@ SELECT rule, channel, eid, reason, detail, seq, owner
 FROM slumberd_quarantine
 WHERE rule = :rule
   AND (channel, eid) > (:channel, :eid)
+ORDER BY channel, eid
+LIMIT :limit
+
+-- name: quarantine_of_episodes_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+  AND eid
+  -- include: in_ids
 ORDER BY channel, eid
 LIMIT :limit
 
@@ -356,6 +396,12 @@ SELECT own.payload,
   -- include: record_columns
 -- include: rows_of_facts
 ORDER BY ledger.seq
+
+-- name: facts_by_id
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id
+  -- include: in_ids
 
 -- name: last_counts
 SELECT counts

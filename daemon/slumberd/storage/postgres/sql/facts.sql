@@ -55,10 +55,6 @@ ON CONFLICT (fact_id) DO UPDATE SET
   object = excluded.object,
   object_number = excluded.object_number
 
--- name: drop_facts
-DELETE FROM facts
-WHERE fact_id = ANY (:ids::text[])
-
 -- name: cited_episodes
 SELECT DISTINCT source.value
 FROM facts
@@ -171,11 +167,6 @@ SELECT "user", agent, (
       AND facts.fact_id >= '@weights0'
   )
 FROM owners
-
--- name: find_facts_of_ids
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id = ANY (:values::text[])
 
 -- name: find_facts_of_users
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata

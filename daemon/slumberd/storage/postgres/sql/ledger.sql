@@ -95,28 +95,6 @@ CROSS JOIN LATERAL (
 WHERE firings.rule = :rule
 ORDER BY ledger.seq
 
--- name: firings_since
-SELECT firings.n, firings.rule
-FROM unnest(:rules::text[]) AS wanted(value)
-INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
-WHERE firings.last_seq > firings.n
-  AND
-  -- include: recorded_at
-  >= :since
-ORDER BY firings.n
-
--- name: any_firing_of
-SELECT EXISTS (
-  SELECT 1
-  FROM unnest(:rules::text[]) AS wanted(value)
-  INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
-)
-
--- name: rules_of_firings
-SELECT firings.n, firings.rule
-FROM unnest(:numbers::bigint[]) AS wanted(value)
-INNER JOIN slumberd_firings AS firings ON firings.n = wanted.value
-
 -- name: referrers
 SELECT refs.referenced, refs.referrer
 FROM unnest(:values::text[]) AS wanted(value)
@@ -279,22 +257,6 @@ WHERE held.rule = given.rule
   AND held.channel = given.channel
   AND held.eid = given.eid
 
--- name: future_entries
-SELECT rule, channel, eid, version
-FROM slumberd_quarantine
-WHERE rule = :rule
-  AND reason = 'future'
-  AND eid = ANY (:ids::text[])
-
--- name: quarantine_of_episodes_after
-SELECT rule, channel, eid, reason, detail, seq, owner
-FROM slumberd_quarantine
-WHERE rule = :rule
-  AND (channel, eid) > (:channel, :eid)
-  AND eid = ANY (:ids::text[])
-ORDER BY channel, eid
-LIMIT :limit
-
 -- part: rows_of_facts
 FROM unnest(:ids::text[]) AS wanted(value)
 CROSS JOIN LATERAL (
@@ -336,11 +298,6 @@ CROSS JOIN LATERAL (
     AND fact_id IS NOT NULL
   OFFSET 0
 ) AS ledger
-
--- name: facts_by_id
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id = ANY (:ids::text[])
 
 -- name: readings
 SELECT count(*), count(*) FILTER (WHERE learned),

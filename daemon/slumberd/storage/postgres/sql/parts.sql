@@ -17,3 +17,30 @@
 
 -- part: undone_firing
   substring(convert_from(own.payload, 'UTF8') FROM '"undoes":"([^"\\]*)"')
+
+-- part: in_ids
+  = ANY (:ids::text[])
+
+-- part: in_eids
+  = ANY (:eids::text[])
+
+-- part: in_values
+  = ANY (:values::text[])
+
+-- part: in_rows
+  = ANY (:rows::bigint[])
+
+-- part: from_ids
+FROM unnest(:ids::text[]) AS wanted(value)
+
+-- part: from_keys
+FROM unnest(:keys::text[]) AS wanted(value)
+
+-- part: from_rules
+FROM unnest(:rules::text[]) AS wanted(value)
+
+-- part: from_values
+FROM unnest(:values::text[]) AS wanted(value)
+
+-- part: from_numbers
+FROM unnest(:numbers::bigint[]) AS wanted(value)

@@ -58,10 +58,6 @@ ON CONFLICT (fact_id) DO UPDATE SET
   metadata = excluded.metadata,
   pinned_at = excluded.pinned_at
 
--- name: drop_facts
-DELETE FROM facts
-WHERE fact_id IN (SELECT value FROM json_each(:ids))
-
 -- name: cited_episodes
 SELECT DISTINCT source.value
 FROM facts
@@ -164,12 +160,6 @@ SELECT user, agent, (
       AND facts.fact_id >= '@weights0'
   )
 FROM owners
-
--- name: find_facts_of_ids
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_users
 -- texts: none

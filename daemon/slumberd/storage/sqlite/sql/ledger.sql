@@ -75,28 +75,6 @@ WHERE firings.rule = :rule
   AND ledger.what IN (1, 2, 3, 4, 8)
 ORDER BY ledger.seq
 
--- name: firings_since
-SELECT firings.n, firings.rule
-FROM json_each(:rules) AS wanted
-CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
-WHERE firings.last_seq > firings.n
-  AND
-  -- include: recorded_at
-  >= :since
-ORDER BY firings.n
-
--- name: any_firing_of
-SELECT EXISTS (
-  SELECT 1
-  FROM json_each(:rules) AS wanted
-  CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
-)
-
--- name: rules_of_firings
-SELECT firings.n, firings.rule
-FROM json_each(:numbers) AS wanted
-CROSS JOIN slumberd_firings AS firings ON firings.n = wanted.value
-
 -- name: referrers
 SELECT refs.referenced, refs.referrer
 FROM json_each(:values) AS wanted
@@ -201,22 +179,6 @@ WHERE rule = ?
   AND channel = ?
   AND eid = ?
 
--- name: future_entries
-SELECT quarantine.rule, quarantine.channel, quarantine.eid, quarantine.version
-FROM json_each(:ids) AS wanted
-CROSS JOIN slumberd_quarantine AS quarantine ON quarantine.eid = wanted.value
-WHERE quarantine.rule = :rule
-  AND quarantine.reason = 'future'
-
--- name: quarantine_of_episodes_after
-SELECT rule, channel, eid, reason, detail, seq, owner
-FROM slumberd_quarantine
-WHERE rule = :rule
-  AND (channel, eid) > (:channel, :eid)
-  AND eid IN (SELECT value FROM json_each(:ids))
-ORDER BY channel, eid
-LIMIT :limit
-
 -- part: rows_of_facts
 FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
@@ -251,12 +213,6 @@ SELECT DISTINCT ledger.fact_id
 FROM json_each(:key_ids) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 WHERE ledger.fact_id IS NOT NULL
-
--- name: facts_by_id
-SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,
-  facts.pinned_at, facts.metadata
-FROM json_each(:ids) AS wanted
-CROSS JOIN facts ON facts.fact_id = wanted.value
 
 -- name: readings
 SELECT count(*), ifnull(sum(learned), 0),

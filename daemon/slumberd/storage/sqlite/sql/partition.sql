@@ -31,28 +31,11 @@ CROSS JOIN main.slumberd_ledger AS ledger
   AND ledger.fact_id < wanted.value || '$'
 WHERE ledger.key_id IS NOT NULL
 
--- name: keys_of_facts
-SELECT ledger.fact_id, ledger.key_id
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-WHERE ledger.key_id IS NOT NULL
-
--- name: firings
-SELECT n, rule, at
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_firings ON n = wanted.value
-
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.key_id = wanted.value
-
--- name: rows_of_facts
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 
 -- name: facts_without_key
 SELECT fact_id

@@ -18,3 +18,30 @@
 
 -- part: undone_firing
   json_extract(CAST(own.payload AS TEXT), '$.undoes')
+
+-- part: in_ids
+  IN (SELECT value FROM json_each(:ids))
+
+-- part: in_eids
+  IN (SELECT value FROM json_each(:eids))
+
+-- part: in_values
+  IN (SELECT value FROM json_each(:values))
+
+-- part: in_rows
+  IN (SELECT value FROM json_each(:rows))
+
+-- part: from_ids
+FROM json_each(:ids) AS wanted
+
+-- part: from_keys
+FROM json_each(:keys) AS wanted
+
+-- part: from_rules
+FROM json_each(:rules) AS wanted
+
+-- part: from_values
+FROM json_each(:values) AS wanted
+
+-- part: from_numbers
+FROM json_each(:numbers) AS wanted
