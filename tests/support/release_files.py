@@ -211,7 +211,10 @@ def _of(predicate: str, value: str) -> Iterator[str]:
 
 AGENTS = "abcdefgh"
 LATER = [
-    *[episode(20, id=f"l{agent}", agent=agent, predicate="prefers", object="mate") for agent in AGENTS],
+    *[
+        episode(20, id=f"l{agent}", agent=agent, predicate="prefers", object="mate")
+        for agent in AGENTS
+    ],
     *[
         episode(21, id=f"b{agent}", user="bob", agent=agent, predicate="prefers", object=agent)
         for agent in AGENTS[:4]

@@ -46,8 +46,8 @@ SELECT EXISTS (
 )
 """
 _COLUMNS = b"""
-SELECT tables.relname || ' ' || columns.attname || ' '
-  || format_type(columns.atttypid, columns.atttypmod)
+SELECT tables.relname::text, columns.attname::text,
+  format_type(columns.atttypid, columns.atttypmod)
 FROM pg_class AS tables
 INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
 INNER JOIN pg_attribute AS columns ON columns.attrelid = tables.oid
@@ -57,7 +57,7 @@ WHERE schemas.nspname = $1
   AND columns.attnum > 0
   AND NOT columns.attisdropped
   AND ($2::boolean OR columns.attgenerated = '' AND columns.attidentity = '')
-ORDER BY 1
+ORDER BY 1, 2
 """
 _OWN_NAME = re.compile(r"\bslumberd_0\b")
 """The schema of a shard in the files of statements, which are those of shard 0."""
@@ -358,8 +358,15 @@ def check_columns(connection: Connection, schema: str, place: str) -> None:
         raise SchemaError(place, problem, RESTORE)
 
 
-def columns_of(connection: Connection, schema: str, *, is_plain: bool = False) -> list[str]:
-    """Return the columns of all tables of a schema, as ``table column type``, in order.
+def columns_of(connection: Connection, schema: str) -> list[str]:
+    """Return the columns of all tables of a schema, as ``table column type``, in order."""
+    return sorted(map(" ".join, columns_by_table(connection, schema)))
+
+
+def columns_by_table(
+    connection: Connection, schema: str, *, is_plain: bool = False
+) -> list[tuple[str, str, str]]:
+    """Return table, name and type of the columns of a schema.
 
     Args:
         connection: To the database.
@@ -367,4 +374,4 @@ def columns_of(connection: Connection, schema: str, *, is_plain: bool = False) -
         is_plain: Whether columns are left out whose values the server makes.
     """
     with psycopg.RawCursor(connection) as cursor:
-        return [name for (name,) in cursor.execute(_COLUMNS, (schema, not is_plain))]
+        return [(*row,) for row in cursor.execute(_COLUMNS, (schema, not is_plain))]

@@ -7,7 +7,7 @@ it has read. A killed upgrade goes on where it was. No slumberd works on the dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import psycopg
@@ -65,7 +65,7 @@ class Change(NamedTuple):
     address: str | None = None
 
 
-def upgrade(address: str, *, move: Move | None = None) -> Iterator[str]:
+def upgrade(address: str, *, move: Move | None = None) -> Generator[str, None, None]:
     """Bring all schemas to the newest step, and yield what each transaction did.
 
     Args:
@@ -193,8 +193,7 @@ def _columns_to_copy(connection: Connection, old: str, place: str) -> dict[str, 
         if name not in every and (has_requests or not name.startswith(f"{_ADDED_BY_STEP_2} ")):
             raise SchemaError(place, f"does not have the tables of 0.2: it lacks {name!r}", RESTORE)
     found: dict[str, dict[str, str]] = {}
-    for line in installation.columns_of(connection, old, is_plain=True):
-        table, column, kind = line.split(" ", 2)
+    for table, column, kind in installation.columns_by_table(connection, old, is_plain=True):
         if column != "shard":
             found.setdefault(table, {})[column] = kind
     return found
