@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+
 import psycopg
 
 from slumberd.errors import SchemaError, UsageError
@@ -104,8 +105,9 @@ def _installation(shards: int) -> list[str]:
     ]
     spread = (
         f"INSERT INTO {MAP}.shards (number) SELECT generate_series(0, {shards - 1:d});\n"
-        f"INSERT INTO {MAP}.positions (position, shard) "  # noqa: S608 # of numbers
-        f"SELECT position, position % {shards:d} FROM generate_series(0, {POSITIONS - 1}) AS position;\n"
+        f"INSERT INTO {MAP}.positions (position, shard) "
+        f"SELECT position, position % {shards:d} "
+        f"FROM generate_series(0, {POSITIONS - 1}) AS position;\n"
         f"INSERT INTO {MAP}.erasure_key (id, key) "
         "VALUES (1, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())));"
     )

@@ -1,5 +1,5 @@
 -- part: recorded_at
-  least(firings.at, (
+  least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -170,6 +170,7 @@ WHERE tables.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'epis
 SELECT n
 FROM slumberd_firings
 WHERE at >= :since
+  AND generation >= 0
 ORDER BY n
 LIMIT 1
 

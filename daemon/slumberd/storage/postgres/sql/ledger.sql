@@ -147,6 +147,7 @@ INNER JOIN slumberd_firings AS firings
   ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
+  AND ledger.seq >= :first
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
 
@@ -183,7 +184,7 @@ WHERE firings.rule = :rule
 ORDER BY ledger.seq
 
 -- name: firing
-SELECT rule, at
+SELECT rule, at, generation
 FROM slumberd_firings
 WHERE n = ?
 
@@ -193,6 +194,7 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own
   ON own.seq = firings.n
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
   AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
 ORDER BY firings.n
@@ -202,6 +204,7 @@ SELECT firings.n, firings.rule
 FROM unnest(:rules::text[]) AS wanted(value)
 INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   >= :since
@@ -212,6 +215,7 @@ SELECT EXISTS (
   SELECT 1
   FROM unnest(:rules::text[]) AS wanted(value)
   INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+  WHERE firings.generation >= 0
 )
 
 -- name: undone_by
@@ -221,6 +225,7 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own
   ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: rules_of_firings
@@ -402,12 +407,14 @@ FROM slumberd_watermark
 SELECT upto_seq, upto_eid
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 
 -- name: last_generation
 SELECT generation
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -459,6 +466,7 @@ LIMIT :limit
 SELECT last_seq
 FROM slumberd_firings
 WHERE at <= ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -616,13 +624,14 @@ INNER JOIN slumberd_firings AS firings
     SELECT max(n)
     FROM slumberd_firings AS firings
     WHERE firings.rule = rules.rule
+      AND firings.generation >= 0
   )
 
 -- part: record_columns
   ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause,
-  least(firings.at, (
+  least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -806,6 +815,7 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS ledger
   ON ledger.seq = firings.n
 WHERE firings.rule = ?
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: chain
@@ -860,7 +870,7 @@ WHERE ledger.what = 1
 GROUP BY keys.key
 
 -- part: recorded_at
-  least(firings.at, (
+  least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -869,7 +879,7 @@ GROUP BY keys.key
 
 -- part: firing_columns
   firings.n, firings.rule, firings.cause,
-  least(firings.at, (
+  least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -882,6 +892,7 @@ SELECT
 FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -895,6 +906,7 @@ FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :rule
   AND firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -908,6 +920,7 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own
   ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -922,6 +935,7 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own
   ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
   AND firings.n > :after
 ORDER BY firings.n DESC
 
@@ -963,6 +977,7 @@ LIMIT 1
 SELECT max(n)
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 
 -- name: owned_rows
 SELECT ledger.firing, firings.rule,
@@ -983,3 +998,21 @@ INNER JOIN slumberd_firings AS firings
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
+
+-- name: first_key_between
+SELECT min(key_id)
+FROM slumberd_keys
+WHERE left(key, 256) >= left(:low, 256)
+  AND left(key, 256) <= left(:high, 256)
+  AND key >= :low
+  AND key < :high
+
+-- name: last_moved_by
+SELECT last_seq
+FROM slumberd_firings
+WHERE n >= :first
+  AND n < :arrival
+  AND generation < 0
+  AND upto_seq <= :at
+ORDER BY n DESC
+LIMIT 1

@@ -18,6 +18,7 @@ INNER JOIN slumberd_firings AS firings
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
+  AND firings.generation >= 0
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.seq
 
@@ -58,7 +59,7 @@ ORDER BY name
 
 -- name: lag
 SELECT coalesce((SELECT max(seq) FROM slumberd_ledger AS ledger), 0) - :after, (
-    SELECT least(firings.at, (
+    SELECT least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
       SELECT min(clock.at)
       FROM slumberd_firings AS clock
       WHERE clock.rule = '@clock'

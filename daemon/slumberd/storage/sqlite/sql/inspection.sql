@@ -1,5 +1,5 @@
 -- part: recorded_at
-  min(firings.at, ifnull((
+  min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -146,6 +146,7 @@ WHERE name = 'facts' COLLATE NOCASE
 SELECT n
 FROM slumberd_firings
 WHERE at >= :since
+  AND generation >= 0
 ORDER BY n
 LIMIT 1
 

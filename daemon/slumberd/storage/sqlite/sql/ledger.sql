@@ -136,6 +136,7 @@ FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
+  AND ledger.seq >= :first
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
 
@@ -160,7 +161,7 @@ WHERE firings.rule = :rule
 ORDER BY ledger.seq
 
 -- name: firing
-SELECT rule, at
+SELECT rule, at, generation
 FROM slumberd_firings
 WHERE n = ?
 
@@ -169,6 +170,7 @@ SELECT firings.n, firings.rule
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND instr(own.payload, CAST(:run AS BLOB)) > 0
   AND json_extract(CAST(own.payload AS TEXT), '$.run') = :run
 ORDER BY firings.n
@@ -178,6 +180,7 @@ SELECT firings.n, firings.rule
 FROM json_each(:rules) AS wanted
 CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   >= :since
@@ -188,6 +191,7 @@ SELECT EXISTS (
   SELECT 1
   FROM json_each(:rules) AS wanted
   CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+  WHERE firings.generation >= 0
 )
 
 -- name: undone_by
@@ -195,6 +199,7 @@ SELECT firings.n, json_extract(CAST(own.payload AS TEXT), '$.undoes')
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: rules_of_firings
@@ -325,12 +330,14 @@ FROM slumberd_watermark
 SELECT upto_seq, upto_eid
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 
 -- name: last_generation
 SELECT generation
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -382,6 +389,7 @@ LIMIT :limit
 SELECT last_seq
 FROM slumberd_firings
 WHERE at <= ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -524,13 +532,18 @@ WITH RECURSIVE rules(rule) AS (
 SELECT firings.rule, firings.n, firings.at
 FROM rules
 CROSS JOIN slumberd_firings AS firings
-  ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
+  ON firings.n = (
+    SELECT max(n)
+    FROM slumberd_firings
+    WHERE rule = rules.rule
+      AND generation >= 0
+  )
 
 -- part: record_columns
   ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause,
-  min(firings.at, ifnull((
+  min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -696,6 +709,7 @@ SELECT ledger.seq, ledger.payload
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS ledger ON ledger.seq = firings.n
 WHERE firings.rule = ?
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: chain
@@ -752,7 +766,7 @@ WHERE ledger.what = 1
 GROUP BY keys.key
 
 -- part: recorded_at
-  min(firings.at, ifnull((
+  min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -761,7 +775,7 @@ GROUP BY keys.key
 
 -- part: firing_columns
   firings.n, firings.rule, firings.cause,
-  min(firings.at, ifnull((
+  min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -774,6 +788,7 @@ SELECT
 FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -787,6 +802,7 @@ FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :rule
   AND firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -799,6 +815,7 @@ SELECT
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -811,6 +828,7 @@ SELECT firings.n, json_extract(CAST(own.payload AS TEXT), '$.undoes')
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
   AND firings.n > :after
 ORDER BY firings.n DESC
 
@@ -841,6 +859,7 @@ LIMIT 1
 SELECT max(n)
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 
 -- name: owned_rows
 SELECT ledger.firing, firings.rule,
@@ -860,3 +879,19 @@ CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
+
+-- name: first_key_between
+SELECT min(key_id)
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high
+
+-- name: last_moved_by
+SELECT last_seq
+FROM slumberd_firings
+WHERE n >= :first
+  AND n < :arrival
+  AND generation < 0
+  AND upto_seq <= :at
+ORDER BY n DESC
+LIMIT 1

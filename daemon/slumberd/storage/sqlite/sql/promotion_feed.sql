@@ -17,6 +17,7 @@ CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
+  AND firings.generation >= 0
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.seq
 
@@ -56,7 +57,7 @@ ORDER BY name
 
 -- name: lag
 SELECT ifnull((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
-    SELECT min(firings.at, ifnull((
+    SELECT min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
       SELECT min(clock.at)
       FROM slumberd_firings AS clock
       WHERE clock.rule = '@clock'
