@@ -133,17 +133,8 @@ ORDER BY seq
 
 -- name: firings
 SELECT firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at,
-  least(
-    firings.at,
-    CASE WHEN firings.generation < 0 THEN firings.upto_seq END,
-    (
-      SELECT min(clock.at)
-      FROM slumberd_firings AS clock
-      WHERE clock.rule = '@clock'
-        AND clock.n > firings.n
-    )
-  ),
-  own.payload
+  -- include: recorded_at
+  AS recorded_at, own.payload
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n = ANY (:firings::bigint[])
