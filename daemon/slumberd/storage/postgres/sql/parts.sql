@@ -44,3 +44,14 @@ FROM unnest(:values::text[]) AS wanted(value)
 
 -- part: from_numbers
 FROM unnest(:numbers::bigint[]) AS wanted(value)
+
+-- part: is_unread
+  (
+    NOT (SELECT EXISTS (SELECT 1 FROM skipped_versions WHERE rule = :rule))
+    OR NOT EXISTS (
+      SELECT 1
+      FROM skipped_versions AS skipped
+      WHERE skipped.rule = :rule
+        AND log.seq BETWEEN skipped.first AND skipped.last
+    )
+  )

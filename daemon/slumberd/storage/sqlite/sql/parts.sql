@@ -45,3 +45,7 @@ FROM json_each(:values) AS wanted
 
 -- part: from_numbers
 FROM json_each(:numbers) AS wanted
+
+-- part: is_unread
+  -- No user comes from another shard.
+  :rule IS NOT NULL
