@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import slumberd
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.sql_statements import statements
 from tests.support.lists import of_each
+from tests.support.sql_files import files_of
 
 pytestmark = pytest.mark.unit
 
@@ -23,10 +23,7 @@ SQL = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|CREATE|DROP|ALTER|ATTACH|VACUUM|BEGIN|COMMIT|ROLLBACK"
     r"|FROM|WHERE|ORDER BY)\b"
 )
-FILES = sorted(
-    file.name.removesuffix(".sql")
-    for file in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
-)
+FILES = files_of()
 STATEMENTS = {f"{file}.{name}" for file in FILES for name in statements(file)}
 WHOLE_FILES = {"ledger_schema"}
 """Files of which the engine runs every statement, in their order."""

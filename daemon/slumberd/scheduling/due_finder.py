@@ -216,7 +216,7 @@ class DueRuleFinder:
             return due if await self._is_called(due, cadence, self._calls) else None
         if not may_be_due(due, cadence):
             return None
-        pending = await self._episodes.pending(after.seq, at_most=cadence.count)
+        pending = await self._episodes.pending(after.seq, at_most=cadence.count, rule_id=rule_id)
         return due if due_every(cadence, pending) else None
 
     async def _is_called(self, due: Due, cadence: Every, calls: RuleCalls) -> bool:

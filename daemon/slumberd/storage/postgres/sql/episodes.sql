@@ -1,8 +1,3 @@
--- name: by_id
-SELECT id, scope_key, content, timestamp, metadata
-FROM episodes
-WHERE id = ?
-
 -- name: any_of_ids
 SELECT 1
 FROM episodes

@@ -10,12 +10,6 @@ WHERE left(keys.key, 256) >= left(:low, 256)
   AND keys.slot = ''
   AND ledger.what = 1
 
--- name: rows_without_key
-SELECT seq, fact_id, at, payload
-FROM slumberd_ledger
-WHERE what IN (2, 3, 8)
-  AND payload IS NOT NULL
-
 -- name: numbers_of_keys
 SELECT key_id, key
 FROM slumberd_keys
@@ -53,12 +47,6 @@ WHERE seq = ANY (:rows::bigint[])
 UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
 WHERE seq = ANY (:rows::bigint[])
-
--- name: erased
-SELECT seq
-FROM slumberd_ledger
-WHERE salt IS NULL
-ORDER BY seq
 
 -- name: facts_of_scope
 SELECT fact_id, payload
@@ -122,7 +110,3 @@ WHERE eid = ANY (:eids::text[])
 UPDATE slumberd_held_batches
 SET upto_eid = ''
 WHERE upto_eid = ANY (:eids::text[])
-
--- name: count_facts
-SELECT count(*)
-FROM facts

@@ -5,10 +5,6 @@ SELECT rid, id, scope_key, content, timestamp, metadata
 FROM episodes
 ORDER BY rid
 
--- name: count_episodes
-SELECT count(*)
-FROM episodes
-
 -- name: write_episodes
 -- copy: int8 text text bytea text bytea
 COPY episodes
@@ -28,24 +24,11 @@ FROM (
 ) AS versions
 ORDER BY seq
 
--- name: count_episode_log
-SELECT count(*)
-FROM slumberd_episode_log
-
 -- name: write_episode_log
 -- copy: int8 int8 text
 COPY slumberd_episode_log
   (seq, rid, eid)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_episode_deletions
-SELECT number, rid
-FROM slumberd_episode_deletions
-ORDER BY number
-
--- name: count_episode_deletions
-SELECT count(*)
-FROM slumberd_episode_deletions
 
 -- name: write_episode_deletions
 -- copy: int8 int8
@@ -58,24 +41,11 @@ SELECT eid, scope_key, count, last, held
 FROM slumberd_accesses
 ORDER BY eid
 
--- name: count_accesses
-SELECT count(*)
-FROM slumberd_accesses
-
 -- name: write_accesses
 -- copy: text text int8 int8 int4
 COPY slumberd_accesses
   (eid, scope_key, count, last, held)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_extractions
-SELECT key, eid, model, status, triples, dropped, problem, answer, attempts, at
-FROM slumberd_extractions
-ORDER BY key
-
--- name: count_extractions
-SELECT count(*)
-FROM slumberd_extractions
 
 -- name: write_extractions
 -- copy: text text text text text int8 text text int8 int8
@@ -83,29 +53,11 @@ COPY slumberd_extractions
   (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_model_summaries
-SELECT key, eid, model, status, text, problem, attempts, at
-FROM slumberd_model_summaries
-ORDER BY key
-
--- name: count_model_summaries
-SELECT count(*)
-FROM slumberd_model_summaries
-
 -- name: write_model_summaries
 -- copy: text text text text text text int8 int8
 COPY slumberd_model_summaries
   (key, eid, model, status, text, problem, attempts, at)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_model_requests
-SELECT eid, id, scope_key, key, request
-FROM slumberd_model_requests
-ORDER BY eid, id
-
--- name: count_model_requests
-SELECT count(*)
-FROM slumberd_model_requests
 
 -- name: write_model_requests
 -- copy: text text text text text
@@ -113,29 +65,11 @@ COPY slumberd_model_requests
   (eid, id, scope_key, key, request)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_model_usage
-SELECT day, calls, tokens_in, tokens_out, cost_micros
-FROM slumberd_model_usage
-ORDER BY day
-
--- name: count_model_usage
-SELECT count(*)
-FROM slumberd_model_usage
-
 -- name: write_model_usage
 -- copy: text int8 int8 int8 int8
 COPY slumberd_model_usage
   (day, calls, tokens_in, tokens_out, cost_micros)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_facts
-SELECT fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at
-FROM facts
-ORDER BY fact_id
-
--- name: count_facts
-SELECT count(*)
-FROM facts
 
 -- name: write_facts
 -- copy: text text text bytea bytea float8 bytea text text text text float8
@@ -144,16 +78,6 @@ COPY facts
    predicate, object, object_number)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_keys
-SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact, winner_object,
-  retractions, replaced
-FROM slumberd_keys
-ORDER BY key, slot
-
--- name: count_keys
-SELECT count(*)
-FROM slumberd_keys
-
 -- name: write_keys
 -- copy: text text int8 int8 int8 text int8 text text bytea bytea
 COPY slumberd_keys
@@ -161,30 +85,11 @@ COPY slumberd_keys
    winner_object, retractions, replaced)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_firings
-SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts
-FROM slumberd_firings
-ORDER BY n
-
--- name: count_firings
-SELECT count(*)
-FROM slumberd_firings
-
 -- name: write_firings
 -- copy: int8 text text text int8 int8 int8 int8 text bytea
 COPY slumberd_firings
   (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_ledger
-SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt, payload,
-  commitment, chain
-FROM slumberd_ledger
-ORDER BY seq
-
--- name: count_ledger
-SELECT count(*)
-FROM slumberd_ledger
 
 -- name: write_ledger
 -- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
@@ -193,29 +98,11 @@ COPY slumberd_ledger
    payload, commitment, chain)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_claim_references
-SELECT referenced, referrer
-FROM slumberd_references
-ORDER BY referenced, referrer
-
--- name: count_claim_references
-SELECT count(*)
-FROM slumberd_references
-
 -- name: write_claim_references
 -- copy: text text
 COPY slumberd_references
   (referenced, referrer)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_watermark
-SELECT rule, seq, eid, served
-FROM slumberd_watermark
-ORDER BY rule
-
--- name: count_watermark
-SELECT count(*)
-FROM slumberd_watermark
 
 -- name: write_watermark
 -- copy: text int8 text int8
@@ -223,29 +110,11 @@ COPY slumberd_watermark
   (rule, seq, eid, served)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_successes
-SELECT rule, at
-FROM slumberd_successes
-ORDER BY rule
-
--- name: count_successes
-SELECT count(*)
-FROM slumberd_successes
-
 -- name: write_successes
 -- copy: text int8
 COPY slumberd_successes
   (rule, at)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_quarantine
-SELECT rule, channel, eid, version, owner, reason, detail, seq
-FROM slumberd_quarantine
-ORDER BY rule, channel, eid
-
--- name: count_quarantine
-SELECT count(*)
-FROM slumberd_quarantine
 
 -- name: write_quarantine
 -- copy: text text text int8 text text text int8
@@ -253,29 +122,11 @@ COPY slumberd_quarantine
   (rule, channel, eid, version, owner, reason, detail, seq)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_channels
-SELECT seq, multi_valued
-FROM slumberd_channels
-ORDER BY seq
-
--- name: count_channels
-SELECT count(*)
-FROM slumberd_channels
-
 -- name: write_channels
 -- copy: int8 bytea
 COPY slumberd_channels
   (seq, multi_valued)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_generations
-SELECT generation, after
-FROM slumberd_generations
-ORDER BY generation
-
--- name: count_generations
-SELECT count(*)
-FROM slumberd_generations
 
 -- name: write_generations
 -- copy: int8 int8
@@ -283,44 +134,17 @@ COPY slumberd_generations
   (generation, after)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_held_batches
-SELECT rule, n, upto_seq, upto_eid, problem, approved
-FROM slumberd_held_batches
-ORDER BY rule
-
--- name: count_held_batches
-SELECT count(*)
-FROM slumberd_held_batches
-
 -- name: write_held_batches
 -- copy: text int8 int8 text text int4
 COPY slumberd_held_batches
   (rule, n, upto_seq, upto_eid, problem, approved)
 FROM STDIN (FORMAT BINARY)
 
--- name: read_unfinished_erasures
-SELECT scope, eids, moment, by
-FROM slumberd_unfinished_erasures
-ORDER BY scope
-
--- name: count_unfinished_erasures
-SELECT count(*)
-FROM slumberd_unfinished_erasures
-
 -- name: write_unfinished_erasures
 -- copy: text bytea int8 text
 COPY slumberd_unfinished_erasures
   (scope, eids, moment, by)
 FROM STDIN (FORMAT BINARY)
-
--- name: read_numbers
-SELECT name, value
-FROM slumberd_numbers
-ORDER BY name
-
--- name: count_numbers
-SELECT count(*)
-FROM slumberd_numbers
 
 -- name: write_numbers
 -- many: each parameter is an array

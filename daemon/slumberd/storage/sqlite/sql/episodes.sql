@@ -96,11 +96,6 @@ ON episodes(
 WHERE scope_key = '/user/anon/session/default/agent/default/'
   OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
 
--- name: by_id
-SELECT id, scope_key, content, timestamp, metadata
-FROM episodes
-WHERE id = ?
-
 -- name: any_of_ids
 SELECT 1
 FROM episodes

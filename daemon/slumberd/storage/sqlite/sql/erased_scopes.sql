@@ -20,24 +20,6 @@ CREATE TABLE IF NOT EXISTS slumberd_erased_scopes (
   moment INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
--- name: add_key
-INSERT INTO slumberd_erasure_key (id, key)
-VALUES (1, ?)
-ON CONFLICT DO NOTHING
-
--- name: key
-SELECT key
-FROM slumberd_erasure_key
-
--- name: moments
-SELECT digest, moment
-FROM slumberd_erased_scopes
-
--- name: moment
-SELECT moment
-FROM slumberd_erased_scopes
-WHERE digest = ?
-
 -- name: add_moment
 INSERT INTO slumberd_erased_scopes (digest, moment)
 VALUES (?, ?)
@@ -59,12 +41,6 @@ WHERE typeof(scope_key) <> 'text'
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
-
--- name: written_since
-SELECT DISTINCT rid
-FROM slumberd_episode_log
-WHERE seq > :seq
-  AND rid IS NOT NULL
 
 -- name: episodes_of
 -- texts: lenient

@@ -7,12 +7,6 @@ WHERE keys.key >= :low
   AND keys.slot = ''
   AND ledger.what = 1
 
--- name: rows_without_key
-SELECT seq, fact_id, at, payload
-FROM slumberd_ledger
-WHERE what IN (2, 3, 8)
-  AND payload IS NOT NULL
-
 -- name: numbers_of_keys
 SELECT key_id, key
 FROM slumberd_keys
@@ -43,12 +37,6 @@ WHERE seq IN (SELECT value FROM json_each(:rows))
 UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
 WHERE seq IN (SELECT value FROM json_each(:rows))
-
--- name: erased
-SELECT seq
-FROM slumberd_ledger
-WHERE salt IS NULL
-ORDER BY seq
 
 -- name: facts_of_scope
 SELECT fact_id, payload
@@ -110,7 +98,3 @@ WHERE eid IN (SELECT value FROM json_each(:eids))
 UPDATE slumberd_held_batches
 SET upto_eid = ''
 WHERE upto_eid IN (SELECT value FROM json_each(:eids))
-
--- name: count_facts
-SELECT count(*)
-FROM facts

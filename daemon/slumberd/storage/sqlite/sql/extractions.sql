@@ -81,19 +81,10 @@ ON CONFLICT (day) DO UPDATE SET
   tokens_out = tokens_out + excluded.tokens_out,
   cost_micros = cost_micros + excluded.cost_micros
 
--- name: spent
-SELECT calls, tokens_in, tokens_out, cost_micros
-FROM slumberd_model_usage
-WHERE day = ?
-
 -- name: erase
 DELETE FROM slumberd_extractions
 WHERE eid IN (SELECT value FROM json_each(:ids))
   AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
-
--- name: remove_orphans
-DELETE FROM slumberd_extractions
-WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: summaries
 SELECT recorded.key, recorded.eid, recorded.model, recorded.status, recorded.text,
@@ -118,27 +109,10 @@ DELETE FROM slumberd_model_summaries
 WHERE eid IN (SELECT value FROM json_each(:ids))
   AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
--- name: remove_orphaned_summaries
-DELETE FROM slumberd_model_summaries
-WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
-
 -- name: lost_turns
 SELECT wanted.value
 FROM json_each(:ids) AS wanted
 WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = wanted.value)
-
--- name: release_key
-UPDATE slumberd_model_requests
-SET key = ''
-WHERE eid = :eid
-  AND key = :key
-
--- name: record_request
-INSERT INTO slumberd_model_requests (eid, id, scope_key, key, request)
-VALUES (:eid, :id, :scope_key, :key, :request)
-ON CONFLICT (eid, id) DO UPDATE SET
-  key = excluded.key,
-  request = excluded.request
 
 -- name: blank_requests
 UPDATE slumberd_model_requests

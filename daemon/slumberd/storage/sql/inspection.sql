@@ -1,0 +1,33 @@
+-- name: quarantined
+SELECT rule, reason, count(DISTINCT eid)
+FROM slumberd_quarantine
+GROUP BY rule, reason
+
+-- name: last_recorded
+SELECT at
+FROM slumberd_firings
+ORDER BY n DESC
+LIMIT 1
+
+-- name: latest_claim
+SELECT max(winner_at)
+FROM slumberd_keys
+
+-- name: erasures
+SELECT count(*)
+FROM slumberd_firings
+WHERE rule = '@erasure'
+  AND last_seq > :after
+
+-- name: first_firing_since
+SELECT n
+FROM slumberd_firings
+WHERE at >= :since
+  AND generation >= 0
+ORDER BY n
+LIMIT 1
+
+-- name: facts_by_user
+SELECT "user", count(*)
+FROM facts
+GROUP BY "user"
