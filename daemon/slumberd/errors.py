@@ -1077,6 +1077,69 @@ class UserElsewhereError(StoreError):
         )
 
 
+class IdTakenInTargetError(StoreError):
+    """A user cannot be moved: the target shard has some of the user's ids; nothing was moved.
+
+    Attributes:
+        user: The user.
+        target: The shard that was to get the user.
+        ids: Some of the ids.
+    """
+
+    exit_code = 65
+
+    def __init__(self, user: str, target: int, ids: Sequence[str]) -> None:
+        self.user = user
+        self.target = target
+        self.ids = ids
+        named = ", ".join(map(repr, ids))
+        super().__init__(
+            f"user {user!r} was not moved: another user of shard {target} has the id {named}; "
+            "move the user to another shard"
+        )
+
+
+class ShardSettingsDifferError(StoreError):
+    """A user cannot be moved: two shards resolve claims under other settings; nothing was moved.
+
+    Attributes:
+        user: The user.
+        source: The shard that has the user.
+        target: The shard that was to get the user.
+    """
+
+    exit_code = 75
+
+    def __init__(self, user: str, source: int, target: int) -> None:
+        self.user = user
+        self.source = source
+        self.target = target
+        super().__init__(
+            f"user {user!r} was not moved: shards {source} and {target} have other channels, another "
+            "law or another depth of lineage; reload the daemons of both, and try again"
+        )
+
+
+class ChangedRowsError(StoreError):
+    """A user cannot be moved: another program changed rows of the ledger; nothing was moved.
+
+    Attributes:
+        where: The database.
+        rows: The numbers of some of the rows.
+    """
+
+    exit_code = 65
+
+    def __init__(self, where: str, rows: Sequence[int]) -> None:
+        self.where = where
+        self.rows = rows
+        named = ", ".join(map(str, rows))
+        super().__init__(
+            f"{where!r}: the content of ledger row {named} does not match its commitment; "
+            "`slumberd audit verify` says more"
+        )
+
+
 class SourceChangedError(StoreError):
     """Programs put episodes while a store was copied.
 

@@ -213,7 +213,7 @@ async def test_rule_with_a_large_count_is_late_once_so_many_are_pending(
     tmp_path: Path, count: int, late: float
 ) -> None:
     class Long(FakeEpisodeLog):
-        async def pending(self, after: int, *, at_most: int) -> int:
+        async def pending(self, after: int, *, at_most: int, rule_id: str = "") -> int:
             return min(MOST_PENDING + 1, at_most)
 
     async with open_monitored(tmp_path, rule("seldom", cadence={"every": count})) as monitored:

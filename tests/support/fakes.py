@@ -123,11 +123,11 @@ class FakeEpisodeLog:
         self._record("episode_at")
         return next((row.id for row in self.versions if row.seq == seq), None)
 
-    async def pending(self, after: int, *, at_most: int) -> int:
+    async def pending(self, after: int, *, at_most: int, rule_id: str = "") -> int:
         self._record("pending")
         return min(len(self._above(after)), at_most)
 
-    async def oldest_at(self, after: int) -> datetime | None:
+    async def oldest_at(self, after: int, *, rule_id: str = "") -> datetime | None:
         self._record("oldest_at")
         newest = self._newest()
         ids = [row.id for row in self._above(after) if not row.reread]

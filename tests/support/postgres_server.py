@@ -156,10 +156,10 @@ class PostgresServer:
             return connection.execute(statement.encode()).fetchall()
 
     def dump(self, database: str) -> str:
-        """Return schema and rows of slumberd in a database, as statements in a fixed order."""
+        """Return schemas and rows of slumberd in a database, as statements in a fixed order."""
         folder = programs()
         assert folder is not None
-        words = ["--schema=slumberd", "--inserts", "--dbname", self.address_of(database)]
+        words = ["--schema=slumberd*", "--inserts", "--dbname", self.address_of(database)]
         done = subprocess.run(
             [str(folder / "pg_dump"), *words], capture_output=True, text=True, check=True
         )

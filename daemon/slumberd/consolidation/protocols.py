@@ -113,12 +113,12 @@ class EpisodeLog(EpisodeReads, Protocol):
         """Return the episode id of one log row; None when there is no such row."""
         ...
 
-    async def pending(self, after: int, *, at_most: int) -> int:
-        """Count the log rows above a position; counting ends at `at_most`."""
+    async def pending(self, after: int, *, at_most: int, rule_id: str = "") -> int:
+        """Count the log rows above a position that a rule may read; counting ends at `at_most`."""
         ...
 
-    async def oldest_at(self, after: int) -> datetime | None:
-        """Return when the first existing episode above a position happened.
+    async def oldest_at(self, after: int, *, rule_id: str = "") -> datetime | None:
+        """Return when the first episode above a position happened that a rule may read.
 
         None without an episode there, and for an unreadable timestamp.
         """

@@ -142,7 +142,7 @@ def read_backlogs(
 
 def _unread_by(rule: ConsolidationRule, seen: FactStoreStatus, most: int) -> LogRange | None:
     start = start_of(rule, seen.watermarks.get(rule.id))
-    return None if start is None else LogRange(start, most)
+    return None if start is None else LogRange(start, most, rule.id)
 
 
 class StatusContext(NamedTuple):

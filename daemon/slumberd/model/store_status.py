@@ -122,10 +122,12 @@ class LogRange(NamedTuple):
     Attributes:
         after: The last row that the rule has read.
         at_most: The most versions that are counted after it.
+        rule_id: The rule.
     """
 
     after: int
     at_most: int
+    rule_id: str = ""
 
 
 class Backlog(NamedTuple):

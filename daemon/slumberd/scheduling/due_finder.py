@@ -199,7 +199,7 @@ class DueRuleFinder:
             return due
         if not may_be_due(due, cadence):
             return None
-        pending = await self._episodes.pending(after.seq, at_most=cadence.count)
+        pending = await self._episodes.pending(after.seq, at_most=cadence.count, rule_id=rule_id)
         return due if due_every(cadence, pending) else None
 
 

@@ -58,26 +58,32 @@ def init(
 
 
 @app.command(
-    "migrate",
+    "upgrade",
     epilog=examples(
-        "slumberd postgres migrate postgresql://admin@db.example.com/memory",
-        "slumberd postgres migrate postgresql:///memory --print > migrate.sql",
+        "slumberd postgres upgrade postgresql://admin@db.example.com/memory",
+        "slumberd postgres upgrade postgresql:///memory --print > upgrade.sql",
     ),
 )
-def migrate(address: Address, only_print: Print = False) -> None:
-    """Run the steps that the schema lacks, all in one transaction.
+@app.command("migrate", hidden=True)
+def upgrade(address: Address, only_print: Print = False) -> None:
+    """Bring the schemas of a database to the newest step.
 
-    With --print, print these steps, for a person who runs them.
+    Each schema is upgraded in one transaction. If the command is interrupted, run it again: it goes
+    on where it was. Make a copy with pg_dump first. A database of 0.2 also needs free space, and
+    its daemons must be stopped: `slumberd postgres check` says how much space and time.
+
+    With --print, print the statements, for a person who runs them.
     """
-    from slumberd.storage.postgres import installation
+    from slumberd.storage.postgres import upgrade
 
     if only_print:
-        print(installation.upgrade_script(address))
+        print(upgrade.upgrade_script(address))
         return
-    steps = installation.upgrade(address)
-    for step in steps:
-        say(f"step {step.number}: {step.name}")
-    if not steps:
+    is_newest = True
+    for title in upgrade.upgrade(address):
+        say(f"upgraded {title}")
+        is_newest = False
+    if is_newest:
         say("the schema is the newest")
 
 

@@ -173,7 +173,10 @@ async def _count_pending(
         return {}
     marks = await facts.watermarks.positions() if facts is not None else {}
     starts = {id: marks[id][0].seq if id in marks else 0 for id in rule_ids}
-    return {id: await memory.pending(start, at_most=MOST_PENDING) for id, start in starts.items()}
+    return {
+        id: await memory.pending(start, at_most=MOST_PENDING, rule_id=id)
+        for id, start in starts.items()
+    }
 
 
 async def read_newest(memory: Episodes, episode_id: str) -> EpisodeVersion | None:

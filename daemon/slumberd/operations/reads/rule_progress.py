@@ -36,8 +36,8 @@ class _Backlog(NamedTuple):
 
 _NO_BACKLOG = _Backlog(0, None)
 
-_Count = tuple[int, int]
-"""A position of the log, and how many rows above it are counted at most."""
+_Count = tuple[int, int, str]
+"""A position of the log, how many rows above it are counted at most, and for which rule."""
 
 
 class LedgerFigures(NamedTuple):
@@ -153,14 +153,14 @@ class RuleProgressReader:
         ]
 
     async def _backlogs(self, counts: Iterable[_Count | None]) -> dict[_Count | None, _Backlog]:
-        """Return the backlog above each position; most rules share a few positions."""
+        """Return the backlog above each position, for each rule."""
         backlogs: dict[_Count | None, _Backlog] = {None: _NO_BACKLOG}
         episodes = self._episodes
         for count in counts:
             if count is not None:
-                start, most = count
-                pending = await episodes.pending(start, at_most=most)
-                oldest_at = await episodes.oldest_at(start) if pending else None
+                start, most, rule_id = count
+                pending = await episodes.pending(start, at_most=most, rule_id=rule_id)
+                oldest_at = await episodes.oldest_at(start, rule_id=rule_id) if pending else None
                 backlogs[count] = _Backlog(pending, oldest_at)
         return backlogs
 
@@ -173,7 +173,7 @@ def _count_of(rule: ConsolidationRule, ledger: LedgerFigures) -> _Count | None:
         return None
     # A rule that fires seldom is counted until it is known whether it is due.
     due = rule.due
-    return start, max(MOST_PENDING, due.count if isinstance(due, Every) else 0)
+    return start, max(MOST_PENDING, due.count if isinstance(due, Every) else 0), rule.id
 
 
 def limit_pending(status: RuleStatus) -> RuleStatus:

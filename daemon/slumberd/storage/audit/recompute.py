@@ -27,9 +27,11 @@ from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
+from slumberd.model.firing import CHANNELS
 from slumberd.model.record import Break
 from slumberd.storage.audit.partition import Part
 from slumberd.storage.engine import Row, Session
+from slumberd.storage.ledger.arrivals import ARRIVED, MOVED, find_unclear
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.history import current_facts_on
 from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, law_at, law_of
@@ -58,12 +60,35 @@ class SettingsChange(NamedTuple):
         at: Its instant, microseconds.
         multi: The multi-valued predicates from then on; None when they stay.
         law: The number of the law from then on; None when it stays.
+        resolves: Whether it resolves keys again, and its firing has their rows.
+        first_key: The number of the first key that it resolves again.
     """
 
     n: int
     at: int
     multi: MultiValued | None = None
     law: int | None = None
+    resolves: bool = True
+    first_key: int = 0
+
+
+def _change_of_moved(
+    session: Session, firing: tuple[int, int, str], payload: bytes, first: int
+) -> list[SettingsChange]:
+    """Return the change of settings at a firing that was moved, or at an arrival.
+
+    The rows of a user who came were resolved under the settings of the other shard. They hold for
+    the keys of this user, from the first of its rows to the arrival.
+    """
+    n, at, rule_id = firing
+    document = orjson.loads(payload)
+    if "multi_valued" not in document:
+        return []
+    multi = MultiValued.from_document(document["multi_valued"])
+    resolves = first not in (0, n) and rule_id in (CHANNELS, LAW_RULE_ID)
+    first_key = first if first not in (0, n) else _NEVER + 1
+    law = law_of(session, payload)
+    return [SettingsChange(n, at, multi, law, resolves, first_key)]
 
 
 class RecordedFiring(NamedTuple):
@@ -120,17 +145,21 @@ class Recomputation:
         self._changes: list[SettingsChange] = []
         self._erasures: set[int] = set()
         self._law = law_at(session, _FIRST_ROW)
+        first_moved = 0
         for n, at, rule_id, payload in session.stream("replay.changing_firings"):
             document = orjson.loads(payload)
             if "forgets" in document:
                 self._erasures.add(n)
+            if MOVED in document or ARRIVED in document:
+                first_moved = 0 if ARRIVED in document else first_moved or n
+                change = _change_of_moved(session, (n, at, rule_id), payload, first_moved)
+                self._changes += change
             elif "multi_valued" in document:
                 multi = MultiValued.from_document(document["multi_valued"])
                 self._changes.append(SettingsChange(n, at, multi=multi))
             elif rule_id == LAW_RULE_ID:
                 self._changes.append(SettingsChange(n, at, law=law_of(session, payload)))
-        erased = session.one("replay.first_erased")
-        self._unclear_from: int = erased[0] if erased else _NEVER
+        self._unclear_from: int = find_unclear(session) or _NEVER
 
     def resolve(self, part: Part) -> tuple[ResolvedPart, Findings]:
         """Resolve a part again; return its current facts, and how its rows differ."""
@@ -142,11 +171,15 @@ class Recomputation:
             while change is not None and change.n < number:
                 recomputed.change_settings(change, ())
                 change = next(changes)
-            if change is not None and change.n == number:
+            if change is not None and change.n == number and change.resolves:
                 recomputed.change_settings(change, [*found])
                 change = next(changes)
+                continue
+            if change is not None and change.n == number:
+                recomputed.change_settings(change, ())
+                change = next(changes)
             # The recomputation never saw the erased claims, so an erasure has nothing to remove.
-            elif number not in self._erasures:
+            if number not in self._erasures:
                 recomputed.resolve(firings[number], [*found])
         while change is not None:
             recomputed.change_settings(change, ())
@@ -210,10 +243,15 @@ class _RecomputedPart:
         if not self._state.complete_keys:
             self._compare(change.n, rows, ())
             return
+        own = [
+            key
+            for key in sorted(self._state.complete_keys)
+            if self._loaded.key_ids.get(key, _NEVER) >= change.first_key
+        ]
         resolution = Resolution(self._state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
-        for key in sorted(self._state.complete_keys):
-            if change.law is not None or (key in before) != (key in multi):
+        for key in own:
+            if change.law not in (None, former_law) or (key in before) != (key in multi):
                 # The rows of one key are adjacent; rows of other parts may precede them.
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:

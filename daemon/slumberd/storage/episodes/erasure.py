@@ -193,7 +193,7 @@ def erase_episodes(
     candidates = _rows_since(session, before)
     found = find_scope(session, erasure.scope, mismatch, rowids=candidates)
     record_erased_scope(session, erasure.scope, erasure.moment, erasure.key)
-    return _drop(session, found, erasure.eids)
+    return drop_episodes(session, found.rowids, {*found.eids, *erasure.eids})
 
 
 class NamedErasure(NamedTuple):
@@ -226,18 +226,18 @@ def erase_named(session: Session, erasure: NamedErasure, mismatch: ScopeMismatch
     record_erased_episodes(session, erasure.scope.user, erasure.eids, erasure.key)
     # Another user may have one of the ids by now.
     others = ids_outside(session, erasure.scope, erasure.eids, mismatch)
-    return _drop(session, found, erasure.eids - others)
+    return drop_episodes(session, found.rowids, {*found.eids, *erasure.eids} - others)
 
 
-def _drop(session: Session, found: Found, eids: Iterable[str]) -> dict[str, int]:
+def drop_episodes(session: Session, rowids: list[int], eids: Iterable[str]) -> dict[str, int]:
     """Delete episodes, and all that is kept of them and of some ids; return the numbers of rows."""
-    names = sorted({*found.eids, *eids})
-    session.do("erased_scopes.drop_episodes", {"rowids": found.rowids})
+    names = sorted(eids)
+    session.do("erased_scopes.drop_episodes", {"rowids": rowids})
     blanked = session.do("erased_scopes.blank_log", {"eids": names})
     read = access_tracking.erase(session, names)
     answers = recorded_answers.erase(session, names)
     return {
-        "episodes": len(found.rowids),
+        "episodes": len(rowids),
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
         "slumberd_extractions": answers,

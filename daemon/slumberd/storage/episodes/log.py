@@ -25,7 +25,7 @@ def latest_versions(
         limit: At most this many rows of the log.
     """
     after = newest(session).seq - limit
-    rows = session.rows("episode_log.window", {"after": max(after, 0), "limit": limit})
+    rows = session.rows("episode_log.window", {"after": max(after, 0), "limit": limit, "rule": ""})
     return [
         decode(row[0], row[5:], mismatch="trust_scope", naive=naive)
         for row in rows
@@ -39,13 +39,14 @@ def episode_at(session: Session, seq: int) -> str | None:
     return shown(row[0]) if row else None
 
 
-def pending(session: Session, after: int, at_most: int) -> int:
-    """Count the log rows after a position, up to `at_most`."""
-    counted: int = session.value("episode_log.pending", {"after": after, "at_most": at_most})
+def pending(session: Session, after: int, at_most: int, rule_id: str = "") -> int:
+    """Count the log rows after a position that a rule may read, up to `at_most`."""
+    values = {"after": after, "at_most": at_most, "rule": rule_id}
+    counted: int = session.value("episode_log.pending", values)
     return counted
 
 
-def oldest_timestamp(session: Session, after: int) -> str | None:
-    """Return the stored timestamp of the first existing episode after a position."""
-    row = session.one("episode_log.oldest_timestamp", {"after": after})
+def oldest_timestamp(session: Session, after: int, rule_id: str = "") -> str | None:
+    """Return the stored timestamp of the first episode after a position that a rule may read."""
+    row = session.one("episode_log.oldest_timestamp", {"after": after, "rule": rule_id})
     return row[0] if row else None

@@ -363,13 +363,15 @@ class EngineMemoryStore:
         """Return the episode id of one log row; None when there is no such row."""
         return await self._engine.read(partial(episode_log.episode_at, seq=seq))
 
-    async def pending(self, after: int, *, at_most: int) -> int:
-        """Count the log rows above a place; counting ends at `at_most`."""
-        return await self._engine.read(partial(episode_log.pending, after=after, at_most=at_most))
+    async def pending(self, after: int, *, at_most: int, rule_id: str = "") -> int:
+        """Count the log rows above a place that a rule may read; counting ends at `at_most`."""
+        count = partial(episode_log.pending, after=after, at_most=at_most, rule_id=rule_id)
+        return await self._engine.read(count)
 
-    async def oldest_at(self, after: int) -> datetime | None:
-        """Return when the first existing episode above a position happened."""
-        text = await self._engine.read(partial(episode_log.oldest_timestamp, after=after))
+    async def oldest_at(self, after: int, *, rule_id: str = "") -> datetime | None:
+        """Return when the first episode above a position happened that a rule may read."""
+        find = partial(episode_log.oldest_timestamp, after=after, rule_id=rule_id)
+        text = await self._engine.read(find)
         return instant_or_none(text, self._naive)
 
     async def select(

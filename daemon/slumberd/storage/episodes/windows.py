@@ -111,6 +111,7 @@ class Reader:
         self._decode = partial(decode, mismatch=mismatch, naive=naive)
         self._naive = naive
         self._stop = stop
+        self._rule_id = rule.id
         self._extraction = rule.extract
         self._filter = _filter_of(rule, mismatch, stop, seconds)
         self._checked_columns = (
@@ -132,7 +133,7 @@ class Reader:
         if after != START and episode_log.episode_at(session, after.seq) != after.eid:
             raise LogRestoredError(session.where, after.seq, after.eid)
         newest = episode_log.newest(session).seq
-        rows = session.rows("episode_log.window", {"after": after.seq, "limit": limit})
+        rows = session.rows("episode_log.window", self._place(after.seq, limit))
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
@@ -153,7 +154,7 @@ class Reader:
             limit: At most this many log rows.
             again: Whether questions count whose recorded answer is ``refused`` or ``invalid``.
         """
-        rows = session.rows("episode_log.window", {"after": after, "limit": limit})
+        rows = session.rows("episode_log.window", self._place(after, limit))
         if not rows or self._extraction is None:
             return Questions([], rows[-1][0] if rows else after)
         found, reread = _find_newest(session, rows)
@@ -161,6 +162,9 @@ class Reader:
         wanted = [one for one in versions if one.unrecorded or (again and is_unanswered(one))]
         asked = find_questions(self._conversation(session), wanted, self._extraction)
         return Questions(asked, rows[-1][0], find_stated(versions))
+
+    def _place(self, after: int, limit: int) -> dict[str, Any]:
+        return {"after": after, "limit": limit, "rule": self._rule_id}
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""

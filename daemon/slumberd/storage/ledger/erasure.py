@@ -28,6 +28,7 @@ from slumberd.storage.erased_scopes import (
     record_erased_episodes,
     record_erased_scope,
 )
+from slumberd.storage.ledger.arrivals import ARRIVAL, DEPARTURE, FORGETS_SCOPES
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.erased_rows import (
     ERASED,
@@ -212,7 +213,9 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     batch.note = _record(session, request)
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
-    rows, named = _own_rows(session, scope, {*found.rows, *_rows_of(session, scope, found.claims)})
+    rows, named = _own_rows(
+        session, scope, {*found.rows, *rows_of_claims(session, scope, found.claims)}
+    )
     earlier = read_erased_rows(session)
     histories = batch.loaded.load_histories(fact_ids)
     keys = sorted(batch.loaded.known_state.complete_keys)
@@ -256,7 +259,9 @@ def _record(session: Session, request: ErasureRequest) -> dict[str, Any]:
     return note
 
 
-def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]) -> Iterator[int]:
+def rows_of_claims(
+    session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]
+) -> Iterator[int]:
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
         number: owner_in_key(key)
@@ -299,19 +304,24 @@ def _erase_rows(session: Session, rows: Collection[int]) -> int:
 
 def read_erased_rows(session: Session) -> ErasedRows:
     """Compare the blank rows of a ledger with the rows that its erasures name."""
-    erasures = session.rows("ledger.firing_rows_of_rule", (FORGET,))
-    return compare_erasures(
-        (seq for (seq,) in session.stream("erasure.erased")),
-        [(seq, erased_in(payload)) for seq, payload in reversed(erasures)],
+    erasures = sorted(
+        (seq, erased_in(payload))
+        for rule_id in (FORGET, DEPARTURE)
+        for seq, payload in session.rows("ledger.firing_rows_of_rule", (rule_id,))
     )
+    return compare_erasures((seq for (seq,) in session.stream("erasure.erased")), erasures)
 
 
 def read_recorded_erasures(session: Session) -> RecordedErasures:
     """Return the erased scopes that the ledger records; unreadable rows are left out."""
     moments: dict[bytes, int] = {}
     keys: dict[bytes, str] = {}
-    for _, payload in session.rows("ledger.firing_rows_of_rule", (FORGET,)):
-        document = document_in(payload)
+    recorded = [
+        document_in(payload)
+        for rule_id in (FORGET, ARRIVAL)
+        for _, payload in session.rows("ledger.firing_rows_of_rule", (rule_id,))
+    ]
+    for document in recorded:
         for digest, moment in _recorded_in(document):
             moments[digest] = max(moment, moments.get(digest, moment))
             if FORGETS_KEY in document:
@@ -330,6 +340,11 @@ def _recorded_in(document: dict[str, Any]) -> list[tuple[bytes, int]]:
         found.append((digest, microseconds(datetime.fromisoformat(document["moment"]))))
     with suppress(KeyError, TypeError, ValueError):
         found.extend((bytes.fromhex(text), LATEST) for text in document[FORGETS_EPISODES])
+    with suppress(KeyError, TypeError, ValueError):
+        found.extend(
+            (bytes.fromhex(text), microseconds(datetime.fromisoformat(moment)))
+            for text, moment in document[FORGETS_SCOPES]
+        )
     return found
 
 

@@ -19,6 +19,7 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.storage.engine import Row, Session
+from slumberd.storage.ledger.arrivals import MOVED_GENERATION
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.rows import firing_id_of
 
@@ -238,12 +239,23 @@ def withdraw(
 
 
 def find_firing(session: Session, firing_id: str) -> tuple[str, int] | None:
-    """Return the rule and the number of a firing; None when the ledger does not have it."""
+    """Return the rule and the number of a firing; None when the ledger does not have it.
+
+    Raises:
+        UsageError: The firing was made in another shard.
+    """
     rule_id, _, number = firing_id.rpartition("@")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
     found = session.one("ledger.firing", (int(number),))
-    return (rule_id, int(number)) if found and found[0] == rule_id else None
+    if found is None or found[0] != rule_id:
+        return None
+    if found[2] <= MOVED_GENERATION:
+        raise UsageError(
+            f"firing {firing_id!r} was made in another shard, before its user was moved; "
+            "it can be read only"
+        )
+    return rule_id, int(number)
 
 
 def _find_undoable(session: Session, firing_id: str) -> tuple[str, int]:

@@ -217,7 +217,7 @@ def _denied(place: str, text: str) -> SlumberdError:
 
 
 def _without_schema(place: str, text: str) -> SlumberdError:
-    remedy = "`slumberd postgres init` creates it, `slumberd postgres migrate` upgrades it"
+    remedy = "`slumberd postgres init` creates it, `slumberd postgres upgrade` upgrades it"
     return SchemaError(place, f"has not the schema of this slumberd: {text}", remedy)
 
 

@@ -76,7 +76,7 @@ class PostgresEngine:
         person: The speakers whose words are those of the user, in filters.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each setting
+    def __init__(  # one for each setting
         self,
         shard: Shard,
         *,

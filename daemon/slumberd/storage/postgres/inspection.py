@@ -332,10 +332,10 @@ def _read_backlogs(session: Session, wanted: Collection[LogRange]) -> EpisodeSto
 
 def _read_backlog(session: Session, wanted: LogRange) -> Backlog:
     """Return what lies in a range of the log; what has no number yet lies at its end."""
-    pending = episode_log.pending(session, wanted.after, wanted.at_most)
+    pending = episode_log.pending(session, *wanted)
     parameters = {"limit": wanted.at_most - pending}
     pending += session.value("inspection.count_unnumbered", parameters)
-    oldest = episode_log.oldest_timestamp(session, wanted.after)
+    oldest = episode_log.oldest_timestamp(session, wanted.after, wanted.rule_id)
     return Backlog(pending, oldest or session.value("inspection.oldest_unnumbered"))
 
 

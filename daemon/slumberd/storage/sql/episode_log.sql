@@ -13,7 +13,9 @@ WHERE seq = :seq
 SELECT COUNT(*)
 FROM (
   SELECT 1
-  FROM slumberd_episode_log
-  WHERE seq > :after
+  FROM slumberd_episode_log AS log
+  WHERE log.seq > :after
+    AND
+    -- include: is_unread
   LIMIT :at_most
 ) AS found

@@ -31,6 +31,7 @@ INNER JOIN slumberd_firings AS firings
     SELECT max(last.n)
     FROM slumberd_firings AS last
     WHERE last.rule = rules.rule
+      AND last.generation >= 0
   )
 
 -- name: erasures
@@ -43,6 +44,7 @@ WHERE rule = '@erasure'
 SELECT n
 FROM slumberd_firings
 WHERE at >= :since
+  AND generation >= 0
 ORDER BY n
 LIMIT 1
 

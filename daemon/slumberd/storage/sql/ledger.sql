@@ -76,6 +76,7 @@ FROM slumberd_ledger AS ledger
 INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
+  AND ledger.seq >= :first
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
 
@@ -93,7 +94,7 @@ GROUP BY ledger.fact_id
 ORDER BY min(ledger.seq)
 
 -- name: firing
-SELECT rule, at
+SELECT rule, at, generation
 FROM slumberd_firings
 WHERE n = ?
 
@@ -102,6 +103,7 @@ SELECT firings.n, firings.rule
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND
   -- include: is_of_run
 ORDER BY firings.n
@@ -111,6 +113,7 @@ SELECT firings.n, firings.rule
 -- include: from_rules
 INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
 WHERE firings.last_seq > firings.n
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   >= :since
@@ -121,6 +124,7 @@ SELECT EXISTS (
   SELECT 1
   -- include: from_rules
   INNER JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+  WHERE firings.generation >= 0
 )
 
 -- name: undone_by
@@ -129,6 +133,7 @@ SELECT firings.n,
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: rules_of_firings
@@ -171,12 +176,14 @@ FROM slumberd_watermark
 SELECT upto_seq, upto_eid
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 
 -- name: last_generation
 SELECT generation
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -228,6 +235,7 @@ LIMIT :limit
 SELECT last_seq
 FROM slumberd_firings
 WHERE at <= ?
+  AND generation >= 0
 ORDER BY n DESC
 LIMIT 1
 
@@ -360,6 +368,7 @@ INNER JOIN slumberd_firings AS firings
     SELECT max(last.n)
     FROM slumberd_firings AS last
     WHERE last.rule = rules.rule
+      AND last.generation >= 0
   )
 
 -- part: record_columns
@@ -455,6 +464,7 @@ SELECT ledger.seq, ledger.payload
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS ledger ON ledger.seq = firings.n
 WHERE firings.rule = ?
+  AND firings.generation >= 0
 ORDER BY firings.n DESC
 
 -- name: chain
@@ -504,6 +514,7 @@ SELECT
 FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -517,6 +528,7 @@ FROM slumberd_firings AS firings
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :rule
   AND firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -529,6 +541,7 @@ SELECT
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n < :before
+  AND firings.generation >= 0
   AND
   -- include: recorded_at
   <= :upto
@@ -542,6 +555,7 @@ SELECT firings.n,
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule = :undo
+  AND firings.generation >= 0
   AND firings.n > :after
 ORDER BY firings.n DESC
 
@@ -556,6 +570,7 @@ LIMIT 1
 SELECT max(n)
 FROM slumberd_firings
 WHERE rule = ?
+  AND generation >= 0
 
 -- name: owned_rows
 SELECT ledger.firing, firings.rule,
@@ -575,3 +590,13 @@ INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
+
+-- name: last_moved_by
+SELECT last_seq
+FROM slumberd_firings
+WHERE n >= :first
+  AND n < :arrival
+  AND generation < 0
+  AND upto_seq <= :at
+ORDER BY n DESC
+LIMIT 1

@@ -17,6 +17,7 @@ INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
+  AND firings.generation >= 0
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.seq
 

@@ -5,6 +5,7 @@ SELECT mark.rule, mark.seq,
     SELECT upto_seq
     FROM slumberd_firings AS firings
     WHERE firings.rule = mark.rule
+      AND firings.generation >= 0
     ORDER BY n DESC
     LIMIT 1
   )
@@ -28,6 +29,7 @@ SELECT ledger.seq, ledger.version, firings.generation
 FROM slumberd_ledger AS ledger
 INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.version != 0
+  AND firings.generation >= 0
   AND substr(firings.rule, 1, 1) != '@'
 ORDER BY ledger.seq
 
@@ -68,4 +70,4 @@ ORDER BY ledger.seq
 SELECT own.payload
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
-WHERE firings.rule IN ('@quarantine', '@undo')
+WHERE firings.rule IN ('@quarantine', '@undo', '@arrival')

@@ -280,7 +280,7 @@ def read_backlogs(
     """
     if not logs_episodes(connection):
         return None
-    backlogs = {each: _read_backlog(connection, *each) for each in set(wanted)}
+    backlogs = {each: _read_backlog(connection, each.after, each.at_most) for each in set(wanted)}
     return EpisodeStoreStatus(count_episodes(connection), backlogs)
 
 

@@ -59,13 +59,16 @@ CREATE TABLE slumberd_0.moved_users (
   "user" text COLLATE "C" NOT NULL,
   digest bytea PRIMARY KEY GENERATED ALWAYS AS (slumberd_0.digest("user")) STORED,
   is_here boolean NOT NULL,
+  leaves_for smallint,
+  expected bytea,
   peer smallint NOT NULL,
   head bytea,
   moved_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE slumberd_0.moved_users IS
-  'Users who came from the shard "peer", or left for it. A user who leaves is here no more from the '
-  'first step of the move on; "head" is the head of the ledger of the peer, null until the end.';
+  'Users who came from the shard "peer", or left for it, when its ledger had the head "head". While '
+  'a user leaves, "leaves_for" is the next shard; "expected" is the number of the move that may '
+  'bring the user.';
 
 CREATE FUNCTION slumberd_0.position_of(user_key text) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -5,6 +5,8 @@ INNER JOIN episodes
   ON episodes.rid = log.rid
   AND episodes.id = log.eid
 WHERE log.seq > :after
+  AND
+  -- include: is_unread
 ORDER BY log.seq
 LIMIT 1
 
@@ -13,9 +15,11 @@ SELECT l.seq, l.eid, l.rid IS NULL, e.newest, e.rid, e.id, e.scope_key, e.conten
   e.metadata
 FROM (
   SELECT seq, eid, rid
-  FROM slumberd_episode_log
-  WHERE seq > :after
-  ORDER BY seq
+  FROM slumberd_episode_log AS log
+  WHERE log.seq > :after
+    AND
+    -- include: is_unread
+  ORDER BY log.seq
   LIMIT :limit
 ) AS l
 LEFT JOIN LATERAL (

@@ -383,3 +383,11 @@ WHERE ledger.seq > greatest(:after::bigint, :firing::bigint)
   AND ledger.seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 ORDER BY ledger.seq
 LIMIT :limit
+
+-- name: first_key_between
+SELECT min(key_id)
+FROM slumberd_keys
+WHERE left(key, 256) >= left(:low, 256)
+  AND left(key, 256) <= left(:high, 256)
+  AND key >= :low
+  AND key < :high

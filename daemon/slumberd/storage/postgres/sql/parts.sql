@@ -1,7 +1,7 @@
 -- The parts that statements of every file may include.
 
 -- part: recorded_at
-  least(firings.at, (
+  least(firings.at, CASE WHEN firings.generation < 0 THEN firings.upto_seq END, (
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -44,3 +44,14 @@ FROM unnest(:values::text[]) AS wanted(value)
 
 -- part: from_numbers
 FROM unnest(:numbers::bigint[]) AS wanted(value)
+
+-- part: is_unread
+  (
+    NOT (SELECT EXISTS (SELECT 1 FROM skipped_versions WHERE rule = :rule))
+    OR NOT EXISTS (
+      SELECT 1
+      FROM skipped_versions AS skipped
+      WHERE skipped.rule = :rule
+        AND log.seq BETWEEN skipped.first AND skipped.last
+    )
+  )

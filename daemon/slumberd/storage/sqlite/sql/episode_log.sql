@@ -92,6 +92,8 @@ SELECT CAST(episodes.timestamp AS TEXT)
 FROM slumberd_episode_log AS log
 CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
 WHERE log.seq > :after
+  AND
+  -- include: is_unread
 ORDER BY log.seq
 LIMIT 1
 

@@ -277,3 +277,9 @@ WHERE ledger.seq > max(:after, :firing)
   AND ledger.seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 ORDER BY ledger.seq
 LIMIT :limit
+
+-- name: first_key_between
+SELECT min(key_id)
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high

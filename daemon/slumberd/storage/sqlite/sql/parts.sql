@@ -1,7 +1,7 @@
 -- The parts that statements of every file may include.
 
 -- part: recorded_at
-  min(firings.at, ifnull((
+  min(firings.at, iif(firings.generation < 0, firings.upto_seq, firings.at), ifnull((
     SELECT min(clock.at)
     FROM slumberd_firings AS clock
     WHERE clock.rule = '@clock'
@@ -45,3 +45,7 @@ FROM json_each(:values) AS wanted
 
 -- part: from_numbers
 FROM json_each(:numbers) AS wanted
+
+-- part: is_unread
+  -- No user comes from another shard.
+  :rule IS NOT NULL
