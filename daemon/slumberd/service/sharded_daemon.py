@@ -151,7 +151,7 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        async with share_connections(self._table.address):
+        async with share_connections():
             try:
                 await self._table.view(self._lease_seconds)
                 await self._run_shards(stop)

@@ -85,7 +85,12 @@ IDLE_SECONDS = 60
 
 
 def connect(
-    address: str, schema: str = "", *, autocommit: bool = False, read_only: bool = False
+    address: str,
+    schema: str = "",
+    *,
+    autocommit: bool = False,
+    read_only: bool = False,
+    keeps_plans: bool = False,
 ) -> Connection:
     """Open a connection.
 
@@ -94,6 +99,7 @@ def connect(
         schema: The schema whose tables statements name without a prefix; empty for none.
         autocommit: Whether each statement is a transaction of its own.
         read_only: Whether transactions only read, each of them one snapshot.
+        keeps_plans: Whether the plan of a statement is kept, as for rows that are always few.
 
     Raises:
         DatabaseUnreachableError: The server does not answer, or refuses the login.
@@ -101,6 +107,8 @@ def connect(
         UsageError: The address is malformed.
     """
     options = {**_OPTIONS, "search_path": _path_of(schema)}
+    if keeps_plans:
+        options["plan_cache_mode"] = "force_generic_plan"
     if not read_only:
         options["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
     given = " ".join(f"-c {name}={value}" for name, value in options.items())
