@@ -118,20 +118,24 @@ class FactsSettings(Form):
     key_file: FilePath | None = None
 
 
+LEASE_SECONDS = 10.0
+"""The lease of a shard, where no configuration says another."""
+
+
 class PostgresSettings(Form):
     """How slumberd uses the database that ``store`` names.
 
     Attributes:
         lease: How long the daemon holds the database without a renewal; then a standby takes over.
             Seconds, or a number with s, m, h or d; at least 3, at most 3600. Default: ``10s``.
-        shard: The shard that commands work on, 0 to 1023, in a database with several. null
-            (default) means the shard of the user and the agent that a command names, or all.
+        shard: The shard that this installation works on, 0 to 1023, in a database with several.
+            null (default) means that of the user whom a command names, or of ``--shard``.
         rules: Where the rules come from. ``files`` (default) reads those in ``rules_dir``;
             ``published`` reads the newest set that ``slumberd rules publish`` wrote into the
             database.
     """
 
-    lease: Annotated[Duration, Field(ge=3, le=3600)] = 10.0
+    lease: Annotated[Duration, Field(ge=3, le=3600)] = LEASE_SECONDS
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
     rules: Literal["files", "published"] = "files"
 

@@ -39,14 +39,21 @@ def typed_handler(
 
     async def handle(request: dict[str, Any], caller: Caller) -> Answer:
         caller.require(operation.right)
-        if found := problems(operation.form, request, strict=True, is_yaml=False):
-            listed = (
-                f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
-            )
-            raise UsageError(f"{operation.name}: {'; '.join(listed)}")
-        return await run(operation.form.model_validate(request, strict=True), caller)
+        return await run(read_form(operation, request), caller)
 
     return operation.name, handle
+
+
+def read_form(operation: Operation[F], request: Mapping[str, Any]) -> F:
+    """Read a request by the form of its operation.
+
+    Raises:
+        UsageError: With every mistake of the request.
+    """
+    if found := problems(operation.form, request, strict=True, is_yaml=False):
+        listed = (f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found)
+        raise UsageError(f"{operation.name}: {'; '.join(listed)}")
+    return operation.form.model_validate(request, strict=True)
 
 
 class Dispatcher:

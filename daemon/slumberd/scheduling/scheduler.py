@@ -42,7 +42,7 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, RuleCalls, served_fields
+from slumberd.scheduling.due_finder import DueRuleFinder, served_fields
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -160,14 +160,13 @@ class Scheduler:
         troubles: The rules whose last firing failed.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each component that it joins
+    def __init__(  # one for each component that it joins
         self,
         *,
         clock: Clock,
         episodes: EpisodeLog,
         ledger: Ledger,
         fire: Fire,
-        calls: RuleCalls | None = None,
         poll_seconds: float = 1.0,
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
@@ -179,7 +178,6 @@ class Scheduler:
             ledger: Keeps watermarks and served instants.
             fire: Consolidates what is pending for a rule, as of an instant, and returns after the
                 commit. It must end soon after the stop event is set.
-            calls: Counts the episodes of all shards; None where this log is the only one.
             poll_seconds: The time after which a new episode is noticed at the latest. `notice`
                 shortens it.
             future_tolerance_seconds: A served instant that lies further ahead of the clock counts
@@ -191,7 +189,7 @@ class Scheduler:
         self._fire = fire
         self._poll_seconds = poll_seconds
         self._finder = DueRuleFinder(
-            episodes, ledger, calls, future_tolerance_seconds=future_tolerance_seconds
+            episodes, ledger, future_tolerance_seconds=future_tolerance_seconds
         )
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}

@@ -55,7 +55,6 @@ from slumberd.service.composition import (
     publisher_of,
     refuse_network_of,
     retention_of,
-    rule_calls_of,
     rule_runner_of,
     tenure_of,
     tune_interpreter,
@@ -70,6 +69,7 @@ from slumberd.service.language_model import answer_recorder, model_worker_of, re
 from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
@@ -100,12 +100,12 @@ class HostProcess(NamedTuple):
     Attributes:
         name: The name under which it holds its shards.
         commits: Tells its interfaces when something was committed.
-        serve: Answers the requests for a shard by these operations while the block runs.
+        serve: Answers the requests for the shard by these operations while the block runs.
     """
 
     name: str
     commits: CommitSignal
-    serve: Callable[[int, Mapping[str, Handler]], AbstractAsyncContextManager[None]]
+    serve: Callable[[Mapping[str, Handler]], AbstractAsyncContextManager[None]]
 
 
 _log = structlog.get_logger("slumberd")
@@ -332,7 +332,6 @@ class Daemon:
             episodes=stores.memory,
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
-            calls=rule_calls_of(self._settings, stores.memory),
             future_tolerance_seconds=self._settings.memory.future_tolerance,
         )
         operations.decided = scheduler.nudge
@@ -364,7 +363,7 @@ class Daemon:
     ) -> Iterator[AbstractAsyncContextManager[object]]:
         """Yield what answers requests of commands: the control socket, and the database."""
         if self._process is not None:
-            yield self._process.serve(self._settings.shard, answers)
+            yield self._process.serve(answers)
             return
         yield listen(self._settings.state_dir, answers, runtime=self._settings.runtime_dir)
         if self._settings.store is not None:
@@ -377,6 +376,7 @@ class Daemon:
         reloading = components.reloading
         own = [
             typed_handler(table.STATUS, partial(self._on_status, components)),
+            typed_handler(table.SHARDS, self._on_shards),
             typed_handler(table.NEXT, partial(self._on_next, components)),
             typed_handler(table.RELOAD, reloading.answer),
             typed_handler(table.OUTDATED, reloading.outdated),
@@ -573,6 +573,10 @@ class Daemon:
                 self._in_force.settings, stores, worker, self._clock
             ),
         }
+
+    async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:
+        counted = await asyncio.to_thread(count_shards, self._settings, self._rules)
+        return counted.document()
 
     async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         timezone = self._in_force.settings.timezone

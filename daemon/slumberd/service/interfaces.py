@@ -25,6 +25,7 @@ class Served:
         commits: Tells when something was committed.
         clock: The time.
         health: Returns the figures of the heartbeat as of now.
+        shards: Returns the numbers of the shards; None where this daemon is of one shard only.
     """
 
     dispatcher: Dispatcher
@@ -33,6 +34,7 @@ class Served:
     commits: CommitSignal
     clock: Clock
     health: Callable[[], Awaitable[DaemonHealth]]
+    shards: Callable[[], list[int]] | None = None
 
 
 Interface = Callable[[Served], AbstractAsyncContextManager[object]]

@@ -119,13 +119,14 @@ class ClusterView(NamedTuple):
     """Who uses a database at one instant.
 
     Attributes:
-        shards: The holder of each shard; None for a free one. A shard that cannot be read is
-            missing.
+        shards: All shards that can be read, by number.
+        holders: The holder of each of them, by its number; None for a free one.
         hosts: The names of the daemons that are alive.
-        problems: Why shards are missing.
+        problems: Why other shards cannot be read.
     """
 
-    shards: dict[Shard, str | None]
+    shards: dict[int, Shard]
+    holders: dict[int, str | None]
     hosts: list[str]
     problems: list[StoreError]
 
@@ -178,6 +179,9 @@ class HostTable:
 
         Args:
             seconds: A host is alive that told of itself so recently.
+
+        Raises:
+            StoreError: The database of the map cannot be read.
         """
 
         def work(connection: Connection) -> tuple[list[Shard], list[str]]:
@@ -186,12 +190,13 @@ class HostTable:
             return shards_of(connection, self.address), hosts
 
         shards, hosts = await self._call(work)
-        holders: dict[Shard, str | None] = {}
+        found: dict[Shard, Holder | None] = {}
         problems: list[StoreError] = []
         for address, own in groupby(sorted(shards, key=_address_of), _address_of):
-            found = await self._holders(address, [*own], problems)
-            holders |= {shard: holder and holder.name for shard, holder in found.items()}
-        return ClusterView(dict(sorted(holders.items())), hosts, problems)
+            found |= await self._holders(address, [*own], problems)
+        readable = {shard.number: shard for shard in sorted(found)}
+        holders = {number: _name_of(found[shard]) for number, shard in readable.items()}
+        return ClusterView(readable, holders, hosts, problems)
 
     async def _holders(
         self, address: str, shards: Sequence[Shard], problems: list[StoreError]
@@ -201,7 +206,10 @@ class HostTable:
         try:
             return await self._call(work, address)
         except StoreError as error:
-            if len(shards) == 1 or isinstance(error, DatabaseUnreachableError):
+            is_away = isinstance(error, DatabaseUnreachableError)
+            if is_away and address == self.address:
+                raise
+            if is_away or len(shards) == 1:
                 problems.append(error)
                 return {}
         found: dict[Shard, Holder | None] = {}
