@@ -44,7 +44,12 @@ from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
-from slumberd.service.background import EffectTracker, record_external_changes
+from slumberd.service.background import (
+    EVERY_SECONDS,
+    EVERY_SECONDS_OF_A_DATABASE,
+    EffectTracker,
+    record_external_changes,
+)
 from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
@@ -399,7 +404,13 @@ class Daemon:
             components.alarm.heartbeat(self._stop),
             self._accept_clock(components.operations),
             components.scheduler.run(self._stop),
-            record_external_changes(components.operations.notice, self._stop),
+            record_external_changes(
+                components.operations.notice,
+                self._stop,
+                every_seconds=EVERY_SECONDS
+                if self._settings.store is None
+                else EVERY_SECONDS_OF_A_DATABASE,
+            ),
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),

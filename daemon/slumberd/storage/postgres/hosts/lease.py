@@ -249,6 +249,10 @@ class HostTable:
             return await self._pools[place].run("lease", work)
 
 
+def _name_of(holder: Holder | None) -> str | None:
+    return None if holder is None else holder.name
+
+
 def read_holders(connection: Connection, shards: Collection[Shard]) -> dict[Shard, Holder | None]:
     """Return who holds shards of a server now, in one statement; None for who nobody holds."""
     if not shards:
