@@ -72,6 +72,7 @@ from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.shard_counts import count_shards
@@ -407,9 +408,7 @@ class Daemon:
             record_external_changes(
                 components.operations.notice,
                 self._stop,
-                every_seconds=EVERY_SECONDS
-                if self._settings.store is None
-                else EVERY_SECONDS_OF_A_DATABASE,
+                every_seconds=self._seldom or EVERY_SECONDS,
             ),
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
@@ -420,7 +419,7 @@ class Daemon:
                 components.stores.facts.reads,
                 lambda: self._in_force.settings.limits.alarm_fraction,
                 self._clock,
-            ).run(self._stop),
+            ).run(self._stop, every_seconds=self._seldom or REDUCTION_SECONDS),
             *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
@@ -604,6 +603,11 @@ class Daemon:
             named = [fact.fact_id for fact in found[:MOST_NAMED]]
             last = timestamp(instant(found[0].at))
             _log.warning("facts.future", count=len(found), fact_ids=named, latest=last)
+
+    @property
+    def _seldom(self) -> float | None:
+        """The time between two looks at facts that only this daemon writes; None for files."""
+        return None if self._settings.store is None else EVERY_SECONDS_OF_A_DATABASE
 
     def _uptime(self) -> float:
         return round(self._clock.monotonic() - self._started, 3)

@@ -240,6 +240,8 @@ async def test_lease_is_renewed_while_a_transaction_holds_the_epoch(
 
     await leases[0].claim()
     with psycopg.connect(postgres_address) as connection:
-        connection.execute(b"SELECT 1 FROM slumberd_0.slumberd_numbers WHERE name = 'epoch' FOR UPDATE")
+        connection.execute(
+            b"SELECT 1 FROM slumberd_0.slumberd_numbers WHERE name = 'epoch' FOR UPDATE"
+        )
 
         assert await leases[0].renew()

@@ -159,7 +159,7 @@ class DatabaseTenure:
         name: The name under which the lease is held, which no other process ever has.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each part of a lease
+    def __init__(  # one for each part of a lease
         self,
         shard: Shard,
         map_address: str,

@@ -270,7 +270,7 @@ def pool_for(address: str) -> ConnectionPool:
 @asynccontextmanager
 async def share_connections() -> AsyncIterator[None]:
     """Let all stores and leases that are made in the block share the connections of each server."""
-    global _shared  # noqa: PLW0603 # stores are made in many places, by functions of a configuration
+    global _shared  # stores are made in many places, by functions of a configuration
     pools = _shared = {}
     try:
         yield

@@ -7,6 +7,7 @@ row than the epoch, so that a long transaction does not delay its renewal.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -61,16 +62,16 @@ held_until > clock_timestamp()
 
 A holder that lives renews it in time. A holder of 0.2.0 did not say how long: an hour at most.
 """
-_SHORTEN = f"""
-UPDATE {{schema}}.lease
+_SHORTEN = """
+UPDATE {schema}.lease
 SET held_until = clock_timestamp()
   + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
-WHERE {_IS_TOO_LONG}
+WHERE {is_too_long}
 """
-_HOLDER = f"""
-SELECT {{number}}, CASE WHEN held_until >= clock_timestamp() THEN holder END,
-  host ->> 'daemon' = 'true', {_IS_TOO_LONG}
-FROM {{schema}}.lease
+_HOLDER = """
+SELECT {number}, CASE WHEN held_until >= clock_timestamp() THEN holder END,
+  host ->> 'daemon' = 'true', {is_too_long}
+FROM {schema}.lease
 """
 _HOST = b"""
 INSERT INTO slumberd.hosts (name, seen_at, state)
@@ -85,6 +86,7 @@ WHERE seen_at < clock_timestamp() - interval '1 hour'
   OR seen_at > clock_timestamp() + interval '1 hour'
 """
 """An instant of the future is of a clock that was set back; a host that lives tells again."""
+_FORGET_SECONDS = 60.0
 _RULES_OF_OTHERS = b"""
 SELECT name, state ->> 'rules_hash'
 FROM slumberd.hosts
@@ -134,7 +136,10 @@ class ClusterView(NamedTuple):
 @lru_cache(maxsize=256)
 def _join(template: str, separator: str, shards: tuple[Shard, ...]) -> str:
     """Return a part of a statement for each of some shards."""
-    each = (template.format(number=one.number, schema=one.schema) for one in shards)
+    each = (
+        template.format(number=one.number, schema=one.schema, is_too_long=_IS_TOO_LONG)
+        for one in shards
+    )
     return separator.join(each)
 
 
@@ -150,6 +155,7 @@ class HostTable:
         self.name = name
         self.address = address
         self._pools: dict[str, ConnectionPool] = {}
+        self._forgotten_at = float("-inf")
 
     async def tell_host(self, state: Mapping[str, Any]) -> int:
         """Record that this process is alive, and its state.
@@ -158,7 +164,9 @@ class HostTable:
             The newest version of the published rules; 0 when none were published.
         """
         row = await self._row(_HOST, (self.name, orjson.dumps(state).decode()))
-        await self._run(_FORGET_OLD_HOSTS, ())
+        if (now := time.monotonic()) - self._forgotten_at > _FORGET_SECONDS:
+            await self._run(_FORGET_OLD_HOSTS, ())
+            self._forgotten_at = now
         return int(row[0]) if row else 0
 
     async def rules_of_others(self) -> list[tuple[str, str]]:
