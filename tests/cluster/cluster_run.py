@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 import psycopg
 
+from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.daemons import Home
 from tests.support.oracle import OracleClaim, claims_in, current_claims
 from tests.support.pooler import program, running_pooler
@@ -363,7 +364,9 @@ class Cluster:
 
     def _undo_an_edit(self, subject: str) -> None:
         firing = self._pin(subject, "wrong")
-        if firing and self._desk.slumberd("undo", firing, check=False).returncode == 0:
+        shard = str(ShardMap(self._address).find("alice").number)
+        words = ("--shard", shard, "undo", firing)
+        if firing and self._desk.slumberd(*words, check=False).returncode == 0:
             self._undone.add(subject)
             self.figures.undone_edits += 1
 
@@ -394,7 +397,7 @@ class Cluster:
         self._check_log()
         self._check_counts()
         self._check_facts()
-        verified = self._desk.slumberd("audit", "verify")
+        verified = self._desk.slumberd("--all-shards", "audit", "verify")
         assert verified.stdout.count("verified: ") == self._shards
         self.figures.puts = sum(sum(putter.versions.values()) for putter in self._putters)
         self.figures.rolled_back = sum(putter.rolled_back for putter in self._putters)
@@ -444,7 +447,8 @@ class Cluster:
 
     def _check_facts(self) -> None:
         expected = self._expected_objects("facts") | self._expected_objects("notes")
-        found = {fact["id"]: fact for fact in self._desk.facts("--limit", "1000000")}
+        listed = self._desk.slumberd("--all-shards", "facts", "--json", "--limit", "1000000")
+        found = {fact["id"]: fact for fact in map(orjson.loads, listed.stdout.splitlines())}
         edited = {
             fact["payload"]["subject"]: fact["payload"]["object"]
             for fact in found.values()

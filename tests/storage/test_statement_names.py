@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import slumberd
 from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.sql_statements import statements
+from slumberd.sql_statements import ALL_ENGINES, SQLITE, statement, statements
+from slumberd.storage.postgres.session import PACKAGE as POSTGRES
 from tests.support.lists import of_each
+from tests.support.sql_files import files_of, own_files, own_names
 
 pytestmark = pytest.mark.unit
 
@@ -23,10 +24,7 @@ SQL = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|CREATE|DROP|ALTER|ATTACH|VACUUM|BEGIN|COMMIT|ROLLBACK"
     r"|FROM|WHERE|ORDER BY)\b"
 )
-FILES = sorted(
-    file.name.removesuffix(".sql")
-    for file in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
-)
+FILES = files_of()
 STATEMENTS = {f"{file}.{name}" for file in FILES for name in statements(file)}
 WHOLE_FILES = {"ledger_schema"}
 """Files of which the engine runs every statement, in their order."""
@@ -148,6 +146,23 @@ def is_used(file: str, own_name: str) -> bool:
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(STORAGE))
+
+
+@pytest.mark.parametrize("package", [SQLITE, POSTGRES])
+@of_each(lambda: own_files(ALL_ENGINES))
+def test_no_statement_of_all_engines_is_one_of_an_engine_too(file: str, package: str) -> None:
+    assert own_names(file, ALL_ENGINES) & own_names(file, package) == set()
+
+
+@of_each(lambda: own_files(SQLITE))
+def test_no_statement_is_equal_in_both_engines(file: str) -> None:
+    equal = [
+        name
+        for name in own_names(file, SQLITE) & own_names(file, POSTGRES)
+        if statement(file, name, SQLITE).split() == statement(file, name, POSTGRES).split()
+    ]
+
+    assert equal == []
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import KeyedConnection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.planted_faults import Plant
+from tests.support.sql_files import files_of
 
 KILLED = 137
 FAILPOINT, PASSED = "SLUMBERD_FAILPOINT", "SLUMBERD_FAILPOINTS_PASSED"
@@ -108,9 +108,7 @@ def _prepare(fatal: str, passed: Path | None, plant: Plant | None) -> None:
 
 def _names() -> dict[str, str]:
     """Return what the statements of our SQL files are called there, by their texts."""
-    folder = files("slumberd.storage.sqlite").joinpath("sql")
-    stems = [file.name.removesuffix(".sql") for file in folder.iterdir()]
-    return {sql: f"{stem}.{name}" for stem in stems for name, sql in statements(stem).items()}
+    return {sql: f"{file}.{name}" for file in files_of() for name, sql in statements(file).items()}
 
 
 class _Watched(KeyedConnection):

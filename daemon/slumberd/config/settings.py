@@ -374,8 +374,8 @@ class Settings(Form):
         words = ForgetWords(self.capture.forget_this, self.capture.forget_that)
         return Capture(self.capture.secrets, words, self.memory.person)
 
-    def of_shard(self, shard: int) -> Self:
-        """Return these settings for one shard of the database."""
+    def of_shard(self, shard: int | None) -> Self:
+        """Return these settings for one shard of the database; None for no shard in particular."""
         postgres = self.postgres.model_copy(update={"shard": shard})
         return self.model_copy(update={"postgres": postgres})
 

@@ -165,7 +165,7 @@ class ShardCounts(Result):
 
     Attributes:
         shard: Its number.
-        holder: The host and the process that hold it; None when nobody does, and for files.
+        holder: The host and the process that hold it; None when nobody does.
         episodes: How many episodes it has.
         facts: How many facts are current.
         pending: How many versions of episodes wait for the rule that is furthest behind.

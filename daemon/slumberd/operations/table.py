@@ -395,7 +395,7 @@ STATUS = Operation(
 )
 SHARDS = Operation(
     name="shards",
-    summary="Count what each shard of a database holds, and what waits there; files are one shard.",
+    summary="Count what each shard of a database holds, and what waits there.",
     form=forms.RequestForm,
     result=operator.ShardList,
     right=Right.OPERATE,

@@ -18,7 +18,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
-from slumberd.errors import StoppedError, StoreError, SupersededError
+from slumberd.errors import StoppedError, StoreError, SupersededError, UsageError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
@@ -585,7 +585,11 @@ class Daemon:
         }
 
     async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:
-        counted = await asyncio.to_thread(count_shards, self._settings, self._rules)
+        if self._settings.store is None:
+            raise UsageError(
+                "shards: files have no shards; `slumberd status` counts what they hold"
+            )
+        counted = await asyncio.to_thread(count_shards, self._settings.of_shard(None), self._rules)
         return counted.document()
 
     async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:

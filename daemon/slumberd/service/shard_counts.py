@@ -15,10 +15,10 @@ _NOTHING = Backlog(0, None)
 
 
 def count_shards(settings: Settings, rules: RuleSet) -> ShardList:
-    """Return a row of counts for each shard; files are one shard.
+    """Return a row of counts for each shard.
 
     Args:
-        settings: The configuration.
+        settings: The configuration, which names a database.
         rules: The loaded rules.
 
     Raises:
@@ -26,12 +26,12 @@ def count_shards(settings: Settings, rules: RuleSet) -> ShardList:
     """
     database = database_status_of(settings)
     holders = {} if database is None else {one.shard: one.holder for one in database.shards}
-    shards = shards_of(settings)
-    if len(shards) == 1:
-        counted = [_count(settings, rules, shards[0], holders.get(shards[0]))]
-    else:
-        counted = [_count(settings.of_shard(one), rules, one, holders.get(one)) for one in shards]
-    return ShardList(shards=counted)
+    return ShardList(
+        shards=[
+            _count(settings.of_shard(shard), rules, shard, holders.get(shard))
+            for shard in shards_of(settings)
+        ]
+    )
 
 
 def _count(settings: Settings, rules: RuleSet, shard: int, holder: str | None) -> ShardCounts:

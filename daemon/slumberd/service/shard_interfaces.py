@@ -18,9 +18,9 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, typed_handler
 from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.table import SHARDS
-from slumberd.service.composition import user_stores_of
+from slumberd.service.composition import settings_of_user, shards_of, user_stores_of
 from slumberd.service.control_socket import listen
-from slumberd.service.interfaces import Interface, Served
+from slumberd.service.interfaces import AllShards, Interface, Served
 from slumberd.service.postgres_stores import database_of
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.shard_puts import ShardPutter
@@ -73,7 +73,7 @@ async def serve_interfaces(
         commits,
         clock,
         health,
-        lambda: [shard.number for shard in shards.shards()],
+        AllShards(lambda: shards_of(settings), lambda user: settings_of_user(settings, user).shard),
     )
     make_directory(settings.state_dir)  # for the control socket
     async with AsyncExitStack() as serving:

@@ -15,6 +15,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forms import OperatorForm, RequestForm
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer, Handler, read_form
+from slumberd.operations.memory_forms import ScopedForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.table import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
@@ -136,20 +137,32 @@ class ShardRequests:
         if known is None:
             raise UsageError(f"unknown operation {operation!r}")
         form = read_form(known, request)
+        fields = {name: value for name, value in request.items() if name not in _ROUTED}
+        try:
+            if isinstance(form, (ScopedForm, OperatorForm)):
+                return self._ask(self._find(form, caller), operation, forward(fields, caller))
+            return self._ask_any(operation, forward(fields, caller))
+        except RefusedError as refused:
+            raise own_error(refused) from None
+
+    def _find(self, form: ScopedForm | OperatorForm, caller: Caller | None) -> Shard:
         own_user = None if caller is None else caller.user
         number = getattr(form, "shard", None)
-        shard = find_shard(
+        return find_shard(
             self._shards,
             getattr(form, "user", None) if own_user is None else own_user,
             self._own if number is None else number,
             address=self._address,
             patience_seconds=self._patience_seconds,
         )
-        fields = {name: value for name, value in request.items() if name not in _ROUTED}
-        try:
-            return self._ask(shard, operation, forward(fields, caller))
-        except RefusedError as refused:
-            raise own_error(refused) from None
+
+    def _ask_any(self, operation: str, request: Request) -> Answer:
+        """Ask the daemon of any shard what concerns all shards."""
+        *others, last = self._shards.shards()
+        for shard in others:
+            with suppress(NotRunningError):
+                return self._ask(shard, operation, request)
+        return self._ask(last, operation, request)
 
 
 def ask_daemon(shard: Shard, operation: str, request: Request) -> Answer:

@@ -192,7 +192,7 @@ async def test_database_that_was_restored_is_noticed(
         await facts.bootstrap()
         await facts.transactions.take_over()
         await facts.apply_deltas(await batch_of(memory, facts))
-        postgres.run("DELETE FROM slumberd.ledger WHERE seq > 1", database=database)
+        postgres.run("DELETE FROM slumberd_0.slumberd_ledger WHERE seq > 1", database=database)
 
         with pytest.raises(StoreReplacedError, match="has not ledger row 3"):
             await facts.unpin("e2")

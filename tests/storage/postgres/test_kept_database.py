@@ -37,7 +37,6 @@ async def test_upgraded_database_of_0_2_0_keeps_every_fact(
 
     assert [step.number for step in installation.upgrade(address)] == [2]
 
-    installation.count_shards.cache_clear()
     async with PostgresFactStore(address) as facts, PostgresMemoryStore(address) as memory:
         await memory.bootstrap()
         await facts.bootstrap()

@@ -11,7 +11,6 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.lists import of_each
+from tests.support.sql_files import files_of
 
 pytestmark = pytest.mark.integration
 
@@ -281,9 +281,7 @@ def sorts(plan: list[str]) -> list[str]:
 
 
 def test_every_file_of_statements_is_listed() -> None:
-    folder = resources.files("slumberd.storage.sqlite") / "sql"
-
-    assert {Path(file.name).stem for file in folder.iterdir()} == {*FILES, *WHOLESALE}
+    assert {*files_of()} == {*FILES, *WHOLESALE}
 
 
 def test_every_statement_is_in_one_of_the_lists() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import closing, suppress
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,11 @@ from slumberd.storage.sqlite.ledger_schema import SCHEMA
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.lists import of_each
 from tests.support.release_files import put_kept
+from tests.support.sql_files import files_of
 
 pytestmark = pytest.mark.integration
 
-FILES = sorted(
-    file.name.removesuffix(".sql")
-    for file in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
-    if file.name.endswith(".sql")
-)
+FILES = files_of()
 UNFINISHED = {"select_by_scope": "1\n)", "select_by_content": "1\n)"}
 """Statements that contain a rule's filter, and the text that ends them."""
 

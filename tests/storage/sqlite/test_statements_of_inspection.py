@@ -251,9 +251,9 @@ def keys_of_facts(t: Tables, values: list[str]) -> list[Any]:
     return [values_of(row, "fact_id", "key_id") for row in rows]
 
 
-@PARTITION.rows({"values": [LARGE, *range(20)]}, in_any_order=True)
-def firings(t: Tables, values: list[int]) -> list[Any]:
-    return [values_of(firing, "n", "rule", "at") for firing in t.firings if firing.n in values]
+@PARTITION.rows({"numbers": [LARGE, *range(20)]}, in_any_order=True)
+def firings(t: Tables, numbers: list[int]) -> list[Any]:
+    return [values_of(firing, "n", "rule", "at") for firing in t.firings if firing.n in numbers]
 
 
 @PARTITION.rows()

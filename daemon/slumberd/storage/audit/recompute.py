@@ -156,7 +156,7 @@ class Recomputation:
     def _read_firings(self, part: Part) -> dict[int, RecordedFiring]:
         """Return the firings that wrote the rows of a part, by number."""
         numbers = [*{row.firing for row in part}]
-        found = self._session.stream("partition.firings", {"values": numbers})
+        found = self._session.stream("partition.firings", {"numbers": numbers})
         return {n: RecordedFiring(n, rule_id, at) for n, rule_id, at in found}
 
     def check_order(self, findings: Findings) -> Findings:

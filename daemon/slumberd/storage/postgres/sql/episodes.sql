@@ -1,14 +1,3 @@
--- name: by_id
-SELECT id, scope_key, content, timestamp, metadata
-FROM episodes
-WHERE id = ?
-
--- name: any_of_ids
-SELECT 1
-FROM episodes
-WHERE id = ANY (:ids::text[])
-LIMIT 1
-
 -- name: insert
 -- many: each parameter is an array
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)

@@ -6,16 +6,3 @@ INNER JOIN slumberd_ledger AS claims
   ON claims.fact_id = facts.fact_id
 WHERE claims.what = 1
 GROUP BY facts.fact_id
-
--- name: ids
-SELECT id, scope_key
-FROM episodes
-
--- name: scope_keys
-SELECT DISTINCT scope_key
-FROM episodes
-
--- name: timestamps
-SELECT timestamp
-FROM episodes
-WHERE scope_key = ?

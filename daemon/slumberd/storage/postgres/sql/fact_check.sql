@@ -1,14 +1,3 @@
--- name: claims_by_key
-SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
-  ledger.payload, firings.at, ledger.firing, ledger.key_id
-FROM slumberd_ledger AS ledger
-INNER JOIN slumberd_firings AS firings
-  ON firings.n = ledger.firing
-WHERE ledger.key_id IS NOT NULL
-  AND ledger.what = 1
-  AND ledger.fact_id IS NOT NULL
-ORDER BY ledger.key_id, ledger.seq
-
 -- name: ids_of_other_rows
 SELECT again.fact_id
 FROM (
@@ -23,19 +12,3 @@ WHERE ledger.what IN (1, 2, 3, 6)
 GROUP BY again.fact_id
 HAVING max(ledger.what) > 1
   OR min(ledger.key_id) < max(ledger.key_id)
-
--- name: facts_of
-SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
-  facts.metadata, facts.pinned_at
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN facts ON facts.fact_id = wanted.value
-
--- name: count_summaries
-SELECT count(*)
-FROM slumberd_keys
-WHERE (winner_at IS NOT NULL OR retractions IS NOT NULL)
-
--- name: all_facts
-SELECT fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at
-FROM facts
-ORDER BY fact_id

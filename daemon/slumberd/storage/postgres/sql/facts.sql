@@ -32,11 +32,6 @@ FROM facts
 WHERE left(object, 256) = left(:object, 256)
   AND object = :object
 
--- name: all_facts
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-ORDER BY fact_id
-
 -- name: put_fact
 -- many: each parameter is an array
 INSERT INTO facts
@@ -60,10 +55,6 @@ ON CONFLICT (fact_id) DO UPDATE SET
   object = excluded.object,
   object_number = excluded.object_number
 
--- name: drop_facts
-DELETE FROM facts
-WHERE fact_id = ANY (:ids::text[])
-
 -- name: cited_episodes
 SELECT DISTINCT source.value
 FROM facts
@@ -83,29 +74,6 @@ WHERE left(referenced, 256) >= left(:first, 256)
   AND referenced >= :first
   AND referenced < :end
   AND referrer LIKE '@/%'
-
--- name: has_fact
-SELECT 1
-FROM facts
-WHERE fact_id = ?
-
--- name: count_facts
-SELECT count(*)
-FROM facts
-
--- name: facts_from_id
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id >= :low
-  AND fact_id < :high
-ORDER BY fact_id
-
--- name: facts_from_id_backwards
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id >= :low
-  AND fact_id < :high
-ORDER BY fact_id DESC
 
 -- name: facts_of_owner_from_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
@@ -200,11 +168,6 @@ SELECT "user", agent, (
   )
 FROM owners
 
--- name: find_facts_of_ids
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id = ANY (:values::text[])
-
 -- name: find_facts_of_users
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
@@ -212,12 +175,6 @@ WHERE short("user") IN (
     SELECT short(value)
     FROM unnest(:values::text[]) AS wanted(value)
   )
-
--- name: find_facts_of_users_between
-SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE "user" >= :low
-  AND "user" < :high
 
 -- name: find_facts_of_subjects
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata

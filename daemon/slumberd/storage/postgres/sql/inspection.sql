@@ -1,26 +1,3 @@
--- part: recorded_at
-  least(firings.at, (
-    SELECT min(clock.at)
-    FROM slumberd_firings AS clock
-    WHERE clock.rule = '@clock'
-      AND clock.n > firings.n
-  ))
-
--- name: quarantined
-SELECT rule, reason, count(DISTINCT eid)
-FROM slumberd_quarantine
-GROUP BY rule, reason
-
--- name: last_recorded
-SELECT at
-FROM slumberd_firings
-ORDER BY n DESC
-LIMIT 1
-
--- name: latest_claim
-SELECT max(winner_at)
-FROM slumberd_keys
-
 -- name: unlogged
 SELECT greatest(0, coalesce(max(seq), 0) - (
   SELECT value
@@ -72,30 +49,6 @@ WHERE claims.reason = 'unresolved'
 ORDER BY claims.seq
 LIMIT :limit
 
--- name: last_firings
-WITH RECURSIVE rules(rule) AS (
-  SELECT min(rule)
-  FROM slumberd_firings AS firings
-  UNION ALL
-  SELECT (
-    SELECT min(firings.rule)
-    FROM slumberd_firings AS firings
-    WHERE firings.rule > rules.rule
-  )
-  FROM rules
-  WHERE rule IS NOT NULL
-)
-SELECT firings.rule, firings.n,
-  -- include: recorded_at
-  AS recorded_at, firings.counts
-FROM rules
-INNER JOIN slumberd_firings AS firings
-  ON firings.n = (
-    SELECT max(n)
-    FROM slumberd_firings AS firings
-    WHERE firings.rule = rules.rule
-  )
-
 -- name: future
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
@@ -125,12 +78,6 @@ FROM episodes
 -- name: count_facts
 SELECT count(*)
 FROM facts
-
--- name: erasures
-SELECT count(*)
-FROM slumberd_firings
-WHERE rule = '@erasure'
-  AND last_seq > :after
 
 -- name: users_of_facts
 SELECT DISTINCT "user"
@@ -165,18 +112,6 @@ FROM pg_class AS tables
 WHERE tables.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'episodes'::regclass)
   AND tables.relkind = 'r'
   AND tables.relname ~ '^(facts|slumberd_(keys|ledger|firings|references|quarantine))'
-
--- name: first_firing_since
-SELECT n
-FROM slumberd_firings
-WHERE at >= :since
-ORDER BY n
-LIMIT 1
-
--- name: facts_by_user
-SELECT "user", count(*)
-FROM facts
-GROUP BY "user"
 
 -- name: changes_by_user
 SELECT changes.firing, changes.document #>> '{payload,user}', changes.document ->> 'owner',

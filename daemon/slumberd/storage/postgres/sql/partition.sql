@@ -35,56 +35,14 @@ CROSS JOIN LATERAL (
   OFFSET 0
 ) AS ledger
 
--- name: keys_of_facts
-SELECT ledger.fact_id, ledger.key_id
-FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-WHERE ledger.key_id IS NOT NULL
-
--- name: firings
-SELECT n, rule, at
-FROM unnest(:values::bigint[]) AS wanted(value)
-INNER JOIN slumberd_firings AS firings ON n = wanted.value
-
--- name: rows_by_key
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd_ledger AS ledger
-WHERE ledger.key_id IS NOT NULL
-ORDER BY ledger.key_id, ledger.seq
-
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM unnest(:values::bigint[]) AS wanted(value)
 INNER JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 
--- name: rows_of_facts
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-
 -- name: facts_without_key
 SELECT fact_id
 FROM slumberd_ledger
 WHERE key_id IS NULL
   AND fact_id IS NOT NULL
-
--- name: rows_without_fact
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd_ledger AS ledger
-WHERE ledger.key_id IS NULL
-  AND ledger.fact_id IS NULL
-  AND ledger.salt IS NOT NULL
-  AND ledger.what != 0
-ORDER BY ledger.seq
-
--- name: all_rows
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM slumberd_ledger AS ledger
-WHERE ledger.salt IS NOT NULL
-  AND ledger.what != 0
-ORDER BY ledger.seq

@@ -7,10 +7,3 @@ WHERE position('"forgets":'::bytea IN own.payload) > 0
   OR position('"multi_valued":'::bytea IN own.payload) > 0
   OR firings.rule = '@law'
 ORDER BY firings.n
-
--- name: first_erased
-SELECT firing
-FROM slumberd_ledger
-WHERE salt IS NULL
-ORDER BY seq
-LIMIT 1

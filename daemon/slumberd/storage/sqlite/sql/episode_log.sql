@@ -87,26 +87,6 @@ SELECT rowid, id
 FROM episodes
 ORDER BY julianday(timestamp), timestamp, id
 
--- name: newest
-SELECT seq, eid
-FROM slumberd_episode_log
-ORDER BY seq DESC
-LIMIT 1
-
--- name: episode_at
-SELECT eid
-FROM slumberd_episode_log
-WHERE seq = :seq
-
--- name: pending
-SELECT COUNT(*)
-FROM (
-  SELECT 1
-  FROM slumberd_episode_log
-  WHERE seq > :after
-  LIMIT :at_most
-)
-
 -- name: oldest_timestamp
 SELECT CAST(episodes.timestamp AS TEXT)
 FROM slumberd_episode_log AS log

@@ -46,12 +46,6 @@ FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object
 
--- name: all_facts
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-ORDER BY fact_id
-
 -- name: put_fact
 INSERT INTO facts (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -63,10 +57,6 @@ ON CONFLICT (fact_id) DO UPDATE SET
   confidence = excluded.confidence,
   metadata = excluded.metadata,
   pinned_at = excluded.pinned_at
-
--- name: drop_facts
-DELETE FROM facts
-WHERE fact_id IN (SELECT value FROM json_each(:ids))
 
 -- name: cited_episodes
 SELECT DISTINCT source.value
@@ -87,31 +77,6 @@ FROM slumberd_references
 WHERE referenced >= :first
   AND referenced < :end
   AND referrer GLOB '@/*'
-
--- name: has_fact
-SELECT 1
-FROM facts
-WHERE fact_id = ?
-
--- name: count_facts
-SELECT count(*)
-FROM facts
-
--- name: facts_from_id
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id >= :low
-  AND fact_id < :high
-ORDER BY fact_id
-
--- name: facts_from_id_backwards
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id >= :low
-  AND fact_id < :high
-ORDER BY fact_id DESC
 
 -- name: facts_of_owner_from_id
 -- texts: none
@@ -196,24 +161,11 @@ SELECT user, agent, (
   )
 FROM owners
 
--- name: find_facts_of_ids
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE fact_id IN (SELECT value FROM json_each(:values))
-
 -- name: find_facts_of_users
 -- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user IN (SELECT value FROM json_each(:values))
-
--- name: find_facts_of_users_between
--- texts: none
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE user >= :low
-  AND user < :high
 
 -- name: find_facts_of_subjects
 -- texts: none

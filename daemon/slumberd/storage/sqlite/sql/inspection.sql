@@ -1,31 +1,8 @@
--- part: recorded_at
-  min(firings.at, ifnull((
-    SELECT min(clock.at)
-    FROM slumberd_firings AS clock
-    WHERE clock.rule = '@clock'
-      AND clock.n > firings.n
-  ), firings.at))
-
 -- name: triggers
 SELECT name, sql
 FROM sqlite_master
 WHERE type = 'trigger'
   AND tbl_name = :table
-
--- name: quarantined
-SELECT rule, reason, count(DISTINCT eid)
-FROM slumberd_quarantine
-GROUP BY rule, reason
-
--- name: last_recorded
-SELECT at
-FROM slumberd_firings
-ORDER BY n DESC
-LIMIT 1
-
--- name: latest_claim
-SELECT max(winner_at)
-FROM slumberd_keys
 
 -- name: unlogged
 SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
@@ -70,22 +47,6 @@ WHERE claims.reason = 'unresolved'
 ORDER BY claims.seq
 LIMIT :limit
 
--- name: last_firings
-WITH RECURSIVE rules(rule) AS (
-  SELECT min(rule)
-  FROM slumberd_firings
-  UNION ALL
-  SELECT (SELECT min(rule) FROM slumberd_firings WHERE rule > rules.rule)
-  FROM rules
-  WHERE rule IS NOT NULL
-)
-SELECT firings.rule, firings.n,
-  -- include: recorded_at
-  AS recorded_at, firings.counts
-FROM rules
-CROSS JOIN slumberd_firings AS firings
-  ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
-
 -- name: future
 SELECT rowid
 FROM episodes INDEXED BY idx_episodes_scope_ts
@@ -112,12 +73,6 @@ FROM slumberd_episode_log
 ORDER BY seq
 LIMIT 1
 
--- name: erasures
-SELECT count(*)
-FROM slumberd_firings
-WHERE rule = '@erasure'
-  AND last_seq > :after
-
 -- name: next_user_of_facts
 SELECT user, CAST(user AS BLOB)
 FROM facts
@@ -141,18 +96,6 @@ SELECT EXISTS (
 SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
-
--- name: first_firing_since
-SELECT n
-FROM slumberd_firings
-WHERE at >= :since
-ORDER BY n
-LIMIT 1
-
--- name: facts_by_user
-SELECT user, count(*)
-FROM facts
-GROUP BY user
 
 -- name: changes_by_user
 SELECT changes.firing, json_extract(changes.document, '$.payload.user'),

@@ -31,56 +31,14 @@ CROSS JOIN main.slumberd_ledger AS ledger
   AND ledger.fact_id < wanted.value || '$'
 WHERE ledger.key_id IS NOT NULL
 
--- name: keys_of_facts
-SELECT ledger.fact_id, ledger.key_id
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-WHERE ledger.key_id IS NOT NULL
-
--- name: firings
-SELECT n, rule, at
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_firings ON n = wanted.value
-
--- name: rows_by_key
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM main.slumberd_ledger AS ledger
-WHERE ledger.key_id IS NOT NULL
-ORDER BY ledger.key_id, ledger.seq
-
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.key_id = wanted.value
-
--- name: rows_of_facts
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM json_each(:values) AS wanted
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 
 -- name: facts_without_key
 SELECT fact_id
 FROM main.slumberd_ledger NOT INDEXED
 WHERE key_id IS NULL
   AND fact_id IS NOT NULL
-
--- name: rows_without_fact
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM main.slumberd_ledger AS ledger
-WHERE ledger.key_id IS NULL
-  AND ledger.fact_id IS NULL
-  AND ledger.salt IS NOT NULL
-  AND ledger.what != 0
-ORDER BY ledger.seq
-
--- name: all_rows
-SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM main.slumberd_ledger AS ledger
-WHERE ledger.salt IS NOT NULL
-  AND ledger.what != 0
-ORDER BY ledger.seq

@@ -114,13 +114,6 @@ WHERE instr(own.payload, CAST('"forgets":' AS BLOB)) > 0
   OR firings.rule = '@law'
 ORDER BY firings.n
 
--- name: first_erased
-SELECT firing
-FROM main.slumberd_ledger
-WHERE salt IS NULL
-ORDER BY seq
-LIMIT 1
-
 -- name: count_rows
 SELECT count(*)
 FROM main.slumberd_ledger

@@ -6,14 +6,14 @@ FROM (
   WHERE seq > :after
   ORDER BY seq
   LIMIT :limit
-)
+) AS page
 
 -- name: promotions
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
-CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
@@ -25,7 +25,7 @@ SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
-CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
   AND ledger.seq <= :upto
   AND ledger.kind IN (1, 2)
@@ -51,19 +51,15 @@ ON CONFLICT (name) DO UPDATE SET
 -- name: sinks
 SELECT substr(name, 10)
 FROM slumberd_numbers
-WHERE name GLOB 'asserted:*'
+WHERE substr(name, 1, 9) = 'asserted:'
 ORDER BY name
 
 -- name: lag
-SELECT ifnull((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
-    SELECT min(firings.at, ifnull((
-      SELECT min(clock.at)
-      FROM slumberd_firings AS clock
-      WHERE clock.rule = '@clock'
-        AND clock.n > firings.n
-    ), firings.at))
+SELECT coalesce((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
+    SELECT
+      -- include: recorded_at
     FROM slumberd_ledger AS ledger
-    CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+    INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
     WHERE ledger.seq > :after
     ORDER BY ledger.seq
     LIMIT 1

@@ -1,11 +1,10 @@
 -- name: recorded
 SELECT recorded.key, recorded.status, recorded.triples, recorded.problem
-FROM unnest(:keys::text[]) AS wanted(value)
-INNER JOIN slumberd_extractions AS recorded
-  ON recorded.key = wanted.value
+-- include: from_keys
+INNER JOIN slumberd_extractions AS recorded ON recorded.key = wanted.value
 
 -- name: record
-INSERT INTO slumberd_extractions AS extractions
+INSERT INTO slumberd_extractions AS known
   (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
 SELECT :key, :eid, :model, :status, :triples, :dropped, :problem, :answer, :attempts, :at
 FROM episodes
@@ -16,12 +15,11 @@ ON CONFLICT (key) DO UPDATE SET
   dropped = excluded.dropped,
   problem = excluded.problem,
   answer = excluded.answer,
-  attempts = extractions.attempts + excluded.attempts,
+  attempts = known.attempts + excluded.attempts,
   at = excluded.at
 
 -- name: spend
-INSERT INTO slumberd_model_usage AS known
-  (day, calls, tokens_in, tokens_out, cost_micros)
+INSERT INTO slumberd_model_usage AS known (day, calls, tokens_in, tokens_out, cost_micros)
 VALUES (:day, :calls, :tokens_in, :tokens_out, :cost_micros)
 ON CONFLICT (day) DO UPDATE SET
   calls = known.calls + excluded.calls,
@@ -36,7 +34,8 @@ WHERE day = ?
 
 -- name: erase
 DELETE FROM slumberd_extractions
-WHERE eid = ANY (:ids::text[])
+WHERE eid
+  -- include: in_ids
   AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: remove_orphans
@@ -46,12 +45,11 @@ WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 -- name: summaries
 SELECT recorded.key, recorded.eid, recorded.model, recorded.status, recorded.text,
   recorded.problem, recorded.attempts, recorded.at
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd_model_summaries AS recorded
-  ON recorded.eid = wanted.value
+-- include: from_ids
+INNER JOIN slumberd_model_summaries AS recorded ON recorded.eid = wanted.value
 
 -- name: record_summary
-INSERT INTO slumberd_model_summaries AS model_summaries
+INSERT INTO slumberd_model_summaries AS known
   (key, eid, model, status, text, problem, attempts, at)
 SELECT :key, :episode_id, :model, :status, :text, :problem, :attempts, :at
 FROM episodes
@@ -60,12 +58,13 @@ ON CONFLICT (key) DO UPDATE SET
   status = excluded.status,
   text = excluded.text,
   problem = excluded.problem,
-  attempts = model_summaries.attempts + excluded.attempts,
+  attempts = known.attempts + excluded.attempts,
   at = excluded.at
 
 -- name: erase_summaries
 DELETE FROM slumberd_model_summaries
-WHERE eid = ANY (:ids::text[])
+WHERE eid
+  -- include: in_ids
   AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: remove_orphaned_summaries
@@ -74,7 +73,7 @@ WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: lost_turns
 SELECT wanted.value
-FROM unnest(:ids::text[]) AS wanted(value)
+-- include: from_ids
 WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = wanted.value)
 
 -- name: release_key
@@ -97,8 +96,9 @@ WHERE request <> ''
   AND id IN (
     SELECT source.id
     FROM slumberd_model_requests AS source
-    WHERE source.eid = ANY (:ids::text[])
-      AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = source.eid)
+    WHERE source.eid
+      -- include: in_ids
+      AND NOT EXISTS (SELECT 1 FROM episodes WHERE episodes.id = source.eid)
   )
 
 -- name: blank_answers
@@ -108,21 +108,22 @@ WHERE answer <> ''
   AND key IN (
     SELECT asked.key
     FROM slumberd_model_requests AS source
-    INNER JOIN slumberd_model_requests AS asked
-      ON asked.id = source.id
-    WHERE source.eid = ANY (:ids::text[])
+    INNER JOIN slumberd_model_requests AS asked ON asked.id = source.id
+    WHERE source.eid
+      -- include: in_ids
   )
 
 -- name: drop_sources
 DELETE FROM slumberd_model_requests
-WHERE eid = ANY (:ids::text[])
-  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
+WHERE eid
+  -- include: in_ids
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE episodes.id = eid)
 
 -- name: remove_orphaned_requests
 DELETE FROM slumberd_model_requests
 WHERE id NOT IN (
-    SELECT asked.id
-    FROM slumberd_model_requests AS asked
-    WHERE asked.key <> ''
-      AND EXISTS (SELECT 1 FROM episodes WHERE id = asked.eid)
-  )
+  SELECT asked.id
+  FROM slumberd_model_requests AS asked
+  WHERE asked.key <> ''
+    AND EXISTS (SELECT 1 FROM episodes WHERE episodes.id = asked.eid)
+)
