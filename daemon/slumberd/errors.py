@@ -1043,7 +1043,7 @@ class DatabaseUnreachableError(StoreError):
 
 
 class PoolerError(StoreError):
-    """An address of a database leads to a connection pooler.
+    """An address of a database leads to a connection pooler that divides sessions among clients.
 
     Attributes:
         where: The database.
@@ -1054,8 +1054,9 @@ class PoolerError(StoreError):
     def __init__(self, where: str) -> None:
         self.where = where
         super().__init__(
-            f"{where!r} is a connection pooler, such as PgBouncer: it ignores the settings of a "
-            "connection; give slumberd the address of the server itself"
+            f"{where!r} is a connection pooler, such as PgBouncer, which gives a session to other "
+            "clients after each transaction; give slumberd the address of the server itself, or of "
+            "a pool with pool_mode = session"
         )
 
 

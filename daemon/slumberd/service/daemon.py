@@ -44,7 +44,12 @@ from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
-from slumberd.service.background import EffectTracker, record_external_changes
+from slumberd.service.background import (
+    EVERY_SECONDS,
+    EVERY_SECONDS_OF_A_DATABASE,
+    EffectTracker,
+    record_external_changes,
+)
 from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
@@ -67,6 +72,7 @@ from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.shard_counts import count_shards
@@ -399,7 +405,11 @@ class Daemon:
             components.alarm.heartbeat(self._stop),
             self._accept_clock(components.operations),
             components.scheduler.run(self._stop),
-            record_external_changes(components.operations.notice, self._stop),
+            record_external_changes(
+                components.operations.notice,
+                self._stop,
+                every_seconds=self._seldom or EVERY_SECONDS,
+            ),
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
@@ -409,7 +419,7 @@ class Daemon:
                 components.stores.facts.reads,
                 lambda: self._in_force.settings.limits.alarm_fraction,
                 self._clock,
-            ).run(self._stop),
+            ).run(self._stop, every_seconds=self._seldom or REDUCTION_SECONDS),
             *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
@@ -597,6 +607,11 @@ class Daemon:
             named = [fact.fact_id for fact in found[:MOST_NAMED]]
             last = timestamp(instant(found[0].at))
             _log.warning("facts.future", count=len(found), fact_ids=named, latest=last)
+
+    @property
+    def _seldom(self) -> float | None:
+        """The time between two looks at facts that only this daemon writes; None for files."""
+        return None if self._settings.store is None else EVERY_SECONDS_OF_A_DATABASE
 
     def _uptime(self) -> float:
         return round(self._clock.monotonic() - self._started, 3)

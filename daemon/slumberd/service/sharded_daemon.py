@@ -126,6 +126,7 @@ class ShardedDaemon:
         self._running: dict[int, _Running] = {}
         self._troubles: dict[int, _Trouble] = {}
         self._is_failing = False
+        self._known_problems: set[str] = set()
         textfile = self._textfile()
         self._standby = StandbyHeartbeat(clock, textfile, every_seconds=intervals.heartbeat_seconds)
         self._heartbeat = Heartbeat(
@@ -152,7 +153,7 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        async with share_connections(self._table.address):
+        async with share_connections():
             try:
                 await self._table.view(self._lease_seconds)
                 await self._run_shards(stop)
@@ -200,7 +201,16 @@ class ShardedDaemon:
             self._is_failing = True
             return None
         self._is_failing = False
+        self._warn_of(view.problems)
         return view
+
+    def _warn_of(self, problems: Sequence[StoreError]) -> None:
+        """Log once why other databases, or shards of this one, cannot be read."""
+        for problem in problems:
+            if str(problem) not in self._known_problems:
+                place = place_of(self._in_force.settings)
+                _log.warning("lease.not_renewed", database=place, message=str(problem))
+        self._known_problems = {str(problem) for problem in problems}
 
     async def _follow(self, view: ClusterView, group: asyncio.TaskGroup) -> None:
         """Start the daemons of shards that this process claims, or end one of too many."""

@@ -358,6 +358,4 @@ def _count_rows(files: FileRows) -> dict[str, int]:
 
 
 def _holding(shard: Shard, address: str, clock: Clock) -> DatabaseTenure:
-    return DatabaseTenure(
-        shard, address, clock, seconds=LEASE_SECONDS, is_daemon=False
-    )
+    return DatabaseTenure(shard, address, clock, seconds=LEASE_SECONDS, is_daemon=False)

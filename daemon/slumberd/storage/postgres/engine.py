@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Literal, TypeVar
 
 import psycopg
 
 from slumberd.errors import (
-    DatabaseUnreachableError,
     PermissionDeniedError,
     StaleWriterError,
     StoppedError,
@@ -29,10 +27,11 @@ from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import (
     Connection,
     end_transaction,
+    error_of,
     is_lost,
     translate_errors,
 )
-from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
+from slumberd.storage.postgres.connection_pool import Use, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
@@ -50,9 +49,6 @@ _CANCEL_SECONDS = 2.0
 
 _MOST_TRIES = 4
 """How often a transaction of episodes runs that other transactions have made impossible."""
-
-NOTIFY_SECONDS = 0.05
-"""The least time between two notifications of one process: each one makes commits wait."""
 
 
 class _UnnumberedError(Exception):
@@ -216,8 +212,9 @@ class PostgresEngine:
     async def pulse(self) -> int:
         """Check that the database answers; return how many rows were written."""
         for use in _USES:
-            if self._pool.opened(use, self.shard.number) is not None:
-                await self._run(use, _pulse)
+            if self._pool.is_open(use):
+                with translate_errors(self.where):
+                    await self._pool.run(use, _pulse, queue=self._queue_of(use))
         return self._written
 
     async def close(self, *, at_once: bool = False) -> None:
@@ -227,21 +224,19 @@ class PostgresEngine:
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
-        opened = await self._pool.get(use, self.shard.number)
+        with translate_errors(self.where):
+            try:
+                return await self._pool.run(
+                    use, work, schema=self.shard.schema, queue=self._queue_of(use)
+                )
+            except psycopg.Error as error:
+                if use == "read" and is_lost(error):
+                    raise _LostError(str(error_of(error, self.where))) from error
+                raise
 
-        def run(connection: Connection) -> T:
-            connection.use(self.shard.schema)
-            return work(connection)
-
-        try:
-            with translate_errors(self.where):
-                return await opened.run(run)
-        except StoreError as error:
-            if is_broken(opened):
-                self._pool.forget(opened)
-                if isinstance(error, DatabaseUnreachableError) and use == "read":
-                    raise _LostError(str(error)) from error
-            raise
+    def _queue_of(self, use: Use) -> str:
+        """Return the queue of a work: transactions that write follow each other."""
+        return f"{self.shard.schema}.{self._table}" if use == "write" else ""
 
     def __del__(self) -> None:
         if hasattr(self, "_pool"):  # the address may have been refused
@@ -375,8 +370,6 @@ class PostgresEpisodeEngine(PostgresEngine):
         store = "postgres_memory"
         super().__init__(shard, table="episodes", store=store, naive=naive, person=person)
         self._must_number = must_number
-        self._notifying = Lock()
-        self._notified_at = float("-inf")
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
@@ -465,27 +458,20 @@ class PostgresEpisodeEngine(PostgresEngine):
         """
 
         def run(connection: Connection) -> None:
-            connection.use(self.shard.schema)
-
             def transact(work: Work[T]) -> T:
                 with translate_errors(self.where):
+                    connection.use(self.shard.schema)
                     return self._transact(connection, work)
 
             flush(transact)
 
-        (await self._pool.get("write", self.shard.number)).post(run)
+        queue = self._queue_of("write")
+        await self._pool.post("write", run, schema=self.shard.schema, queue=queue)
 
     def notify(self) -> None:
         """Wake those who wait for new episodes, on every host; from any thread."""
-        wake_watches(self.where)
-        with self._notifying:
-            now = time.monotonic()
-            if now - self._notified_at < NOTIFY_SECONDS:
-                return  # whoever waits also looks by itself
-            self._notified_at = now
-        opened = self._pool.opened("write", self.shard.number)
-        if opened is not None:
-            opened.post(_notify)
+        wake_watches(self.shard)
+        self._pool.notify(_notify)
 
     async def fsync(self) -> None:
         """Do nothing: each commit is on the disk of the server."""

@@ -57,6 +57,7 @@ class PostgresMemoryStore(EngineMemoryStore):
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
     ) -> None:
+        self._watch: PostgresWatch | None = None
         self.engine = PostgresEpisodeEngine(
             Shard(shard, address), naive=naive_timestamps, person=person, must_number=not read_only
         )
@@ -81,5 +82,20 @@ class PostgresMemoryStore(EngineMemoryStore):
             notify: The callback; called from a thread of the watch.
             poll_seconds: How long a commit may go unnoticed.
         """
-        engine = self.engine
-        return PostgresWatch(engine.shard, notify, poll_seconds=poll_seconds)
+        self._watch = PostgresWatch(self.engine.shard, notify, poll_seconds=poll_seconds)
+        return self._watch
+
+    async def changed(self) -> bool:
+        """Return whether any connection committed since the last call; True at the first call.
+
+        With a watch, a call without news asks the server nothing.
+        """
+        if self._watch is None:
+            return await super().changed()
+        if not self._watch.take_news():
+            return False
+        try:
+            return await super().changed()
+        except BaseException:
+            self._watch.note_news()
+            raise
