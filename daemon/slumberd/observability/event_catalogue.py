@@ -693,6 +693,16 @@ _ALL = (
         counts={"type": "object", "additionalProperties": COUNT},
     ),
     _kind(
+        "error",
+        "store.tail_lost",
+        "The database lacks the last rows of the ledger that this daemon wrote: a standby without "
+        "the last commits took over, or a backup was restored. The daemon goes on after the row "
+        "`last`. Later lines use the numbers after `last` again, for other rows.",
+        database=TEXT,
+        written=COUNT,
+        last=COUNT,
+    ),
+    _kind(
         "warning",
         "summary.failed",
         "A function of a rule did not summarise some episodes. The next firing tries again.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from slumberd.errors import (
     StaleWriterError,
     StoppedError,
     StoreError,
-    StoreReplacedError,
+    TailLostError,
 )
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
@@ -47,6 +48,9 @@ _CANCEL_CHECK_SECONDS = 0.02
 
 _CANCEL_SECONDS = 2.0
 """How long the request to cancel a statement may take."""
+
+_EPOCH_STEPS = 2**20
+"""By at most how much an epoch is later than the one before."""
 
 _MOST_TRIES = 4
 """How often a transaction of episodes runs that other transactions have made impossible."""
@@ -282,7 +286,9 @@ class PostgresFactEngine(PostgresEngine):
 
         def work(connection: Connection) -> tuple[int, Row | None]:
             def begin(session: Session) -> tuple[int, Row | None]:
-                epoch: int = session.value("fence.lock") + 1
+                # A failover may have lost the epoch that an earlier writer took. With a random
+                # step, no two writers have the same one.
+                epoch: int = session.value("fence.lock") + 1 + secrets.randbelow(_EPOCH_STEPS)
                 session.do("ledger.set_number", {"name": "epoch", "value": epoch})
                 return epoch, session.one("ledger.last_row")
 
@@ -335,16 +341,25 @@ class PostgresFactEngine(PostgresEngine):
         current: int = session.value(statement)
         if self._epoch is None:
             return
+        self._check_head(session, is_older=current < self._epoch)
         if current != self._epoch:
             raise StaleWriterError(self.where, self._epoch, current)
-        if self._head is None:
-            return
-        # A database that was restored lacks the last row that was written here.
-        number, chain = self._head
-        row = session.one("ledger.chain_at", (number,))
-        if row is None or row[0] != chain:
-            problem = f"has not ledger row {number} as it was written"
-            raise StoreReplacedError(self.where, problem)
+
+    def _check_head(self, session: Session, *, is_older: bool) -> None:
+        """Check that the database has the last row that this store wrote or found.
+
+        Args:
+            session: The transaction.
+            is_older: Whether the database also lacks the epoch of this store.
+
+        Raises:
+            TailLostError: It has not: it was restored, or lost its last commits in a failover.
+        """
+        number, chain = self._head or (0, b"")
+        row = session.one("ledger.chain_at", (number,)) if number else (chain,)
+        if is_older or row is None or row[0] != chain:
+            last = session.one("ledger.last_row")
+            raise TailLostError(self.where, number, last[0] if last else 0)
 
 
 def _unfenced(work: Work[T], session: Session) -> T:
