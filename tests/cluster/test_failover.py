@@ -12,7 +12,6 @@ import orjson
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.storage.postgres.installation import install
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.cluster.cluster_run import Cluster
 from tests.support.builders import triple
@@ -24,16 +23,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 DATABASE = "memory"
 WATERMARKS = "SELECT 1 FROM slumberd.watermark"
-
-
-def create_database(pair: ServerPair) -> str:
-    """Create a database with slumberd's schema on both servers; return its address."""
-    pair.primary.run(
-        f"CREATE DATABASE {DATABASE} ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0"
-    )
-    address = pair.address_of(DATABASE)
-    install(address, shards=1)
-    return address
 
 
 class FailingCluster(Cluster):
@@ -89,7 +78,7 @@ def test_failover_of_a_synchronous_pair_loses_nothing(
     tmp_path: Path, clocks: tuple[int, ...], seconds: float
 ) -> None:
     with running_pair(is_synchronous=True) as pair:
-        address = create_database(pair)
+        address = pair.create_database(DATABASE)
         cluster = FailingCluster(pair.primary, address, tmp_path, seed=1, clocks=clocks)
         cluster.pair = pair
         figures = cluster.run(seconds)
@@ -120,7 +109,7 @@ def put(address: str, *ids: str) -> None:
 
 def test_daemon_goes_on_after_a_failover_that_lost_the_last_commits(tmp_path: Path) -> None:
     with running_pair(is_synchronous=False) as pair:
-        address = create_database(pair)
+        address = pair.create_database(DATABASE)
         home = Home(tmp_path, {"store": address, "postgres": {"lease": "3s"}})
         home.rule("all", cadence={"every": 1})
         with home.daemon() as daemon:

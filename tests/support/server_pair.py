@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
+from slumberd.storage.postgres.installation import install
 from tests.support.postgres_server import (
     OwnServer,
     programs,
@@ -38,6 +39,14 @@ class ServerPair:
         """Return the address of a database on whichever of the servers takes writes."""
         hosts = [quote(str(one.folder), safe="") for one in (self.primary, self.standby)]
         return f"postgresql://postgres@{','.join(hosts)}/{database}?target_session_attrs=read-write"
+
+    def create_database(self, name: str) -> str:
+        """Create a database with slumberd's schema; return its address on both servers."""
+        self.primary.run(
+            f"CREATE DATABASE {name} ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0"
+        )
+        install(self.primary.address_of(name), shards=1)
+        return self.address_of(name)
 
     def wait_until_replayed(self) -> None:
         """Return when the standby has replayed all that the primary has written."""

@@ -606,6 +606,15 @@ _ALL = (
     _kind("info", "provenance.resumed", "The provenance sink accepts assertions again."),
     _kind(
         "warning",
+        "replica.left_out",
+        "The replica of `postgres.read_address` cannot answer a read. Reads run on the primary "
+        "until it can.",
+        replica=TEXT,
+        message=TEXT,
+    ),
+    _kind("info", "replica.used_again", "Reads run on the replica again.", replica=TEXT),
+    _kind(
+        "warning",
         "requests.failed",
         "The daemon cannot read or answer the requests of other hosts. It tries again.",
         message=TEXT,

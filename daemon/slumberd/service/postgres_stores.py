@@ -98,6 +98,7 @@ def memory_of(
         misspelled=misspelled,
         embedding=WordEmbedder,
         person=settings.memory.person,
+        read_address=settings.postgres.read_address,
     )
 
 
@@ -110,6 +111,7 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
         clock=clock,
         key=key,
         comparer=WordEmbedder,
+        read_address=settings.postgres.read_address,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -151,7 +151,10 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        async with share_connections(self._table.address):
+        async with AsyncExitStack() as shared:
+            await shared.enter_async_context(share_connections(self._table.address))
+            if (replica := self._in_force.settings.postgres.read_address) is not None:
+                await shared.enter_async_context(share_connections(replica))
             try:
                 await self._table.view(self._lease_seconds)
                 await self._run_shards(stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Literal, TypeVar
@@ -36,9 +36,11 @@ from slumberd.storage.postgres.connection import (
 )
 from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.replica import Replica, ReplicaUnusableError, find_position
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
+from slumberd.storage.replica_reads import are_replica_reads_allowed
 
 T = TypeVar("T")
 _USES: tuple[Use, ...] = ("read", "write")
@@ -80,6 +82,7 @@ class PostgresEngine:
         key: The key of the ledger; None without one.
         naive: The zone of a timestamp without an offset, in filters.
         person: The speakers whose words are those of the user, in filters.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -92,6 +95,7 @@ class PostgresEngine:
         key: bytes | None = None,
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
+        read_address: str | None = None,
     ) -> None:
         self.address = address
         self.where = where(address)
@@ -102,6 +106,8 @@ class PostgresEngine:
         self._key = key
         self._filter_rows = FilterRows(naive, person)
         self._pool = pool_for(address)
+        self._replica = None if read_address is None else Replica(read_address, shard)
+        self._replica_filter_rows = FilterRows(naive, person)
         self._written = 0
 
     def halt(self) -> None:
@@ -133,18 +139,33 @@ class PostgresEngine:
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
-
-        def run(connection: Connection) -> T:
-            try:
-                return self._run_session(connection, work, cancelled)
-            finally:
-                end_transaction(connection)
-
         try:
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
         except _LostError:
             # The server was restarted, or ended the connection; nothing was written.
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
+
+    async def _read(self, work: Work[T], cancelled: Callable[[], bool] | None) -> T:
+        """Run `work` on the replica, if it may run there and the replica is fit; else here."""
+        replica = self._replica
+        if replica is not None and are_replica_reads_allowed() and not replica.rests:
+            position = await self._run("read", find_position)
+            run = partial(self._run_read, work, cancelled, self._replica_filter_rows)
+            with suppress(ReplicaUnusableError):
+                return await replica.read(position, run)
+        return await self._run("read", partial(self._run_read, work, cancelled, self._filter_rows))
+
+    def _run_read(
+        self,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
+        filter_rows: FilterRows,
+        connection: Connection,
+    ) -> T:
+        try:
+            return self._run_session(connection, work, cancelled, filter_rows)
+        finally:
+            end_transaction(connection)
 
     async def write(
         self,
@@ -199,7 +220,11 @@ class PostgresEngine:
             ) from error
 
     def _run_session(
-        self, connection: Connection, work: Work[T], cancelled: Callable[[], bool] | None
+        self,
+        connection: Connection,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
+        filter_rows: FilterRows | None = None,
     ) -> T:
         check = None if cancelled is None else partial(_check, cancelled)
         session = PostgresSession(
@@ -207,7 +232,7 @@ class PostgresEngine:
             self.where,
             self.shard,
             key=self._key,
-            filter_rows=self._filter_rows,
+            filter_rows=filter_rows or self._filter_rows,
             check=check,
         )
         with _cancelling(connection, cancelled):
@@ -233,7 +258,10 @@ class PostgresEngine:
         """Close the connections; the next use opens them again."""
         del at_once
         await self._pool.leave()
+        if self._replica is not None:
+            await self._replica.close()
         self._filter_rows.close()
+        self._replica_filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
         opened = await self._pool.get(use, self.shard)
@@ -250,6 +278,8 @@ class PostgresEngine:
     def __del__(self) -> None:
         if hasattr(self, "_pool"):  # the address may have been refused
             self._pool.leave_at_once()
+        if (replica := getattr(self, "_replica", None)) is not None:
+            replica.release()
 
 
 class _LostError(StoreError):
@@ -266,10 +296,21 @@ class PostgresFactEngine(PostgresEngine):
         address: The address of the database.
         shard: The shard.
         key: The key of the ledger; None for a ledger without a key.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
-    def __init__(self, address: str, shard: int = 0, *, key: bytes | None = None) -> None:
-        super().__init__(address, shard, table="facts", store="postgres_fact", key=key)
+    def __init__(
+        self,
+        address: str,
+        shard: int = 0,
+        *,
+        key: bytes | None = None,
+        read_address: str | None = None,
+    ) -> None:
+        store = "postgres_fact"
+        super().__init__(
+            address, shard, table="facts", store=store, key=key, read_address=read_address
+        )
         self._epoch: int | None = None
         self._head: Row | None = None
 
@@ -379,6 +420,7 @@ class PostgresEpisodeEngine(PostgresEngine):
         person: The speakers whose words are those of the user, in filters.
         must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,
             where the role may only read and on a replica, it reads what has a number.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
     def __init__(
@@ -389,9 +431,18 @@ class PostgresEpisodeEngine(PostgresEngine):
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
         must_number: bool = True,
+        read_address: str | None = None,
     ) -> None:
         store = "postgres_memory"
-        super().__init__(address, shard, table="episodes", store=store, naive=naive, person=person)
+        super().__init__(
+            address,
+            shard,
+            table="episodes",
+            store=store,
+            naive=naive,
+            person=person,
+            read_address=read_address,
+        )
         self._must_number = must_number
         self._notifying = Lock()
         self._notified_at = float("-inf")
