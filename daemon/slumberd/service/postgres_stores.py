@@ -23,7 +23,7 @@ from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.service.shards.requests import ShardRequests, requests_of
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
-from slumberd.storage.postgres import installation
+from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -179,6 +179,18 @@ def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> Data
     return read_database_status(
         database_of(settings), most_xids=most_xids, few_dead_rows=few_dead_rows
     )
+
+
+def find_problem_of_replica(settings: Settings) -> tuple[str, str]:
+    """Return the replica of a configuration in words, and why it cannot answer; empty if it can.
+
+    Raises:
+        StoreError: The primary cannot be used.
+    """
+    address = settings.postgres.read_address
+    if address is None:
+        raise LookupError("the configuration names no replica")
+    return where(address), replica.examine(database_of(settings), address)
 
 
 def login_of(settings: Settings) -> DatabaseLogin:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import structlog
@@ -17,6 +19,7 @@ from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.replica import find_position, find_problem
 from slumberd.storage.replica_reads import allow_replica_reads
 from tests.support.builders import START, rule, triple
+from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer
 from tests.support.server_pair import ServerPair, running_pair
 from tests.support.waiting import wait_until
@@ -201,3 +204,18 @@ def test_login_of_a_daemon_may_compare_primary_and_replica(pair: ServerPair) -> 
         position = find_position(primary)
 
         assert find_problem(standby, position._replace(end="0/0")) == ""
+
+
+def test_doctor_reports_a_replica_that_cannot_answer(pair: ServerPair, tmp_path: Path) -> None:
+    home = Home(tmp_path, {})
+    for read, problem in (
+        (pair.standby.address_of(NAME), ""),
+        (pair.primary.address_of(NAME), "is a primary"),
+        (NOBODY, "the server does not answer"),
+    ):
+        home.configure({"store": pair.primary.address_of(NAME), "postgres": {"read_address": read}})
+        found = json.loads(home.call("doctor", "--json", check=False).stdout)["findings"]
+        named = {one["id"]: one["problem"] for one in found}
+
+        assert problem in named.get("database.replica", "")
+        assert ("database.replica" in named) == bool(problem)

@@ -19,7 +19,7 @@ import structlog
 
 from slumberd.errors import DatabaseUnreachableError, SlumberdError, StoreBusyError
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, translate_errors
+from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 from slumberd.storage.postgres.connection_pool import is_broken, pool_for
 
 T = TypeVar("T")
@@ -92,10 +92,6 @@ def each_statement_alone(connection: Connection) -> Iterator[None]:
 
 class ReplicaUnusableError(Exception):
     """A replica cannot answer a read; the read then runs on the primary."""
-
-
-class _UnfitError(ReplicaUnusableError):
-    """A replica is behind, or is no replica of the primary."""
 
 
 class _State:
@@ -192,19 +188,12 @@ class Replica:
     ) -> T:
         # Each look is a transaction of its own: the snapshot of `work` comes after the last one.
         with each_statement_alone(connection):
-            self._wait(connection, position)
+            problem = wait_until_replayed(connection, position)
+        if problem:
+            seconds = REST_SECONDS if problem == _BEHIND else UNREACHABLE_SECONDS
+            self._state.note_failure(problem, rest_seconds=seconds)
+            raise ReplicaUnusableError
         return work(connection)
-
-    def _wait(self, connection: Connection, position: Position) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while problem := find_problem(connection, position):
-            if problem != _BEHIND:
-                self._state.note_failure(problem, rest_seconds=UNREACHABLE_SECONDS)
-                raise _UnfitError
-            if time.monotonic() > deadline:
-                self._state.note_failure(problem, rest_seconds=REST_SECONDS)
-                raise _UnfitError
-            _NEVER.wait(_LOOK_SECONDS)
 
     async def close(self) -> None:
         """Close the connections; the next use opens them again."""
@@ -216,6 +205,36 @@ class Replica:
 
 
 _BEHIND = "is behind the primary"
+
+
+def examine(address: str, read_address: str) -> str:
+    """Return why a replica cannot answer a read of a database; empty when it can.
+
+    Raises:
+        StoreError: The primary cannot be used.
+    """
+    with translate_errors(where(address)), connect(address) as primary:
+        position = find_position(primary)
+    place = where(read_address)
+    try:
+        with translate_errors(place), connect(read_address, autocommit=True) as standby:
+            return wait_until_replayed(standby, position)
+    except SlumberdError as error:
+        return str(error).removeprefix(f"{place!r}: ")
+
+
+def wait_until_replayed(connection: Connection, position: Position) -> str:
+    """Wait until a replica has replayed up to a position.
+
+    Returns:
+        Why it cannot answer a read now; empty when it can.
+    """
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (problem := find_problem(connection, position)) == _BEHIND:
+        if time.monotonic() > deadline:
+            break
+        _NEVER.wait(_LOOK_SECONDS)
+    return problem
 
 
 def find_problem(connection: Connection, position: Position) -> str:
