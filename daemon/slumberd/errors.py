@@ -58,6 +58,7 @@ of its file, or the address of its database without a password::
         │   ├── StaleWriterError          another daemon writes the store
         │   ├── LeaseLostError            another daemon holds the database
         │   └── StoreReplacedError        another store has its place
+        │       └── TailLostError         a database without its last commits
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
         ├── StoppedError                  work that was stopped                  (exit 75)
         ├── StoreClosedError              a closed store of records
@@ -1217,6 +1218,27 @@ class StoreReplacedError(SupersededError):
         self.where = where
         self.problem = problem
         super().__init__(f"{where!r} {problem}; nothing written: open it anew")
+
+
+class TailLostError(StoreReplacedError):
+    """A database lacks the last rows of a ledger that this process wrote.
+
+    It was restored from a backup, or a standby without the last commits took over.
+
+    Attributes:
+        where: The database.
+        written: The number of the last row that this process wrote or read.
+        last: The number of the last row that the database has.
+    """
+
+    def __init__(self, where: str, written: int, last: int) -> None:
+        self.written = written
+        self.last = last
+        super().__init__(
+            where,
+            f"has not ledger row {written} as it was written (its last row is {last}): it was "
+            "restored, or a standby without the last commits took over",
+        )
 
 
 class StaleWriterError(SupersededError):

@@ -54,6 +54,7 @@ VALUES: dict[str, Any] = {
     "key": "turn 1",
     "kind": "tokens",
     "kinds": {"github_token": 2, "password": 1},
+    "last": 790,
     "limit": 2.5,
     "match": "apoc.id(n)",
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
@@ -98,6 +99,7 @@ VALUES: dict[str, Any] = {
     "what": "fact 'f1'",
     "where": "postgresql://db.example.org:5432/slumberd",
     "whose": "token laptop",
+    "written": 812,
 }
 """A sample value for each name of an argument; its type is that of the argument."""
 

@@ -133,11 +133,14 @@ class PostgresSettings(Form):
         rules: Where the rules come from. ``files`` (default) reads those in ``rules_dir``;
             ``published`` reads the newest set that ``slumberd rules publish`` wrote into the
             database.
+        read_address: The address of a replica of that database. Operations that only read, such as
+            search, run there once it has what was committed before. null (default) means none.
     """
 
     lease: Annotated[Duration, Field(ge=3, le=3600)] = LEASE_SECONDS
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
     rules: Literal["files", "published"] = "files"
+    read_address: DatabaseAddress | None = None
 
 
 class GraphSettings(Form):

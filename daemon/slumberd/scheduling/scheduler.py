@@ -22,6 +22,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.errors import (
     ConsolidationRuleError,
+    DatabaseUnreachableError,
     FiringTimeoutError,
     StoppedError,
     StoreError,
@@ -48,6 +49,9 @@ Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 _MOST_OF_A_MESSAGE = 500
+
+_AWAY_TURNS_OF_A_LINE = 25
+"""Of so many attempts to reach a server that is away, one has a log line."""
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
@@ -275,9 +279,13 @@ class Scheduler:
 
     def _pause(self, error: StoreError) -> None:
         pause = BACKOFF_SECONDS[min(self._failed_turns, len(BACKOFF_SECONDS) - 1)]
+        is_away = isinstance(error, DatabaseUnreachableError)
+        if is_away:  # a failover takes seconds, and an attempt costs little
+            pause = BACKOFF_SECONDS[0]
+        if not is_away or self._failed_turns % _AWAY_TURNS_OF_A_LINE == 0:
+            _log.error("look.failed", retry_seconds=pause, **_describe(error))
         self._failed_turns += 1
         self._paused_until = self._clock.monotonic() + pause
-        _log.error("look.failed", retry_seconds=pause, **_describe(error))
 
     async def _wait(self) -> None:
         poll = asyncio.get_running_loop().call_later(self._poll_seconds, self._woken.set)

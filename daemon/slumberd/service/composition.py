@@ -62,6 +62,7 @@ from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
+from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -619,7 +620,8 @@ async def open_facts(settings: Settings) -> AsyncIterator[Facts]:
         NoInputError: The database does not exist yet.
     """
     async with _open_existing_facts(settings) as facts:
-        yield facts
+        with allow_replica_reads():
+            yield facts
 
 
 @asynccontextmanager
@@ -643,7 +645,8 @@ async def open_facts_if_present(settings: Settings) -> AsyncIterator[Facts | Non
         yield None
         return
     async with facts_of(settings, SystemClock(), settings.facts_path, traceless=True) as facts:
-        yield facts
+        with allow_replica_reads():
+            yield facts
 
 
 @asynccontextmanager
@@ -663,7 +666,8 @@ async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
         raise SchemaError(found.where, problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
     try:
-        yield memory
+        with allow_replica_reads():
+            yield memory
     finally:
         await memory.close()
 

@@ -18,7 +18,13 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
-from slumberd.errors import StoppedError, StoreError, SupersededError, UsageError
+from slumberd.errors import (
+    StoppedError,
+    StoreError,
+    SupersededError,
+    TailLostError,
+    UsageError,
+)
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
@@ -194,8 +200,26 @@ class Daemon:
             ExtraMissingError: The provenance sink needs an extra that is not installed.
         """
         self._stop = stop
-        settings, clock = self._settings, self._clock
-        refuse_network_of(settings)
+        refuse_network_of(self._settings)
+        while await self._run_until_tail_is_lost():
+            pass
+        _log.info("daemon.stopped", uptime_seconds=self._uptime())
+
+    async def _run_until_tail_is_lost(self) -> bool:
+        """Work until `stop` is set; return True when the database lost the last commits before."""
+        try:
+            await self._hold_and_run()
+        except (ExceptionGroup, TailLostError) as error:
+            lost = first_error(error, TailLostError)
+            if not isinstance(lost, TailLostError):
+                raise
+            _log.error("store.tail_lost", database=lost.where, written=lost.written, last=lost.last)
+            self._effects = EffectTracker()
+            return True
+        return False
+
+    async def _hold_and_run(self) -> None:
+        settings, clock, stop = self._settings, self._clock, self._stop
         name = None if self._process is None else self._process.name
         self._tenure = tenure_of(settings, clock, is_daemon=True, name=name)
         self._tenure.describe(self._in_force.describe, self._in_force.notice_version)
@@ -203,7 +227,6 @@ class Daemon:
         if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
             async with self._tenure:
                 await self._run_under_tenure()
-        _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _run_under_tenure(self) -> None:
         await self._standby.take_over()
@@ -681,8 +704,13 @@ def run_until(signals: Callable[[asyncio.Event], None], daemon: Runnable) -> Non
 
 def first_store_error(errors: ExceptionGroup[Exception]) -> Exception:
     """Return the first error of a store among some errors, else the first error."""
-    ours, _ = errors.split(StoreError)
-    found: Exception = ours or errors
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    return first_error(errors, StoreError)
+
+
+def first_error(error: Exception, kind: type[Exception]) -> Exception:
+    """Return an error, or of a group the first one of a kind, else the first one."""
+    if isinstance(error, ExceptionGroup):
+        error = error.subgroup(kind) or error
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

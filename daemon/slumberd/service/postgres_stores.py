@@ -27,7 +27,7 @@ from slumberd.service.shard_requests import (
     find_shard,
 )
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
-from slumberd.storage.postgres import installation
+from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -99,6 +99,11 @@ def place_of(settings: Settings) -> str:
     return where(database_of(settings))
 
 
+def _replica_of(settings: Settings, shard: Shard) -> str | None:
+    """Return the address of the replica that has a shard: it is one of the map's database."""
+    return settings.postgres.read_address if shard.address == settings.store else None
+
+
 def memory_of(
     settings: Settings,
     clock: Clock,
@@ -118,6 +123,7 @@ def memory_of(
         misspelled=misspelled,
         embedding=WordEmbedder,
         person=settings.memory.person,
+        read_address=_replica_of(settings, shard),
     )
 
 
@@ -131,6 +137,7 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
         clock=clock,
         key=key,
         comparer=WordEmbedder,
+        read_address=_replica_of(settings, shard),
     )
 
 
@@ -185,6 +192,18 @@ def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> Data
     return read_database_status(
         database_of(settings), most_xids=most_xids, few_dead_rows=few_dead_rows
     )
+
+
+def find_problem_of_replica(settings: Settings) -> tuple[str, str]:
+    """Return the replica of a configuration in words, and why it cannot answer; empty if it can.
+
+    Raises:
+        StoreError: The primary cannot be used.
+    """
+    address = settings.postgres.read_address
+    if address is None:
+        raise LookupError("the configuration names no replica")
+    return where(address), replica.examine(database_of(settings), address)
 
 
 def login_of(settings: Settings) -> DatabaseLogin:

@@ -110,6 +110,15 @@ class ConnectionPool:
             if not opened.is_usable:
                 self._forget(opened)
 
+    async def connect(self, use: Use, schema: str) -> None:
+        """Open a connection for the next work with a schema, unless one is open already.
+
+        Raises:
+            StoreError: The server does not answer, or refuses.
+        """
+        if not self.is_open(use):
+            await self.run(use, lambda _: None, schema=schema)
+
     async def post(
         self, use: Use, work: Callable[[Connection], None], *, schema: str, queue: str
     ) -> None:

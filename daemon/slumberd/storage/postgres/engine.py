@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
 from typing import Literal, TypeVar
@@ -15,7 +16,7 @@ from slumberd.errors import (
     StaleWriterError,
     StoppedError,
     StoreError,
-    StoreReplacedError,
+    TailLostError,
 )
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
@@ -33,10 +34,12 @@ from slumberd.storage.postgres.connection import (
 )
 from slumberd.storage.postgres.connection_pool import Use, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.replica import Replica, ReplicaUnusableError, find_position
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
+from slumberd.storage.replica_reads import are_replica_reads_allowed
 
 T = TypeVar("T")
 _USES: tuple[Use, ...] = ("read", "write")
@@ -46,6 +49,9 @@ _CANCEL_CHECK_SECONDS = 0.02
 
 _CANCEL_SECONDS = 2.0
 """How long the request to cancel a statement may take."""
+
+_EPOCH_STEPS = 2**20
+"""By at most how much an epoch is later than the one before."""
 
 _MOST_TRIES = 4
 """How often a transaction of episodes runs that other transactions have made impossible."""
@@ -70,6 +76,7 @@ class PostgresEngine:
         key: The key of the ledger; None without one.
         naive: The zone of a timestamp without an offset, in filters.
         person: The speakers whose words are those of the user, in filters.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
     def __init__(  # one for each setting
@@ -81,6 +88,7 @@ class PostgresEngine:
         key: bytes | None = None,
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
+        read_address: str | None = None,
     ) -> None:
         self.shard = shard
         self.where = shard.where
@@ -90,6 +98,9 @@ class PostgresEngine:
         self._key = key
         self._filter_rows = FilterRows(naive, person)
         self._pool = pool_for(shard.address)
+        self._replica: Replica | None = None
+        if read_address is not None:
+            self._replica = Replica(shard._replace(address=read_address))
         self._written = 0
 
     def halt(self) -> None:
@@ -121,18 +132,32 @@ class PostgresEngine:
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
-
-        def run(connection: Connection) -> T:
-            try:
-                return self._run_session(connection, work, cancelled)
-            finally:
-                end_transaction(connection)
-
         try:
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
         except _LostError:
             # The server was restarted, or ended the connection; nothing was written.
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
+
+    async def _read(self, work: Work[T], cancelled: Callable[[], bool] | None) -> T:
+        """Run `work` on the replica, if it may run there and the replica is fit; else here."""
+        replica = self._replica
+        if replica is not None and are_replica_reads_allowed() and not replica.rests:
+            position = await self._run("read", find_position)
+            run = partial(self._run_read, work, cancelled)
+            with suppress(ReplicaUnusableError):
+                return await replica.read(position, run)
+        return await self._run("read", partial(self._run_read, work, cancelled))
+
+    def _run_read(
+        self,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
+        connection: Connection,
+    ) -> T:
+        try:
+            return self._run_session(connection, work, cancelled)
+        finally:
+            end_transaction(connection)
 
     async def write(
         self,
@@ -187,7 +212,10 @@ class PostgresEngine:
             ) from error
 
     def _run_session(
-        self, connection: Connection, work: Work[T], cancelled: Callable[[], bool] | None
+        self,
+        connection: Connection,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
     ) -> T:
         check = None if cancelled is None else partial(_check, cancelled)
         session = PostgresSession(
@@ -221,6 +249,8 @@ class PostgresEngine:
         """Close the connections; the next use opens them again."""
         del at_once
         await self._pool.leave()
+        if self._replica is not None:
+            await self._replica.close()
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
@@ -241,6 +271,8 @@ class PostgresEngine:
     def __del__(self) -> None:
         if hasattr(self, "_pool"):  # the address may have been refused
             self._pool.leave_at_once()
+        if (replica := getattr(self, "_replica", None)) is not None:
+            replica.release()
 
 
 class _LostError(StoreError):
@@ -256,10 +288,14 @@ class PostgresFactEngine(PostgresEngine):
     Args:
         shard: The shard.
         key: The key of the ledger; None for a ledger without a key.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
-    def __init__(self, shard: Shard, *, key: bytes | None = None) -> None:
-        super().__init__(shard, table="facts", store="postgres_fact", key=key)
+    def __init__(
+        self, shard: Shard, *, key: bytes | None = None, read_address: str | None = None
+    ) -> None:
+        store = "postgres_fact"
+        super().__init__(shard, table="facts", store=store, key=key, read_address=read_address)
         self._epoch: int | None = None
         self._head: Row | None = None
 
@@ -276,7 +312,9 @@ class PostgresFactEngine(PostgresEngine):
 
         def work(connection: Connection) -> tuple[int, Row | None]:
             def begin(session: Session) -> tuple[int, Row | None]:
-                epoch: int = session.value("fence.lock") + 1
+                # A failover may have lost the epoch that an earlier writer took. With a random
+                # step, no two writers have the same one.
+                epoch: int = session.value("fence.lock") + 1 + secrets.randbelow(_EPOCH_STEPS)
                 session.do("ledger.set_number", {"name": "epoch", "value": epoch})
                 return epoch, session.one("ledger.last_row")
 
@@ -329,16 +367,25 @@ class PostgresFactEngine(PostgresEngine):
         current: int = session.value(statement)
         if self._epoch is None:
             return
+        self._check_head(session, is_older=current < self._epoch)
         if current != self._epoch:
             raise StaleWriterError(self.where, self._epoch, current)
-        if self._head is None:
-            return
-        # A database that was restored lacks the last row that was written here.
-        number, chain = self._head
-        row = session.one("ledger.chain_at", (number,))
-        if row is None or row[0] != chain:
-            problem = f"has not ledger row {number} as it was written"
-            raise StoreReplacedError(self.where, problem)
+
+    def _check_head(self, session: Session, *, is_older: bool) -> None:
+        """Check that the database has the last row that this store wrote or found.
+
+        Args:
+            session: The transaction.
+            is_older: Whether the database also lacks the epoch of this store.
+
+        Raises:
+            TailLostError: It has not: it was restored, or lost its last commits in a failover.
+        """
+        number, chain = self._head or (0, b"")
+        row = session.one("ledger.chain_at", (number,)) if number else (chain,)
+        if is_older or row is None or row[0] != chain:
+            last = session.one("ledger.last_row")
+            raise TailLostError(self.where, number, last[0] if last else 0)
 
 
 def _unfenced(work: Work[T], session: Session) -> T:
@@ -357,6 +404,7 @@ class PostgresEpisodeEngine(PostgresEngine):
         person: The speakers whose words are those of the user, in filters.
         must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,
             where the role may only read and on a replica, it reads what has a number.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
     def __init__(
@@ -366,9 +414,17 @@ class PostgresEpisodeEngine(PostgresEngine):
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
         must_number: bool = True,
+        read_address: str | None = None,
     ) -> None:
         store = "postgres_memory"
-        super().__init__(shard, table="episodes", store=store, naive=naive, person=person)
+        super().__init__(
+            shard,
+            table="episodes",
+            store=store,
+            naive=naive,
+            person=person,
+            read_address=read_address,
+        )
         self._must_number = must_number
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:

@@ -40,6 +40,8 @@ class PostgresMemoryStore(EngineMemoryStore):
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
         person: The speakers whose words are those of the user.
+        read_address: The address of a replica, on which operations that only read run their reads;
+            None without one.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -56,10 +58,15 @@ class PostgresMemoryStore(EngineMemoryStore):
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
+        read_address: str | None = None,
     ) -> None:
         self._watch: PostgresWatch | None = None
         self.engine = PostgresEpisodeEngine(
-            Shard(shard, address), naive=naive_timestamps, person=person, must_number=not read_only
+            Shard(shard, address),
+            naive=naive_timestamps,
+            person=person,
+            must_number=not read_only,
+            read_address=read_address,
         )
         super().__init__(
             self.engine,
