@@ -1117,8 +1117,8 @@ class ShardSettingsDifferError(StoreError):
         self.source = source
         self.target = target
         super().__init__(
-            f"user {user!r} was not moved: shards {source} and {target} have other channels, another "
-            "law or another depth of lineage; reload the daemons of both, and try again"
+            f"user {user!r} was not moved: shards {source} and {target} have other channels, "
+            "another law or another depth of lineage; reload the daemons of both, and try again"
         )
 
 

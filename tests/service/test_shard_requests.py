@@ -322,7 +322,7 @@ def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
 
     for operation, request in (("episodes", {"user": "ana"}), ("pause", {"rules": ["all"]})):
         with pytest.raises(RefusedError, match=r"token bob via .* (may not name|has no right)"):
-            ask_database(database, 0, operation, forward(request, bob))
+            ask_database(Shard(0, database), operation, forward(request, bob))
 
 
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
@@ -362,7 +362,7 @@ class MovingMap(ShardMap):
         self.moving = moving
 
     def shards(self) -> list[Shard]:
-        return [Shard(number, "postgresql:///none", f"slumberd_{number}") for number in (0, 1)]
+        return [Shard(number, "postgresql:///none") for number in (0, 1)]
 
     def find(self, user: str) -> Shard:
         self.moving -= 1
