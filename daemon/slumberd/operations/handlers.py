@@ -62,9 +62,7 @@ def refuse_other_shards(handlers: Mapping[str, Handler], own: int) -> dict[str, 
     def guarded(handler: Handler) -> Handler:
         async def handle(request: dict[str, Any], caller: Caller) -> Answer:
             if (shard := request.get("shard")) not in (None, own):
-                raise UsageError(
-                    f"shard: {shard!r:.40} is not here; this daemon serves shard {own}"
-                )
+                raise UsageError(f"shard: {shard!r:.40} is not here; this daemon has shard {own}")
             return await handler(request, caller)
 
         return handle
