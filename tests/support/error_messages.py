@@ -92,6 +92,7 @@ VALUES: dict[str, Any] = {
     "stores": {"facts": "another program reads an old state of 'facts.db'"},
     "table": "facts",
     "text": "a*b",
+    "timeline": 1,
     "user": "alice",
     "versions": 3,
     "violation": "is held by another user",

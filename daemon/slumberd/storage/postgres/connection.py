@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg.types.numeric import Int8Dumper
 from slumberd.errors import (
     DatabaseUnreachableError,
     InputError,
+    OldPrimaryError,
     PermissionDeniedError,
     PoolerError,
     RowRefusedError,
@@ -30,7 +32,20 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
 
-_FIND_PROCESS = b"SELECT pg_backend_pid()"
+# Each promotion raises the timeline. A replica does not tell it, and takes no writes.
+_FIND_SERVER = b"""
+SELECT pg_backend_pid(),
+  (SELECT system_identifier FROM pg_control_system()),
+  CASE
+    WHEN pg_is_in_recovery() THEN NULL
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
+  END
+"""
+
+_newest_timelines: dict[int, int] = {}
+"""By the identifier of a cluster, the newest timeline that this process has seen."""
+
+_timelines_lock = Lock()
 
 _OPTIONS = {
     "client_encoding": "UTF8",
@@ -68,6 +83,7 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
 
     Raises:
         DatabaseUnreachableError: The server does not answer, or refuses the login.
+        OldPrimaryError: This process has seen a later primary, which took the place of this one.
         PoolerError: A connection pooler answers, which ignores the settings of a connection.
         UsageError: The address is malformed.
     """
@@ -77,10 +93,15 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
     given = " ".join(f"-c {name}={value}" for name, value in options.items())
     with translate_errors(where(address)):
         connection = psycopg.connect(address, autocommit=True, options=given, **_NETWORK)
-        is_pooled = _is_pooled(connection)
-    if is_pooled:
+        process, system, timeline = _find_server(connection)
+    problem: SlumberdError | None = None
+    if process != connection.info.backend_pid:
+        problem = PoolerError(where(address))
+    elif timeline is not None and (newest := _newest_timeline(system, timeline)) > timeline:
+        problem = OldPrimaryError(where(address), timeline, newest)
+    if problem is not None:
         connection.close()
-        raise PoolerError(where(address))
+        raise problem
     connection.autocommit = autocommit
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
@@ -91,18 +112,29 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
     return connection
 
 
-def _is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is between; close the connection on an error.
+def _find_server(connection: Connection) -> tuple[int, int, int | None]:
+    """Return the process, the cluster and the timeline of a server; None for that of a replica.
 
     A pooler answers a login by itself, so it does not know the process of the server. Settings do
     not show a pooler: PgBouncer 1.20 and newer keeps those that the server reports.
     """
     try:
-        row = connection.execute(_FIND_PROCESS).fetchone()
+        row = connection.execute(_FIND_SERVER).fetchone()
     except psycopg.Error:
         connection.close()
         raise
-    return row != (connection.info.backend_pid,)
+    if row is None:
+        raise LookupError("the server has no process")
+    process, system, timeline = row
+    return process, system, timeline
+
+
+def _newest_timeline(system: int, timeline: int) -> int:
+    """Note the timeline of a primary; return the newest one of its cluster."""
+    with _timelines_lock:
+        newest = max(timeline, _newest_timelines.get(system, 0))
+        _newest_timelines[system] = newest
+        return newest
 
 
 def end_transaction(connection: Connection) -> None:
