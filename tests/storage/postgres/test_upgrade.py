@@ -139,7 +139,7 @@ async def test_each_ledger_verifies_and_no_version_is_read_again(
             assert (await facts.verify())[2] is None
             window = await facts.next_window("profile")
             found = await memory.consolidate(profile, window=window)
-            read += [version.episode.id for version in found.versions]
+            read += [version.id for version in found.versions]
     assert read == unread
 
 
