@@ -39,7 +39,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
-HELD = "UPDATE slumberd.shards SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
+HELD = "UPDATE slumberd_0.lease SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
 NEVER = 10**9
 UNLIMITED = DatabaseLimits(
     leases=NEVER,
@@ -273,11 +273,11 @@ async def test_shard_that_nobody_holds_is_a_finding_after_three_leases(
     await lease.close()
 
     just_free = find(site)
-    ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd.shards"
+    ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd_0.lease"
     assert postgres.rows(ended, database) == [(True,)]
     postgres.run(
-        "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '31 s'",
-        "UPDATE slumberd.shards SET held_until = held_until - interval '1 day'",
+        "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '31 s'",
+        "UPDATE slumberd_0.lease SET held_until = held_until - interval '1 day'",
         database=database,
     )
 
@@ -425,9 +425,9 @@ def test_table_with_many_old_versions_of_rows_is_a_finding(
     site: Installation, postgres: PostgresServer, database: str
 ) -> None:
     postgres.run(
-        "ALTER TABLE slumberd.inbox SET (autovacuum_enabled = off)",
-        "INSERT INTO slumberd.inbox (shard, eid) SELECT 0, n FROM generate_series(1, 500) AS n",
-        "DELETE FROM slumberd.inbox",
+        "ALTER TABLE slumberd_0.inbox SET (autovacuum_enabled = off)",
+        "INSERT INTO slumberd_0.inbox (eid) SELECT n FROM generate_series(1, 500) AS n",
+        "DELETE FROM slumberd_0.inbox",
         database=database,
     )
 
@@ -435,7 +435,7 @@ def test_table_with_many_old_versions_of_rows_is_a_finding(
         return find(site, replace(UNLIMITED, dead_rows=400))
 
     wait_until(lambda: "database.dead_rows" in found())
-    assert "VACUUM slumberd.inbox" in found()["database.dead_rows"].remedy
+    assert "VACUUM slumberd_0.inbox" in found()["database.dead_rows"].remedy
     assert "database.dead_rows" not in find(site, replace(UNLIMITED, dead_rows=600))
 
 
@@ -509,7 +509,7 @@ def test_each_urgent_finding_of_a_database_is_reported_by_status_check(
     site: Installation, postgres: PostgresServer, database: str
 ) -> None:
     postgres.run(
-        "UPDATE slumberd.shards SET held_until = '-infinity'",
+        "UPDATE slumberd_0.lease SET held_until = '-infinity'",
         "INSERT INTO slumberd.hosts VALUES ('a/1', clock_timestamp(),"
         ' \'{"clock_offset_seconds": 9, "version": "1"}\'),'
         " ('b/1', clock_timestamp(), '{\"version\": \"2\"}')",
@@ -531,8 +531,8 @@ def test_status_shows_shards_hosts_and_what_waits(
     site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
     postgres.run(
         HELD,
-        "UPDATE slumberd.inbox SET put_at = put_at - interval '90 s'",
-        "INSERT INTO slumberd.requests (operation, request, host) VALUES ('fire', '', 'c')",
+        "UPDATE slumberd_0.inbox SET put_at = put_at - interval '90 s'",
+        "INSERT INTO slumberd_0.requests (operation, request, host) VALUES ('fire', '', 'c')",
         "INSERT INTO slumberd.hosts VALUES ('a/1', clock_timestamp(),"
         ' \'{"role": "active", "version": "1.0", "rules_hash": "abc",'
         ' "clock_offset_seconds": 0.25}\')',

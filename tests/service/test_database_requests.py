@@ -32,10 +32,10 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HOLDS = (
-    "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"
+    "UPDATE slumberd_0.lease SET holder = 'a/1', held_until = now() + interval '1 hour',"
     """ host = '{"daemon": true}'"""
 )
-COUNT = "SELECT count(*) FROM slumberd.requests"
+COUNT = "SELECT count(*) FROM slumberd_0.requests"
 MIB = 2**20
 
 
@@ -284,7 +284,7 @@ def test_request_is_taken_back_when_its_daemon_ends_before_it_took_it(
     postgres.run(HOLDS, database=database)
     sent = sending(postgres_address)
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.shards SET holder = NULL", database=database)
+    postgres.run("UPDATE slumberd_0.lease SET holder = NULL", database=database)
 
     raised = sent.result()
 
@@ -305,8 +305,8 @@ def test_sender_learns_that_its_daemon_ended_at_work(
     postgres.run(HOLDS, database=database)
     sent = sending(postgres_address)
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run(f"UPDATE slumberd.shards SET {ends}", database=database)
+    postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
+    postgres.run(f"UPDATE slumberd_0.lease SET {ends}", database=database)
 
     raised = sent.result()
 
@@ -323,11 +323,11 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
     postgres.run("INSERT INTO slumberd.hosts VALUES ('a/1', now(), '{}')", database=database)
     asked = asking(postgres_address, "echo", text="late")
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
+    postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
+    postgres.run("UPDATE slumberd_0.lease SET holder = 'b/2'", database=database)
     with daemon_on(postgres_address, operations, holder="b/2"):
         ask_database(postgres_address, 0, "echo", {"text": "between"})
-        postgres.run("UPDATE slumberd.requests SET holder = NULL", database=database)
+        postgres.run("UPDATE slumberd_0.requests SET holder = NULL", database=database)
         answer = asked.result()
 
     assert answer == {"echo": "late"}
@@ -340,7 +340,7 @@ def test_daemon_performs_no_request_whose_sender_has_ended_long_ago(
     operations = Operations()
     line = orjson.dumps({"version": 1, "operation": "echo", "text": "old"}).decode()
     postgres.run(
-        "INSERT INTO slumberd.requests (operation, request, host, requested_at)"
+        "INSERT INTO slumberd_0.requests (operation, request, host, requested_at)"
         f" VALUES ('echo', '{line}', 'me', now() - interval '11 seconds')",
         database=database,
     )
@@ -366,7 +366,7 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
     postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     postgres.run(
-        "INSERT INTO slumberd.requests"
+        "INSERT INTO slumberd_0.requests"
         " (operation, request, host, holder, requested_at, answered_at)"
         " VALUES ('answered', '', 'me', 'a/1', now() - interval '2 hours', now() - interval '2 h'),"
         " ('fresh', '', 'me', 'a/1', now() - interval '2 hours', now()),"
@@ -380,5 +380,5 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
     with daemon_on(postgres_address, Operations(), holder="a/1"):
         ask_database(postgres_address, 0, "echo", {})
 
-    left = postgres.rows("SELECT operation FROM slumberd.requests ORDER BY number", database)
+    left = postgres.rows("SELECT operation FROM slumberd_0.requests ORDER BY number", database)
     assert left == [("fresh",), ("working",)]

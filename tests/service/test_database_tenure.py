@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 Make = Callable[[], DatabaseTenure]
-FREE = "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '1 second'"
+FREE = "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '1 second'"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def test_daemon_ends_when_another_one_has_taken_its_database(
 ) -> None:
     await tenure.__aenter__()
     postgres.run(
-        "UPDATE slumberd.shards SET holder = 'other', held_until = now() + interval '1 hour'",
+        "UPDATE slumberd_0.lease SET holder = 'other', held_until = now() + interval '1 hour'",
         database=database,
     )
 
@@ -151,7 +151,7 @@ async def test_daemon_that_was_late_goes_on_when_nobody_took_its_database(
 ) -> None:
     await tenure.__aenter__()
     stop = asyncio.Event()
-    held = "SELECT holder FROM slumberd.shards WHERE held_until > clock_timestamp()"
+    held = "SELECT holder FROM slumberd_0.lease WHERE held_until > clock_timestamp()"
     async with asyncio.TaskGroup() as group:
         group.create_task(tenure.hold(stop))
         postgres.run(FREE, database=database)
@@ -168,7 +168,7 @@ async def test_daemon_that_lost_its_database_pauses_no_rule(
     paused = PausedTable(postgres_address, 0, holder=tenure.name)
     paused.write({"a": "me"})
     postgres.run(
-        "UPDATE slumberd.shards SET holder = 'other'",
+        "UPDATE slumberd_0.lease SET holder = 'other'",
         database=postgres_address.rpartition("/")[2],
     )
 

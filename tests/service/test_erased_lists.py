@@ -67,7 +67,7 @@ def empty_lists(home: OpenStores) -> None:
         return
     assert isinstance(home.facts, PostgresFactStore)
     with psycopg.connect(home.facts.engine.address) as connection:
-        connection.execute("DELETE FROM slumberd.erased_scopes")
+        connection.execute("DELETE FROM slumberd_0.slumberd_erased_scopes")
 
 
 def recorded(**moments: int) -> RecordedErasures:

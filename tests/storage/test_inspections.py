@@ -131,7 +131,7 @@ def test_retraction_before_a_claim_does_not_reach_it(
     ]
     for seq, reason, what, fact, payload in rows:
         postgres.run(
-            f"INSERT INTO slumberd.ledger SELECT 0, {seq}, 1, 1, 1, 0, '{reason}', {what}, NULL, 0,"
+            f"INSERT INTO slumberd_0.slumberd_ledger SELECT 0, {seq}, 1, 1, 1, 0, '{reason}', {what}, NULL, 0,"
             f" '{fact}', NULL, NULL, '{payload}', '', ''",
             database=postgres_address.rpartition("/")[2],
         )
@@ -231,7 +231,7 @@ def test_pass_over_a_database_ends_at_its_time_limit(
 ) -> None:
     database = postgres_address.rpartition("/")[2]
     postgres.run(
-        "INSERT INTO slumberd.ledger SELECT 0, n, 1, 1, 1, 0, 'unresolved', 1, NULL, 0, n, NULL,"
+        "INSERT INTO slumberd_0.slumberd_ledger SELECT 0, n, 1, 1, 1, 0, 'unresolved', 1, NULL, 0, n, NULL,"
         " NULL, '{\"names\":[\"x\"]}', '', '' FROM generate_series(1, 20000) AS n",
         database=database,
     )

@@ -297,13 +297,18 @@ class OwnServer(PostgresServer):
 
     @contextmanager
     def replica(self) -> Iterator[OwnServer]:
-        """Yield a replica of this server, which needs ``wal_level=replica``."""
+        """Yield a replica of this server, which needs ``wal_level=replica``.
+
+        The server keeps in a slot what the replica has not read yet.
+        """
         with tempfile.TemporaryDirectory(prefix="pg", dir=open_directory()) as folder:
             copy = OwnServer(Path(folder), self._settings)
             copy._own_folder()
+            slot = Path(folder).name.lower()
             command = [
                 str(self._programs / "pg_basebackup"), "--host", str(self.folder), "--username",
                 _USER, "--pgdata", str(copy._data), "--write-recovery-conf", "--checkpoint", "fast",
+                "--create-slot", "--slot", slot,
             ]  # fmt: skip
             subprocess.run(command, check=True, cwd=folder, **self._as_user)
             copy.start()
@@ -311,6 +316,22 @@ class OwnServer(PostgresServer):
                 yield copy
             finally:
                 copy.stop(at_once=True)
+
+    def promote(self) -> None:
+        """Make a replica the primary, and return when it takes writes."""
+        self.run("SELECT pg_promote()")
+
+    def kill(self) -> None:
+        """Kill every process of the server at once, as the end of its machine does."""
+        self.close()
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no further process
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        self._process = None
 
     def skip_transactions(self, number: int) -> None:
         """Go on with a later transaction, as if all numbers before it had been used."""

@@ -242,6 +242,9 @@ def test_address_is_shown_without_its_password() -> None:
 
     assert where(address) == "postgresql://db.example.com:5433/memory"
     assert "secret" in parts_of(address).values()
+    several = "postgresql://me:secret@one:1,two:2/memory?target_session_attrs=read-write"
+    assert where(several) == "postgresql://one:1,two:2/memory"
+    assert where("postgresql://%2Frun%2Fa,%2Frun%2Fb:3/memory").count(":3") == 1
     with pytest.raises(UsageError) as refused:
         where("postgresql://me:secret@db/memory?nonsense=1")
     assert "secret" not in str(refused.value)

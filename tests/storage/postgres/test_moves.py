@@ -6,11 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from slumberd.errors import (
-    IdTakenInTargetError,
-    UsageError,
-    UserElsewhereError,
-)
 from tests.support.builders import at, triple
 from tests.support.postgres_server import PostgresServer
 from tests.support.two_shards import RULES, TwoShards, two_shards
@@ -94,7 +89,7 @@ async def evaluations(world: TwoShards) -> list[tuple[str, int]]:
         row
         for number in (0, 1)
         for row in world.rows(
-            f"SELECT fact_id, seq FROM slumberd_{number}.slumberd_ledger "  # noqa: S608 # a number
+            f"SELECT fact_id, seq FROM slumberd_{number}.slumberd_ledger "  # a number
             "WHERE fact_id IS NOT NULL AND what IN (1, 2, 3, 4, 8)"
         )
     ]
