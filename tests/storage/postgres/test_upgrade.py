@@ -5,9 +5,11 @@ Kept databases have the step 1 of 0.2.0, or the step 2 that came after it.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -18,13 +20,16 @@ import pytest
 from slumberd import FactPattern, PostgresFactStore, PostgresMemoryStore
 from slumberd.errors import (
     DatabaseHeldError,
+    LedgerKeyError,
     PermissionDeniedError,
     SchemaError,
     StoreBusyError,
 )
 from slumberd.storage.postgres import installation, upgrade
 from slumberd.storage.postgres.connection import Connection
+from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
+from tests.support.builders import rule
 from tests.support.cli_runner import called
 from tests.support.forked_commands import start_command
 from tests.support.installation import environment
@@ -74,11 +79,13 @@ def divided(postgres: PostgresServer) -> Iterator[str]:
 
 
 def upgraded(postgres: PostgresServer, name: str) -> list[str]:
-    return [*upgrade.upgrade(postgres.address_of(name), move=stay)]
+    return [*upgrade.upgrade(postgres.address_of(name))]
 
 
-def stay(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-    """Leave a user where the rows are; a test of the move itself moves them."""
+def upgraded_up_to(postgres: PostgresServer, name: str, last: str) -> None:
+    """Upgrade a database, and end after the transaction with a title."""
+    with closing(upgrade.upgrade(postgres.address_of(name))) as changes:
+        assert last in iter(changes)
 
 
 def old_rows(postgres: PostgresServer, name: str) -> Rows:
@@ -107,8 +114,9 @@ def in_order(rows: list[tuple[dict[str, Any]]]) -> list[Any]:
 
 def test_every_row_of_each_shard_is_kept(postgres: PostgresServer, kept: str) -> None:
     before = old_rows(postgres, kept)
+    [(shards,)] = postgres.rows("SELECT count(*) FROM slumberd.shards", kept)
 
-    upgraded(postgres, kept)
+    upgraded_up_to(postgres, kept, "shard 0" if shards == 1 else "places of the users")
 
     assert new_rows(postgres, kept) == before
 
@@ -116,27 +124,28 @@ def test_every_row_of_each_shard_is_kept(postgres: PostgresServer, kept: str) ->
 async def test_each_ledger_verifies_and_no_version_is_read_again(
     postgres: PostgresServer, kept: str
 ) -> None:
-    [(unread,)] = postgres.rows("SELECT count(*) FROM slumberd.inbox", kept)
-    upgraded(postgres, kept)
+    unread = [eid for (eid,) in postgres.rows("SELECT eid FROM slumberd.inbox", kept)]
+    await asyncio.to_thread(upgraded, postgres, kept)
 
     address = postgres.address_of(kept)
-    pending = 0
+    read = []
+    profile = rule("profile", when_filter="predicate IS NOT NULL")
     for shard in ShardMap(address).shards():
         async with (
             PostgresFactStore(address, shard=shard.number) as facts,
             PostgresMemoryStore(address, shard=shard.number) as memory,
         ):
             await facts.bootstrap()
-            await memory.bootstrap()
             assert (await facts.verify())[2] is None
-            after, _ = (await facts.next_window("profile")).after
-            pending += await memory.pending(after, at_most=9)
-    assert pending == unread
+            window = await facts.next_window("profile")
+            found = await memory.consolidate(profile, window=window)
+            read += [version.id for version in found.versions]
+    assert read == unread
 
 
 async def test_facts_of_0_2_0_are_those_that_it_printed(postgres: PostgresServer) -> None:
     with kept_database(postgres, "0.2.0", 1) as name:
-        upgraded(postgres, name)
+        await asyncio.to_thread(upgraded, postgres, name)
 
         async with PostgresFactStore(postgres.address_of(name)) as facts:
             found = sorted(fact.id for fact in await facts.query(FactPattern()))
@@ -169,7 +178,7 @@ def test_erased_scopes_stay_erased_in_the_shard_of_their_user(
 def test_next_numbers_follow_the_old_ones(postgres: PostgresServer, divided: str) -> None:
     [(last,)] = postgres.rows("SELECT last_value FROM slumberd.episode_numbers", divided)
 
-    upgraded(postgres, divided)
+    upgraded_up_to(postgres, divided, "places of the users")
 
     for number in range(3):
         following = f"SELECT nextval('slumberd_{number}.episode_numbers')"
@@ -188,7 +197,7 @@ def test_what_else_a_database_had_is_kept(postgres: PostgresServer, divided: str
         database=divided,
     )
 
-    upgraded(postgres, divided)
+    upgraded_up_to(postgres, divided, "places of the users")
 
     seen = set()
     as_reader = postgres.address_of(divided, login="reads_ann")
@@ -231,44 +240,23 @@ ORDER BY 1, 2, 3
 # Users
 
 
-def test_shard_with_most_episodes_of_a_user_gets_the_user(
-    postgres: PostgresServer, divided: str
-) -> None:
-    counts: dict[str, dict[int, int]] = {}
-    owner = "split_part(scope_key, '/', 3)"
-    counted = f"SELECT shard, {owner}, count(*) FROM slumberd.episodes GROUP BY 1, 2"
-    for number, key, count in postgres.rows(counted, divided):
-        counts.setdefault(key.replace("%2F", "/"), {})[number] = count
-    gathered: list[tuple[str, int, int]] = []
-
-    def note(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        gathered.append((user, source, target))
-
-    assert [*upgrade.upgrade(postgres.address_of(divided), move=note)]
-
-    for user, own in counts.items():
-        parts = {source for name, source, _ in gathered if name == user}
-        targets = {target for name, _, target in gathered if name == user}
-        [target] = targets or {*own}
-        assert own.get(target, 0) == max(own.values()), user
-        assert parts >= own.keys() - {target}
-    assert len(counts["ann"]) == 3
+def owners(postgres: PostgresServer, name: str, tables: str) -> dict[str, Counter[int]]:
+    """Return how many episodes of each user each shard has."""
+    counts: dict[str, Counter[int]] = {}
+    for number in range(3):
+        owner = "replace(split_part(scope_key, '/', 3), '%2F', '/')"
+        asked = f"SELECT {owner}, count(*) FROM {tables.format(number)} GROUP BY 1"
+        for user, count in postgres.rows(asked, name):
+            counts.setdefault(user, Counter())[number] = count
+    return counts
 
 
-def move_in_map(postgres: PostgresServer, name: str) -> upgrade.Move:
-    """Return what moves a user, but no rows: all that the upgrade looks at."""
-
-    def move(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        assert shard_map.find(user).number == source
-        assert places_of(postgres, name, user) == [source]
-        postgres.run(
-            f"UPDATE slumberd.users SET shard = {target} WHERE \"user\" = '{user}'",
-            f"UPDATE slumberd_{source}.moved_users SET is_here = false WHERE \"user\" = '{user}'",
-            f"UPDATE slumberd_{target}.moved_users SET is_here = true WHERE \"user\" = '{user}'",
-            database=name,
-        )
-
-    return move
+def all_facts(postgres: PostgresServer, name: str, tables: str) -> list[Any]:
+    facts = [
+        postgres.rows(f"SELECT to_jsonb(t) - 'shard' FROM {tables.format(number)} AS t", name)
+        for number in range(3)
+    ]
+    return in_order([*itertools.chain(*facts)])
 
 
 def places_of(postgres: PostgresServer, name: str, user: str) -> list[int]:
@@ -281,38 +269,89 @@ def places_of(postgres: PostgresServer, name: str, user: str) -> list[int]:
     ]
 
 
+def test_shard_with_most_episodes_of_a_user_gets_all_of_them(
+    postgres: PostgresServer, divided: str
+) -> None:
+    before = owners(postgres, divided, "slumberd.episodes_{}")
+    assert [len(before[user]) for user in ("ann", "bob")] == [3, 2]
+
+    upgraded(postgres, divided)
+
+    after = owners(postgres, divided, "slumberd_{}.episodes")
+    for user, counts in before.items():
+        [(place, count)] = after[user].items()
+        assert counts[place] == max(counts.values())
+        assert count == counts.total()
+
+
+def test_facts_of_gathered_users_are_the_same(postgres: PostgresServer, divided: str) -> None:
+    before = all_facts(postgres, divided, "slumberd.facts_{}")
+
+    upgraded(postgres, divided)
+
+    assert all_facts(postgres, divided, "slumberd_{}.facts") == before
+
+
 def test_each_user_is_in_one_shard_which_the_map_names(
     postgres: PostgresServer, divided: str
 ) -> None:
-    address = postgres.address_of(divided)
-    assert [*upgrade.upgrade(address, move=move_in_map(postgres, divided))]
+    upgraded(postgres, divided)
 
+    shard_map = ShardMap(postgres.address_of(divided))
     for user in ("ann", "bob", "zed", *(f"user/{number}" for number in range(9)), "new"):
-        assert places_of(postgres, divided, user) == [ShardMap(address).find(user).number]
+        assert places_of(postgres, divided, user) == [shard_map.find(user).number]
 
 
-def test_gathering_that_is_interrupted_goes_on(postgres: PostgresServer, divided: str) -> None:
-    address = postgres.address_of(divided)
-    whole = move_in_map(postgres, divided)
-    moved = []
+def test_gathering_that_is_interrupted_goes_on(
+    postgres: PostgresServer, divided: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = all_facts(postgres, divided, "slumberd.facts_{}")
+    move = UserMoves.move
+    stops: Counter[tuple[str, int]] = Counter()
 
-    def stop_before(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        if (user, source) not in moved:
-            moved.append((user, source))
+    async def stop_before_and_after(self: UserMoves, request: Move) -> MovedUser:
+        part = (request.user, self._source)
+        stops[part] += 1
+        if stops[part] == 1:
             raise _Killed
-        whole(shard_map, user, source, target)
+        moved = await move(self, request)
+        if stops[part] == 2:
+            raise _Killed
+        return moved
 
-    def stop_after(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        stop_before(shard_map, user, source, target)
-        raise _Killed
-
-    done: list[str] = []
-    for move in itertools.cycle([stop_before, stop_after]):
+    monkeypatch.setattr(UserMoves, "move", stop_before_and_after)
+    while True:
         with suppress(_Killed):
-            done += upgrade.upgrade(address, move=move)
+            upgraded(postgres, divided)
             break
-    assert len(moved) == len({*moved}) >= 3
-    assert installation.examine(address).shards == 3
+
+    assert len(stops) == 4
+    assert {*stops.values()} == {2}
+    assert all_facts(postgres, divided, "slumberd_{}.facts") == facts
+    assert installation.examine(postgres.address_of(divided)).shards == 3
+
+
+def test_shards_that_resolve_claims_in_different_ways_are_refused_untouched(
+    postgres: PostgresServer, divided: str
+) -> None:
+    change = "UPDATE slumberd.numbers SET value = 9 WHERE name = 'depth' AND shard = 1"
+    postgres.run(change, database=divided)
+    before = postgres.dump(divided)
+
+    with pytest.raises(SchemaError, match=r"another depth of lineage; .*reload"):
+        upgraded(postgres, divided)
+
+    assert postgres.dump(divided) == before
+
+
+def test_ledgers_with_a_key_need_it(postgres: PostgresServer, divided: str) -> None:
+    postgres.run("UPDATE slumberd.numbers SET value = 9 WHERE name = 'key'", database=divided)
+    before = postgres.dump(divided)
+
+    with pytest.raises(LedgerKeyError, match="the ledger has a key"):
+        upgraded(postgres, divided)
+
+    assert postgres.dump(divided) == before
 
 
 # What is refused, and what interrupts
@@ -394,7 +433,7 @@ def test_upgrade_killed_before_any_statement_is_finished_by_the_next_one(
     postgres: PostgresServer, divided: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with kept_database(postgres, "step2", 3) as whole:
-        upgraded(postgres, whole)
+        upgraded_up_to(postgres, whole, "places of the users")
         expected = dump_of(postgres, whole)
 
     step = amount(9, full=1)
@@ -402,12 +441,14 @@ def test_upgrade_killed_before_any_statement_is_finished_by_the_next_one(
     changes = []
     while change := kill_in_next_change(address, monkeypatch, step):
         changes.append(change)
+        if change == "places of the users":
+            assert dump_of(postgres, divided) == expected
         if change != "all schemas: done":
             with pytest.raises(SchemaError, match="is being upgraded"):
                 installation.examine(address)
 
     assert len(changes) == 7
-    assert dump_of(postgres, divided) == expected
+    assert installation.examine(address).shards == 3
 
 
 def kill_in_next_change(address: str, monkeypatch: pytest.MonkeyPatch, step: int) -> str | None:
@@ -419,7 +460,7 @@ def kill_in_next_change(address: str, monkeypatch: pytest.MonkeyPatch, step: int
     for last in itertools.count(0, step):
         with (
             monkeypatch.context() as patch,
-            closing(upgrade.upgrade(address, move=stay)) as changes,
+            closing(upgrade.upgrade(address)) as changes,
             suppress(_Killed),
         ):
             killed_at(patch, last)
@@ -469,7 +510,7 @@ def test_put_that_has_begun_is_kept_and_a_later_one_fails(
     upgraded(postgres, divided)
 
     shard = ShardMap(address).find("late").number
-    assert postgres.rows(f"SELECT eid FROM slumberd_{shard}.inbox WHERE eid = 'late'", divided)
+    assert postgres.rows(f"SELECT 1 FROM slumberd_{shard}.episodes WHERE id = 'late'", divided)
 
 
 def test_printed_statements_do_the_same(postgres: PostgresServer) -> None:
