@@ -341,7 +341,8 @@ WORK: tuple[tuple[str, ...], ...] = (
         r"(?:have |has )?(?:(?:switched|changed|moved) (?:jobs|companies|employers)"
         r"(?: from)? (?P<p>.+?) to|left (?P<q>.+?) (?:for|to join|to work (?:at|for)))"
         r" (?P<o>[A-Z].+)",
-        "works_at=company:o; worked_at=company:p; worked_at=company:q",
+        "works_at=employer_no_place:o; worked_at=employer_no_place:p;"
+        " worked_at=employer_no_place:q",
         "",
         "known",
     ),
