@@ -411,7 +411,9 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "left_place",
-        r"(?:have |has )?left (?P<o>[A-Z].+)",
+        r"(?:have |has )?left (?!.+ for (?:an?|the|two|three|four|five|some|\d+) (?:[a-z]+ )?"
+        r"(?:hours?|nights?|days?|weeks?|weekends?|months?|while|holidays?|vacation|trip|visit"
+        r"|meeting|conference|funeral|wedding|concert)\b)(?P<o>[A-Z].+)",
         "-works_at=company:o; -lives_in~o; -studies_at~o",
         "",
         "known",

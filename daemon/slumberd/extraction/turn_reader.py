@@ -484,8 +484,7 @@ class TurnReader:
 
     def _end(self, clause: Clause, subject: Subject, words: Said) -> bool:
         """Take back what ends with a death or a separation; return whether the clause is read."""
-        end = _NOT_ALIVE if words.negated else _END_OF_LIFE
-        is_over = end.match(words.words) is not None
+        is_over = _is_end(words)
         mention = self._mentioned(subject)
         if mention is None:
             if is_over and subject.kind == "name":
@@ -656,10 +655,12 @@ _END_OF_LIFE = re.compile(
     r"|run away|crossed the rainbow|rehomed|stolen|no longer with us|gone$)",
     re.IGNORECASE,
 )
-_NOT_ALIVE = re.compile(
-    r"(?:(?:did|has|have) (?:make|made) it|(?:is|are) (?:with us|alive)|lives? with (?:me|us))\b",
+_ALIVE = re.compile(
+    r"(?:did|has|have) (?:make|made) it(?:$| (?:through|last|this|yesterday|today|in the end)\b)"
+    r"|(?:is|are) alive\b",
     re.IGNORECASE,
 )
+_HERE = re.compile(r"(?:(?:is|are)|lives?) with (?:me|us)\b", re.IGNORECASE)
 _DIED = re.compile(r"(?:has |is )?(?:died|passed|dead|no longer)", re.IGNORECASE)
 _LEFT_ME = re.compile(
     r"(?:has |just )?(?:left|dumped|divorced|broke up with|is divorcing|ended things with)"
@@ -679,6 +680,14 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 """What a retraction of several predicates takes back."""
 
 _IS_MY = re.compile(r"is (?P<my>my (?:[\w-]+ ?){1,3})$", re.IGNORECASE)
+
+
+def _is_end(words: Said) -> bool:
+    """Return whether words about a person or pet say that it died, or is gone."""
+    if not words.negated:
+        return _END_OF_LIFE.match(words.words) is not None
+    is_gone = words.ended and _HERE.match(words.words)
+    return bool(is_gone or _ALIVE.match(words.words))
 
 
 def _status_after(words: str) -> str:
