@@ -1149,15 +1149,15 @@ class ChangedRowsError(StoreError):
 
     Attributes:
         where: The database.
-        rows: The numbers of some of the rows.
+        numbers: The numbers of some of the rows.
     """
 
     exit_code = 65
 
-    def __init__(self, where: str, rows: Sequence[int]) -> None:
+    def __init__(self, where: str, numbers: Sequence[int]) -> None:
         self.where = where
-        self.rows = rows
-        named = ", ".join(map(str, rows))
+        self.numbers = numbers
+        named = ", ".join(map(str, numbers))
         super().__init__(
             f"{where!r}: the content of ledger row {named} does not match its commitment; "
             "`slumberd audit verify` says more"
