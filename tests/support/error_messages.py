@@ -58,6 +58,7 @@ VALUES: dict[str, Any] = {
     "last": 790,
     "limit": 2.5,
     "match": "apoc.id(n)",
+    "named": 4,
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
     "microseconds": 2**63 - 1,
     "most": 64,
