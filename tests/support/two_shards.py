@@ -96,9 +96,22 @@ class TwoShards:
         found = await self.of(user).facts.query(FactPattern(user=user), **then)
         return [fact.model_dump() for fact in found]
 
+    async def all_facts(self, believed_at: datetime) -> dict[str, Any]:
+        """Return the facts of all users at an instant, by id."""
+        return {
+            fact.id: fact.model_dump()
+            for shard in self.shards
+            for fact in await shard.facts.query(FactPattern(), believed_at=believed_at)
+        }
+
     async def check(self) -> None:
         for shard in self.shards:
             await shard.check()
+
+    def do(self, statement: str) -> None:
+        """Run a statement as another program does."""
+        with psycopg.connect(self.address) as connection:
+            connection.execute(statement.encode())
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.address) as connection:

@@ -89,7 +89,7 @@ WHERE "user" = :user
   AND shard = :source
   AND moving_to = :target
 
--- name: planned_from
+-- name: begun_from
 SELECT "user", moving_to
 FROM slumberd.users
 WHERE shard = :source
@@ -139,6 +139,11 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n = ANY (:firings::bigint[])
 ORDER BY firings.n
+
+-- name: skipped
+SELECT rule, first, last
+FROM skipped_versions
+ORDER BY rule, first
 
 -- name: channels
 SELECT seq, multi_valued
