@@ -119,17 +119,13 @@ class TwoShards:
 
 
 @asynccontextmanager
-async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
-    """Yield the stores of two shards.
-
-    Args:
-        addresses: That of the map, and that of each shard where it is another one.
-    """
+async def two_shards(address: str) -> AsyncIterator[TwoShards]:
+    """Yield the stores of all shards of a map."""
     clock = FakeClock(START)
     async with AsyncExitStack() as stack:
         shards = []
-        for shard in ShardMap(addresses[0]).shards():
-            place = addresses[shard.number] if len(addresses) > 1 else addresses[0]
+        for shard in ShardMap(address).shards():
+            place = shard.address
             memory = PostgresMemoryStore(place, shard=shard.number, clock=clock)
             facts = PostgresFactStore(place, shard=shard.number, clock=clock, key=KEY)
             shards.append(
@@ -141,4 +137,4 @@ async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
             )
             await facts.bootstrap()
             await facts.transactions.take_over()
-        yield TwoShards(addresses[0], shards, clock)
+        yield TwoShards(address, shards, clock)

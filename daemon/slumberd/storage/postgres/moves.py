@@ -23,6 +23,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from slumberd.errors import (
+    ChangedRowsError,
+    IdTakenInTargetError,
     SlumberdError,
     UsageError,
     UserElsewhereError,
@@ -169,6 +171,25 @@ class UserMoves:
             except SlumberdError as error:
                 failed.append((user, error))
         return FinishedMoves(moved, failed)
+
+    async def move_planned(self, at: datetime, by: str) -> MovedUser | None:
+        """Move the next user who is planned to leave the source; None when none is.
+
+        A user whose ids another user of the target has, or with a changed row, is planned no more.
+        """
+        planned = self._in_map(self._next_planned)
+        if planned is None:
+            return None
+        user, target = planned
+        try:
+            return await self.move(Move(user, target, at, by))
+        except (IdTakenInTargetError, ChangedRowsError):
+            names = {"user": user, "source": self._source}
+            self._in_map(lambda session: session.do("moves.drop_plan", names))
+            raise
+
+    def _next_planned(self, session: Session) -> Row | None:
+        return session.one("moves.planned_from", {"source": self._source, "limit": 1})
 
     def _begun(self, session: Session) -> list[Row]:
         return session.rows("moves.begun_from", {"source": self._source})
