@@ -7,10 +7,10 @@ of its file, or the address of its database without a password::
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
     │   ├── OtherSettingsError            a directory that is open with other settings
-    │   └── PatternError                  a malformed pattern of facts
+    │   ├── PatternError                  a malformed pattern of facts
+    │   └── ShardNotNamedError            a request that names neither a shard nor a user
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
-    │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── FutureInstantError            an instant of a request that is still to come
     │   ├── KeyReusedError                a key that was used for other content
@@ -31,7 +31,6 @@ of its file, or the address of its database without a password::
     ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
     ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
     ├── UnknownHostError                  a host that is not served              (exit 77)
-    ├── ShardsFailedError                 a request that some shards refused     (exit 74)
     └── StoreError                        a store that failed                    (exit 74)
         ├── MemoryScopeError              an episode or read outside its scope   (exit 65)
         │   └── ForgottenError            an episode of an erased scope
@@ -50,7 +49,9 @@ of its file, or the address of its database without a password::
         ├── BackupBusyError               a backup that must wait                (exit 75)
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
         ├── DatabaseHeldError             a database in use                      (exit 75)
+        ├── UserMovingError               a user on the way to another shard     (exit 75)
         ├── DatabaseUnreachableError      a database server that is away         (exit 69)
+        ├── OldPrimaryError               a database server that was replaced    (exit 69)
         ├── SourceChangedError            a store that changed while it was copied (exit 75)
         ├── OtherRulesPublishedError      rules that somebody else published first (exit 75)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
@@ -58,6 +59,7 @@ of its file, or the address of its database without a password::
         │   ├── StaleWriterError          another daemon writes the store
         │   ├── LeaseLostError            another daemon holds the database
         │   └── StoreReplacedError        another store has its place
+        │       └── TailLostError         a database without its last commits
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
         ├── StoppedError                  work that was stopped                  (exit 75)
         ├── StoreClosedError              a closed store of records
@@ -140,6 +142,23 @@ class OtherSettingsError(UsageError):
         super().__init__(
             f"{path!r} is open in this program, with other settings: {', '.join(differing)}; close "
             "it everywhere, then open it again"
+        )
+
+
+class ShardNotNamedError(UsageError):
+    """A request concerns one shard, and names neither a shard nor a user.
+
+    Attributes:
+        where: The database.
+        shards: The numbers of its shards.
+    """
+
+    def __init__(self, where: str, shards: Sequence[int]) -> None:
+        self.where = where
+        self.shards = tuple(shards)
+        super().__init__(
+            f"{where!r} has the shards {', '.join(map(str, self.shards))}: name one, as --shard"
+            f" {self.shards[0]} at the command line or as the field 'shard' of a request"
         )
 
 
@@ -293,26 +312,6 @@ class RowsNotCopiedError(InputError):
         super().__init__(
             f"{where!r}: {count} of the rows of {table} cannot be copied: {', '.join(rows)}{more}; "
             "correct or delete them, and copy again"
-        )
-
-
-class BrokenLedgerError(InputError):
-    """A ledger does not verify, so nothing is made of it.
-
-    Attributes:
-        where: The store.
-        seq: The row that is wrong; 0 for no single row.
-        problem: What is wrong.
-    """
-
-    def __init__(self, where: str, seq: int, problem: str) -> None:
-        self.where = where
-        self.seq = seq
-        self.problem = problem
-        place = f"row {seq} " if seq else ""
-        super().__init__(
-            f"{where!r}: the ledger is broken, {place}{problem}; nothing was copied, since new "
-            "chain hashes would hide it: copy into a database with one shard"
         )
 
 
@@ -656,27 +655,6 @@ class ReloadFailedError(SlumberdError):
     def __init__(self, cause: SlumberdError | OSError) -> None:
         self.cause = cause
         super().__init__(f"the daemon keeps its old rules:\n{cause}")
-
-
-class ShardsFailedError(SlumberdError):
-    """Some shards of a database did not perform a request; the others did.
-
-    Attributes:
-        answered: The shards that performed it.
-        problems: What went wrong, by shard.
-    """
-
-    exit_code = 74
-
-    def __init__(
-        self, answered: Sequence[int], problems: Mapping[int, str], exit_code: int = 74
-    ) -> None:
-        self.answered = tuple(answered)
-        self.problems = dict(problems)
-        self.exit_code = exit_code  # type: ignore[misc] # that of the first problem
-        failed = "; ".join(f"shard {shard}: {text}" for shard, text in self.problems.items())
-        done = ", ".join(map(str, self.answered)) or "none"
-        super().__init__(f"{failed}; shards that performed the request: {done}")
 
 
 class StoreError(SlumberdError):
@@ -1028,6 +1006,26 @@ class DatabaseHeldError(StoreError):
         )
 
 
+class UserMovingError(StoreError):
+    """A user is being moved to another shard, and nothing of the user can be read or written.
+
+    Attributes:
+        user: The user.
+        shard: The shard that the user leaves.
+        target: The shard to which the user goes.
+    """
+
+    exit_code = 75
+
+    def __init__(self, user: str, shard: int, target: int) -> None:
+        self.user = user
+        self.shard = shard
+        self.target = target
+        super().__init__(
+            f"user {user!r} is being moved from shard {shard} to shard {target}: try again later"
+        )
+
+
 class DatabaseUnreachableError(StoreError):
     """The server of a database does not answer, or ends the connection.
 
@@ -1046,8 +1044,29 @@ class DatabaseUnreachableError(StoreError):
         )
 
 
+class OldPrimaryError(StoreError):
+    """A database server came back after another one was promoted in its place.
+
+    Attributes:
+        where: The database.
+        timeline: The timeline of the server.
+        newest: The timeline of the server that was promoted.
+    """
+
+    exit_code = 69
+
+    def __init__(self, where: str, timeline: int, newest: int) -> None:
+        self.where = where
+        self.timeline = timeline
+        self.newest = newest
+        super().__init__(
+            f"{where!r} is an old primary on timeline {timeline}, and another server has taken its "
+            f"place on timeline {newest}: stop the old one, or make it a standby"
+        )
+
+
 class PoolerError(StoreError):
-    """An address of a database leads to a connection pooler.
+    """An address of a database leads to a connection pooler that divides sessions among clients.
 
     Attributes:
         where: The database.
@@ -1058,28 +1077,9 @@ class PoolerError(StoreError):
     def __init__(self, where: str) -> None:
         self.where = where
         super().__init__(
-            f"{where!r} is a connection pooler, such as PgBouncer: it ignores the settings of a "
-            "connection; give slumberd the address of the server itself"
-        )
-
-
-class UserMovingError(StoreError):
-    """A user is being moved to another shard; nothing was done.
-
-    Attributes:
-        user: The user.
-        source: The shard that the user leaves.
-        target: The shard that gets the user.
-    """
-
-    exit_code = 75
-
-    def __init__(self, user: str, source: int, target: int) -> None:
-        self.user = user
-        self.source = source
-        self.target = target
-        super().__init__(
-            f"user {user!r} is being moved from shard {source} to shard {target}: try again"
+            f"{where!r} is a connection pooler, such as PgBouncer, which gives a session to other "
+            "clients after each transaction; give slumberd the address of the server itself, or of "
+            "a pool with pool_mode = session"
         )
 
 
@@ -1139,8 +1139,8 @@ class ShardSettingsDifferError(StoreError):
         self.source = source
         self.target = target
         super().__init__(
-            f"user {user!r} was not moved: shards {source} and {target} have other channels, another "
-            "law or another depth of lineage; reload the daemons of both, and try again"
+            f"user {user!r} was not moved: shards {source} and {target} have other channels, "
+            "another law or another depth of lineage; reload the daemons of both, and try again"
         )
 
 
@@ -1240,6 +1240,27 @@ class StoreReplacedError(SupersededError):
         self.where = where
         self.problem = problem
         super().__init__(f"{where!r} {problem}; nothing written: open it anew")
+
+
+class TailLostError(StoreReplacedError):
+    """A database lacks the last rows of a ledger that this process wrote.
+
+    It was restored from a backup, or a standby without the last commits took over.
+
+    Attributes:
+        where: The database.
+        written: The number of the last row that this process wrote or read.
+        last: The number of the last row that the database has.
+    """
+
+    def __init__(self, where: str, written: int, last: int) -> None:
+        self.written = written
+        self.last = last
+        super().__init__(
+            where,
+            f"has not ledger row {written} as it was written (its last row is {last}): it was "
+            "restored, or a standby without the last commits took over",
+        )
 
 
 class StaleWriterError(SupersededError):

@@ -1,4 +1,4 @@
-"""Hosts of a database with several shards: each answers over HTTP for all shards."""
+"""Hosts of a database with several shards: each answers over HTTP for any of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import httpx
 import orjson
 import pytest
 
-from slumberd.storage.postgres.shards import shard_of
 from tests.api.test_http import put
 from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.postgres_server import PostgresServer
+from tests.support.shards import shard_of
 
 pytestmark = pytest.mark.acceptance
 
@@ -46,7 +46,7 @@ def second(hosts: tuple[HttpDaemon, HttpDaemon]) -> Iterator[httpx.Client]:
 
 
 def test_users_of_the_test_lie_in_several_shards() -> None:
-    assert len({shard_of(user, "default", SHARDS) for user in USERS}) > 2
+    assert len({shard_of(user, SHARDS) for user in USERS}) > 2
 
 
 def test_each_host_answers_for_all_shards(first: httpx.Client, second: httpx.Client) -> None:

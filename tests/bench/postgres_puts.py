@@ -20,7 +20,7 @@ from tests.support.builders import triple
 
 _APART_SECONDS = 0.05
 _LOOK_SECONDS = 0.000_5
-_FACT = b"SELECT 1 FROM slumberd.facts WHERE shard = 0 AND fact_id = $1"
+_FACT = b"SELECT 1 FROM slumberd_0.facts WHERE fact_id = $1"
 
 
 async def put_and_wait(address: str, count: int) -> list[float]:

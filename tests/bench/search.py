@@ -75,7 +75,7 @@ _FIRST_NAMES = (
 )  # fmt: skip
 _FACTS_BY_ID = """
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
-FROM slumberd.facts WHERE shard = 0 AND fact_id = ANY (%s)
+FROM slumberd_0.facts WHERE fact_id = ANY (%s)
 """
 _MILLI, _MICRO = 1e3, 1e6
 _ANALYSER = Analyser()

@@ -14,10 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import psycopg
 
+from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.daemons import Home
 from tests.support.oracle import OracleClaim, claims_in, current_claims
 from tests.support.pooler import program, running_pooler
@@ -212,6 +214,9 @@ class Host:
 class Cluster:
     """One database, and all who use it.
 
+    Attributes:
+        server: The server that takes writes now.
+
     Args:
         server: The server; the run restarts it.
         address: The address of the database.
@@ -219,21 +224,29 @@ class Cluster:
         seed: Of all random choices.
         pooler: The address of the database behind a pooler, through which one program puts; empty
             without one.
+        clocks: By how much the clock of each host is wrong, in hours.
     """
 
     def __init__(
-        self, server: OwnServer, address: str, folder: Path, seed: int, *, pooler: str = ""
+        self,
+        server: OwnServer,
+        address: str,
+        folder: Path,
+        seed: int,
+        *,
+        pooler: str = "",
+        clocks: Sequence[int] = CLOCK_HOURS,
     ) -> None:
-        self._server = server
+        self.server = server
         self._address = address
-        self._database = address.rpartition("/")[2]
+        self._database = urlsplit(address).path.removeprefix("/")
         self._chance = random.Random(seed)
         self._shards = len(self._rows("SELECT 1 FROM slumberd.shards"))
         self._last_rows: dict[int, int] = {}
         self.figures = Figures()
         self.hosts = [
             self._host(folder / f"host{number}", clock_hours)
-            for number, clock_hours in enumerate(CLOCK_HOURS)
+            for number, clock_hours in enumerate(clocks)
         ]
         self._putters = [
             Putter(
@@ -263,7 +276,7 @@ class Cluster:
         with self._running([host.keep_running for host in self.hosts]):
             works = [*(putter.run for putter in self._putters), self._edit, self._erase]
             with self._running(works):
-                self._have_accidents(time.monotonic() + seconds)
+                self.have_accidents(time.monotonic() + seconds)
             self._forget()
             wait_until(lambda: self._desk.slumberd("fire", "--all", check=False).returncode == 0)
             self._wait_until_consolidated()
@@ -293,7 +306,8 @@ class Cluster:
         if failed:
             raise failed[0]
 
-    def _have_accidents(self, deadline: float) -> None:
+    def have_accidents(self, deadline: float) -> None:
+        """Kill, suspend and cut off hosts, and restart the server, until the deadline."""
         while time.monotonic() < deadline:
             host = self._next_host()
             match self._chance.choice(("kill", "kill", "suspend", "cut", "restart")):
@@ -307,11 +321,11 @@ class Cluster:
                     self.figures.suspensions += 1
                 case "cut":
                     with suppress(psycopg.Error):
-                        self._server.end_connections(self._database)
+                        self.server.end_connections(self._database)
                     self.figures.cut_connections += 1
                 case _ if self._chance.random() < 0.3:
-                    self._server.stop(at_once=True)
-                    self._server.start()
+                    self.server.stop(at_once=True)
+                    self.server.start()
                     self.figures.restarts_of_the_server += 1
                 case _:
                     pass
@@ -363,7 +377,9 @@ class Cluster:
 
     def _undo_an_edit(self, subject: str) -> None:
         firing = self._pin(subject, "wrong")
-        if firing and self._desk.slumberd("undo", firing, check=False).returncode == 0:
+        shard = str(ShardMap(self._address).find("alice").number)
+        words = ("--shard", shard, "undo", firing)
+        if firing and self._desk.slumberd(*words, check=False).returncode == 0:
             self._undone.add(subject)
             self.figures.undone_edits += 1
 
@@ -376,7 +392,7 @@ class Cluster:
         self.figures.erasures += done.returncode == 0
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._server.rows(statement, self._database)
+        return self.server.rows(statement, self._database)
 
     def _wait_until_consolidated(self) -> None:
         def is_done() -> bool:
@@ -394,13 +410,12 @@ class Cluster:
         self._check_log()
         self._check_counts()
         self._check_facts()
-        verified = self._desk.slumberd("audit", "verify")
+        verified = self._desk.slumberd("--all-shards", "audit", "verify")
         assert verified.stdout.count("verified: ") == self._shards
         self.figures.puts = sum(sum(putter.versions.values()) for putter in self._putters)
         self.figures.rolled_back = sum(putter.rolled_back for putter in self._putters)
-        [(self.figures.takeovers,)] = self._rows(
-            "SELECT sum(value)::bigint FROM slumberd.numbers WHERE name = 'epoch'"
-        )
+        logs = [host.log.read_bytes() for host in self.hosts]
+        self.figures.takeovers = sum(log.count(b'"event":"daemon.ready"') for log in logs)
 
     def _check_log(self) -> None:
         """Each committed version has one number, and the numbers have no gap."""
@@ -444,7 +459,8 @@ class Cluster:
 
     def _check_facts(self) -> None:
         expected = self._expected_objects("facts") | self._expected_objects("notes")
-        found = {fact["id"]: fact for fact in self._desk.facts("--limit", "1000000")}
+        listed = self._desk.slumberd("--all-shards", "facts", "--json", "--limit", "1000000")
+        found = {fact["id"]: fact for fact in map(orjson.loads, listed.stdout.splitlines())}
         edited = {
             fact["payload"]["subject"]: fact["payload"]["object"]
             for fact in found.values()

@@ -328,10 +328,17 @@ def test_database_takes_the_place_of_both_files(file: Path) -> None:
     assert settings.postgres.lease == 10
 
 
+def test_database_may_have_several_servers(file: Path) -> None:
+    address = "postgresql://me:secret@a:1,b:2/memory?target_session_attrs=read-write"
+
+    assert _load(_write(file, f"store: '{address}'\n")).store == address
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("store: mysql://db", "begins with 'postgresql://'"),
+        ("store: 'postgresql://a,b/m'", "target_session_attrs=read-write"),
         ("store: postgresql://db/m\nfacts: {path: other.db}", "remove one of them"),
         ("postgres: {lease: 2s}", "3"),
     ],

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from slumberd.console.report_pictures import MOST_COLUMNS, Report, sum_days
-from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.support.builders import at, episode, triple
 from tests.support.console_homes import HOSTILE
 from tests.support.console_people import PageParser
 from tests.support.daemons import Home
 from tests.support.installation import Installation
 from tests.support.postgres_server import PostgresServer
+from tests.support.shards import put_by_user
 
 pytestmark = pytest.mark.integration
 
@@ -186,27 +186,10 @@ def divided(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) 
         address = postgres.address_of(name)
         home = Home(tmp_path_factory.mktemp("divided"), {"store": address})
         home.rule("all", cadence={"every": 1})
-
-        async def put() -> None:
-            async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(
-                    [triple(f"e{n}", f"s{n}", "likes", "tea", user=f"user{n}") for n in range(9)]
-                )
-
-        asyncio.run(put())
-        home.call("fire", "--all")
+        episodes = [triple(f"e{n}", f"s{n}", "likes", "tea", user=f"user{n}") for n in range(9)]
+        asyncio.run(put_by_user(address, episodes))
+        home.call("--all-shards", "fire", "--all")
         yield home
-
-
-def test_file_sums_up_all_shards(divided: Home, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-
-    divided.call("report", "--html", file)
-    text = PageParser(file.read_text()).text
-
-    assert "9 learned" in text
-    assert "9 current facts" in text
-    assert {*re.findall(r"\b(\d)~all@", text)} == {"0", "1", "2"}
 
 
 def test_file_of_one_shard_is_of_this_shard(divided: Home, tmp_path: Path) -> None:

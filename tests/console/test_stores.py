@@ -15,16 +15,18 @@ import pytest
 from slumberd.config.settings import PostgresSettings
 from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import PAGES
-from slumberd.storage.postgres.shards import shard_of
+from slumberd.service.control_socket import ask
 from tests.support.broken_disks import put
 from tests.support.builders import at
 from tests.support.console_homes import (
     OPERATOR,
+    SHARD,
     ask_daemon,
     assert_shows,
     console_daemon,
     fire,
     fresh_id,
+    fresh_user,
     hold,
     learn,
     likes,
@@ -34,12 +36,15 @@ from tests.support.console_homes import (
 from tests.support.console_people import Person, Seen, signed_in
 from tests.support.http_daemon import HttpDaemon
 from tests.support.postgres_server import PostgresServer
+from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.acceptance
 
 SEVERAL = 3
 USERS = ("ana", "bob", "cat", "dan", "eve")
+ERASED = "kim"
+"""A user of the shard of ana, like bob."""
 STORES = {"files": 0, "one shard": 1, "several shards": SEVERAL}
 """The shards of each store, by its name; 0 for files."""
 
@@ -60,6 +65,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/rules": ("/rules",),
     "/rule": ("/rule?rule=all", "/rule?rule=careful"),
     "/erase": ("/erase", "/erase?user=ana"),
+    "/shards": ("/shards",),
     "/health": ("/health",),
 }
 """The addresses of each page; names in braces stand for what the store has."""
@@ -88,6 +94,7 @@ def store(
 ) -> Iterator[Store]:
     folder, shards = tmp_path_factory.mktemp("console") / "home", STORES[request.param]
     with new_database(request, shards) as address, console_daemon(folder, store=address) as daemon:
+        daemon.shards = max(1, shards)
         yield Store(daemon, address, shards, fill(daemon))
         daemon.daemon.stop()
         logged = {event["event"] for event in [*daemon.daemon.seen, *daemon.daemon.remaining()]}
@@ -118,15 +125,17 @@ def fill(daemon: HttpDaemon) -> dict[str, str]:
         What `ADDRESSES` names.
     """
     old, new, broken = fresh_id(), fresh_id(), fresh_id()
-    put(daemon.home, [likes(fresh_id(), "milk", user=user) for user in USERS[1:]])
+    put(daemon.home, [likes(fresh_id(), "milk", user=user) for user in (*USERS[1:], ERASED)])
     learn_all = fire(daemon, "all")
+    for shard in range(1, daemon.shards):
+        ask(daemon.home.state, "fire", rules=["all"], shard=shard)
     learn(daemon, likes(old, "tea"))
     changing = learn(daemon, likes(new, "coffee", timestamp=at(1)))
     put(daemon.home, [unreadable(broken)])
     fire(daemon, "all")
     held = hold(daemon)
-    fire(daemon, "all")  # so that the firing of a test reads what the test puts, in one shard
-    erased = ask_daemon(daemon, "forget", user="eve", reason="she asked for it")
+    fire(daemon, "all")  # so that the firing of a test reads what the test puts
+    erased = ask_daemon(daemon, "forget", user=ERASED, reason="he asked for it")
     return {
         "old": old,
         "new": new,
@@ -134,7 +143,7 @@ def fill(daemon: HttpDaemon) -> dict[str, str]:
         "run": learn_all["run"],
         "changing": changing,
         "held": held,
-        "erasing": erased["firing_id"].partition(", ")[0],
+        "erasing": erased["firing_id"],
     }
 
 
@@ -158,7 +167,12 @@ def links_of(seen: Seen) -> set[str]:
 
 def all_links(store: Store, person: Person) -> list[str]:
     """Return the addresses to which the pages lead, in order."""
-    addresses = [each.format(**store.ids) for many in ADDRESSES.values() for each in many]
+    addresses = [
+        each.format(**store.ids)
+        for path, many in ADDRESSES.items()
+        for each in many
+        if path != "/shards" or store.shards
+    ]
     return sorted(set().union(*(links_of(person.read(address)) for address in addresses)))
 
 
@@ -173,14 +187,16 @@ def test_every_page_is_opened() -> None:
 
 
 def test_users_lie_in_several_shards() -> None:
-    assert {shard_of(user, "rag", SEVERAL) for user in USERS} == {*range(SEVERAL)}
+    assert {shard_of(user, SEVERAL) for user in USERS} == {*range(SEVERAL)}
+    assert {shard_of(user, SEVERAL) for user in ("ana", "bob", ERASED)} == {SHARD}
 
 
 @pytest.mark.cases(15)
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_page_opens_without_an_error(store: Store, operator: Person, path: str) -> None:
     for address in ADDRESSES[path]:
-        assert_opens(operator, address.format(**store.ids))
+        if path != "/shards" or store.shards:
+            assert_opens(operator, address.format(**store.ids))
 
 
 @pytest.mark.parametrize("store", ["files", "one shard"], indirect=True)
@@ -234,7 +250,8 @@ def test_pages_show_what_the_store_has(store: Store, operator: Person) -> None:
     ids = store.ids
 
     assert_shows(operator.read("/today"), "1 awaiting approval", "2 quarantined", "1 changed")
-    assert {*USERS[:-1]} <= operator.read("/users").page.links.keys()
+    own = {user for user in USERS if shard_of(user, max(1, store.shards)) == SHARD}
+    assert own <= operator.read("/users").page.links.keys()
     assert_shows(operator.read("/user", user="ana"), "ana likes coffee")
     assert_shows(operator.read("/fact", id=ids["old"], user="ana"), f"{ids['new']} replaced it")
     assert_shows(operator.read("/firing", id=ids["erasing"]), "An erasure cannot be undone.")
@@ -289,7 +306,7 @@ def test_health_page_shows_no_database_of_files(store: Store, operator: Person) 
 
 
 def test_undo_is_in_the_ledger_with_a_name_and_a_reason(store: Store, operator: Person) -> None:
-    user = fresh_id()
+    user = fresh_user(store.daemon)
     firing = learn(store.daemon, likes(fresh_id(), "tea", user=user))
     form = operator.read("/firing", id=firing).form(change="undo")
 
@@ -308,7 +325,7 @@ def test_undo_is_in_the_ledger_with_a_name_and_a_reason(store: Store, operator: 
 
 @pytest.mark.cases(1)
 def test_erasure_is_planned_confirmed_and_certified(store: Store, operator: Person) -> None:
-    user = fresh_id()
+    user = fresh_user(store.daemon)
     learn(store.daemon, likes(fresh_id(), "tea", user=user))
     form = operator.read("/erase").form(reason="")
 
@@ -323,3 +340,61 @@ def test_erasure_is_planned_confirmed_and_certified(store: Store, operator: Pers
     assert (newest["rule_id"], newest["reason"]) == ("@erasure", "a court order")
     assert person_of(newest) == OPERATOR
     assert ask_daemon(store.daemon, "facts", user=user)["facts"] == []
+
+
+@pytest.mark.parametrize("store", ["several shards"], indirect=True)
+def test_all_shards_are_summed_up_and_chosen(store: Store, operator: Person) -> None:
+    page = operator.read("/shards")
+
+    assert [f"/console/today?shard={shard}" in links_of(page) for shard in range(SEVERAL)] == (
+        [True] * SEVERAL
+    )
+    counted = ask_daemon(store.daemon, "shards")["shards"]
+    for row in counted:
+        assert re.search(rf"\b{row['shard']} \S+ {row['episodes']} {row['facts']} ", page.text)
+    for shard in range(SEVERAL):
+        users = operator.read("/users", shard=shard)
+        own = {user for user in USERS if shard_of(user, SEVERAL) == shard}
+        others = {*USERS} - own
+        assert own <= users.page.links.keys()
+        assert others.isdisjoint(users.page.links.keys())
+
+
+@pytest.mark.parametrize("store", ["several shards"], indirect=True)
+def test_shard_is_kept_by_links_and_forms(store: Store, operator: Person) -> None:
+    page = operator.read("/users", shard=1)
+    others = operator.read("/firings", shard=2)
+
+    assert "/console/rules?shard=1" in links_of(page)
+    assert page.form(prefix="").fields["shard"] == "1"
+    firings = {link for link in links_of(others) if link.startswith("/console/firing?")}
+    assert all(link.endswith("&shard=2") for link in firings) and firings
+    for link in firings:
+        assert_opens(operator, link)
+    assert operator.go("/users", shard=SEVERAL).status == 400
+    assert operator.go("/users", shard="x").status == 400
+
+
+@pytest.mark.parametrize("store", ["several shards"], indirect=True)
+def test_page_of_a_user_shows_the_shard_of_the_user(store: Store, operator: Person) -> None:
+    page = operator.read("/user", user="eve")
+
+    assert shard_of("eve", SEVERAL) == 2
+    assert "/console/rules?shard=2" in links_of(page)
+
+
+@pytest.mark.parametrize("store", ["several shards"], indirect=True)
+def test_person_of_one_user_sees_no_shards(store: Store) -> None:
+    with signed_in(store.daemon, "ana") as ana:
+        page = ana.read("/user")
+
+    assert "Shard" not in page.text
+    assert not any("shard=" in link for link in links_of(page))
+
+
+@pytest.mark.parametrize("store", ["files", "one shard"], indirect=True)
+def test_one_shard_is_no_choice(store: Store, operator: Person) -> None:
+    page = operator.read("/today")
+
+    assert "Shards" not in page.page.links
+    assert not any("shard=" in link for link in links_of(page))

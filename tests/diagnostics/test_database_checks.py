@@ -28,7 +28,8 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
 from slumberd.service.composition import database_status_of, rules_of
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.hosts.lease import Lease
+from slumberd.storage.postgres.hosts.lease import HostTable, Leases
+from slumberd.storage.postgres.shard_map import Shard
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
@@ -39,7 +40,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
-HELD = "UPDATE slumberd.shards SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
+HELD = "UPDATE slumberd_0.lease SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
 NEVER = 10**9
 UNLIMITED = DatabaseLimits(
     leases=NEVER,
@@ -266,18 +267,19 @@ def test_login_with_the_role_of_a_daemon_suffices(
 async def test_shard_that_nobody_holds_is_a_finding_after_three_leases(
     site: Installation, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
-    lease = Lease(postgres_address, 0, "a", seconds=10, is_daemon=True)
-    await lease.claim()
+    shard = Shard(0, postgres_address)
+    leases = Leases(postgres_address, "a", seconds=10, is_daemon=True)
+    await leases.claim(shard)
     held = find(site, replace(UNLIMITED, leases=0))
-    await lease.release()
-    await lease.close()
+    await leases.release(shard)
+    await leases.close()
 
     just_free = find(site)
-    ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd.shards"
+    ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd_0.lease"
     assert postgres.rows(ended, database) == [(True,)]
     postgres.run(
-        "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '31 s'",
-        "UPDATE slumberd.shards SET held_until = held_until - interval '1 day'",
+        "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '31 s'",
+        "UPDATE slumberd_0.lease SET held_until = held_until - interval '1 day'",
         database=database,
     )
 
@@ -319,7 +321,7 @@ async def test_host_whose_clock_is_off_is_a_finding(
     site: Installation, postgres_address: str
 ) -> None:
     tenure = DatabaseTenure(
-        postgres_address, 0, "the database", ClockAhead(), seconds=60, is_daemon=True
+        Shard(0, postgres_address), postgres_address, ClockAhead(), seconds=60, is_daemon=True
     )
     async with tenure:
         found = await asyncio.to_thread(find_when_there_is_a_host, site)
@@ -332,9 +334,7 @@ async def test_hosts_with_other_versions_or_rules_are_a_finding(
     site: Installation, postgres_address: str
 ) -> None:
     state = {"version": "1.0", "rules_hash": "abc", "clock_offset_seconds": 0.0}
-    first, second = [
-        Lease(postgres_address, 0, name, seconds=60, is_daemon=True) for name in ("a/1", "b/1")
-    ]
+    first, second = [HostTable(postgres_address, name) for name in ("a/1", "b/1")]
     await first.tell_host(state)
     await second.tell_host(state)
     alike = find(site)
@@ -425,9 +425,9 @@ def test_table_with_many_old_versions_of_rows_is_a_finding(
     site: Installation, postgres: PostgresServer, database: str
 ) -> None:
     postgres.run(
-        "ALTER TABLE slumberd.inbox SET (autovacuum_enabled = off)",
-        "INSERT INTO slumberd.inbox (shard, eid) SELECT 0, n FROM generate_series(1, 500) AS n",
-        "DELETE FROM slumberd.inbox",
+        "ALTER TABLE slumberd_0.inbox SET (autovacuum_enabled = off)",
+        "INSERT INTO slumberd_0.inbox (eid) SELECT n FROM generate_series(1, 500) AS n",
+        "DELETE FROM slumberd_0.inbox",
         database=database,
     )
 
@@ -435,7 +435,7 @@ def test_table_with_many_old_versions_of_rows_is_a_finding(
         return find(site, replace(UNLIMITED, dead_rows=400))
 
     wait_until(lambda: "database.dead_rows" in found())
-    assert "VACUUM slumberd.inbox" in found()["database.dead_rows"].remedy
+    assert "VACUUM slumberd_0.inbox" in found()["database.dead_rows"].remedy
     assert "database.dead_rows" not in find(site, replace(UNLIMITED, dead_rows=600))
 
 
@@ -509,7 +509,7 @@ def test_each_urgent_finding_of_a_database_is_reported_by_status_check(
     site: Installation, postgres: PostgresServer, database: str
 ) -> None:
     postgres.run(
-        "UPDATE slumberd.shards SET held_until = '-infinity'",
+        "UPDATE slumberd_0.lease SET held_until = '-infinity'",
         "INSERT INTO slumberd.hosts VALUES ('a/1', clock_timestamp(),"
         ' \'{"clock_offset_seconds": 9, "version": "1"}\'),'
         " ('b/1', clock_timestamp(), '{\"version\": \"2\"}')",
@@ -531,8 +531,8 @@ def test_status_shows_shards_hosts_and_what_waits(
     site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
     postgres.run(
         HELD,
-        "UPDATE slumberd.inbox SET put_at = put_at - interval '90 s'",
-        "INSERT INTO slumberd.requests (operation, request, host) VALUES ('fire', '', 'c')",
+        "UPDATE slumberd_0.inbox SET put_at = put_at - interval '90 s'",
+        "INSERT INTO slumberd_0.requests (operation, request, host) VALUES ('fire', '', 'c')",
         "INSERT INTO slumberd.hosts VALUES ('a/1', clock_timestamp(),"
         ' \'{"role": "active", "version": "1.0", "rules_hash": "abc",'
         ' "clock_offset_seconds": 0.25}\')',

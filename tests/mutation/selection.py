@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from tests.mutation.faults import Fault
 Lines = dict[str, set[int]]
 """Line numbers of each file, below the root."""
 
-_INCLUDES = re.compile(
+_SECTION = re.compile(
     r"^-- (name|part): (\w+)\n(.*?)(?=^-- (?:name|part): |\Z)", re.MULTILINE | re.DOTALL
 )
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -96,9 +97,10 @@ class Module:
 
 @dataclass
 class Package:
-    """All modules of a package, and where they use each name."""
+    """All modules of a package, where they use each name, and its files of SQL statements."""
 
     modules: dict[str, Module]
+    sql: dict[str, str] = field(default_factory=dict)
     uses: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
@@ -106,6 +108,8 @@ class Package:
         """Read the package of a checkout."""
         files = [(str(file.relative_to(root)), file) for file in (root / SOURCE).rglob("*.py")]
         package = cls({path: Module(path, ast.parse(file.read_text())) for path, file in files})
+        for file in (root / SOURCE).rglob("*.sql"):
+            package.sql[str(file.relative_to(root))] = file.read_text()
         for module in package.modules.values():
             for name, mention in module.mentions():
                 package.uses[name].append(mention)
@@ -133,12 +137,13 @@ class Package:
         """Return the full names of the SQL statements with a fault, as ``facts.newest``."""
         if not fault.path.endswith(".sql"):
             return set()
-        return {f"{Path(fault.path).stem}.{name}" for name in _statements_of(fault)}
+        found = self._statements_of(fault)
+        return {f"{file}.{name}" for file, names in found.items() for name in names}
 
     def name_of(self, fault: Fault) -> str:
         """Return the name of what a fault is in: a test file that has this name may test it."""
         if fault.path.endswith(".sql"):
-            return min(_statements_of(fault), default="")
+            return min(chain.from_iterable(self._statements_of(fault).values()), default="")
         module = self.modules[fault.path]
         if fault.line in module.bodies:
             return module.function_at(fault.line).name
@@ -154,13 +159,48 @@ class Package:
         return [{module.path: own}, self._lines_using([found.name], {module.path})]
 
     def _lines_of_statement(self, fault: Fault) -> Lines:
-        file = Path(fault.path).stem
+        lines: Lines = defaultdict(set)
+        for file, names in self._statements_of(fault).items():
+            for path, found in self._lines_of_names(file, names).items():
+                lines[path] |= found
+        return lines
+
+    def _lines_of_names(self, file: str, names: set[str]) -> Lines:
         modules = {mention.path for mention in self.uses[f'"{file}']}
-        names = [f'"{name}' for name in _statements_of(fault)]
-        lines = self._lines_using(names, modules, everywhere=False)
-        for path, found in self._lines_using(_full_names(file, fault), set()).items():
+        lines = self._lines_using([f'"{name}' for name in names], modules, everywhere=False)
+        for path, found in self._lines_using(self._full_names(file, names), set()).items():
             lines[path] = lines.get(path, set()) | found
         return lines or {path: self.modules[path].bodies for path in modules}
+
+    def _full_names(self, file: str, names: set[str]) -> set[str]:
+        """Return the full names of statements, and how an f-string may begin them."""
+        sources = [source for path, source in self.sql.items() if Path(path).stem == file]
+        all_names = {own for source in sources for _, own, _ in _SECTION.findall(source)}
+        beginnings = {name[:end] for name in names for end in range(len(name))} - all_names
+        return {f'"{file}.{text}' for text in names | beginnings}
+
+    def _statements_of(self, fault: Fault) -> dict[str, set[str]]:
+        """Return the statements that contain the place of a fault, by their files."""
+        for section in _SECTION.finditer(fault.source):
+            if section.start() <= fault.change.start < section.end():
+                if section[1] == "part":
+                    return self._statements_with(section[2])
+                return {Path(fault.path).stem: {section[2]}}
+        return {}
+
+    def _statements_with(self, part: str) -> dict[str, set[str]]:
+        """Return the statements that include a part, by their files; any file may include it."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for path, source in self.sql.items():
+            for heading, own, text in _SECTION.findall(source):
+                if not re.search(rf"^ *-- include: {part}$", text, re.MULTILINE):
+                    continue
+                if heading == "name":
+                    found[Path(path).stem].add(own)
+                    continue
+                for file, names in self._statements_with(own).items():
+                    found[file] |= names
+        return found
 
     def _lines_using(
         self, names: Iterable[str], home: Set[str], *, everywhere: bool = True
@@ -230,23 +270,3 @@ def _own_lines(statement: ast.stmt | None, line: int) -> set[int]:
     body = getattr(statement, "body", None) or getattr(statement, "cases", None)
     first = getattr(body[0], "lineno", line + 1) if body else (statement.end_lineno or line) + 1
     return set(range(statement.lineno, max(first, line + 1)))
-
-
-def _statements_of(fault: Fault) -> set[str]:
-    """Return the named statements of a file that contain the place of a fault."""
-    found: set[str] = set()
-    sections = list(_INCLUDES.finditer(fault.source))
-    for section in sections:
-        if section.start() <= fault.change.start < section.end():
-            own = section[2]
-            found |= {own} if section[1] == "name" else set()
-            found |= {other[2] for other in sections if f"-- include: {own}\n" in f"{other[3]}\n"}
-    return found
-
-
-def _full_names(file: str, fault: Fault) -> set[str]:
-    """Return the full names of a fault's statements, and how an f-string may begin them."""
-    all_names = {section[2] for section in _INCLUDES.finditer(fault.source)}
-    names = _statements_of(fault)
-    beginnings = {name[:end] for name in names for end in range(len(name))} - all_names
-    return {f'"{file}.{text}' for text in names | beginnings}

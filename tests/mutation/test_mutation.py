@@ -316,6 +316,20 @@ def test_statement_counts_where_a_session_runs_it(root: Path, name: str) -> None
     assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {2}}]
 
 
+def test_part_counts_where_statements_of_other_files_include_it(root: Path) -> None:
+    (root / SOURCE / "store.py").write_text(
+        'def rules(session):\n    return session.rows("rules.fired")\n'
+    )
+    (root / SOURCE / "rules.sql").write_text(
+        "-- part: known\n-- include: of_rule\n\n-- name: fired\nSELECT 1\n  -- include: known\n"
+    )
+    path = f"{SOURCE}/firings.sql"
+    part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
+
+    assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {2}}]
+    assert Package.read(root).statements_at(part) == {"firings.newest", "rules.fired"}
+
+
 def test_statement_is_tested_by_the_tests_that_have_its_name(root: Path, tmp_path: Path) -> None:
     (root / SOURCE / "other.sql").write_text("-- name: newest\nSELECT 1\n")
     path = f"{SOURCE}/firings.sql"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slumberd.errors import NotAllowedError, UsageError
-from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forwarded_caller import FIELD, for_forwarded, forward
 from slumberd.operations.handlers import Answer
 
@@ -39,17 +39,11 @@ async def test_request_without_a_caller_is_the_senders_own() -> None:
 
 
 async def test_caller_keeps_its_limits_at_the_other_end() -> None:
-    request, caller = await received(forward({"a": 1}, READER, "r1"), HOST)
+    request, caller = await received(forward({"a": 1}, READER), HOST)
 
     assert request == {"a": 1}
     assert (caller.user, caller.agent, caller.rights) == ("ana", "desk", READER.rights)
-    assert (caller.name, caller.pid, caller.run) == ("token ana via ada@web1:7", 7, "r1")
-
-
-async def test_run_alone_leaves_the_sender_as_it_is() -> None:
-    _, caller = await received(forward({}, run="r1"), HOST)
-
-    assert (caller.name, caller.rights, caller.run) == (HOST.name, ALL_RIGHTS, "r1")
+    assert (caller.name, caller.pid) == ("token ana via ada@web1:7", 7)
 
 
 async def test_limited_sender_cannot_pass_on_more_than_it_has() -> None:

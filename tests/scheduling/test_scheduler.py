@@ -14,6 +14,7 @@ import structlog
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.errors import (
+    DatabaseUnreachableError,
     FilterError,
     FiringTimeoutError,
     StaleWriterError,
@@ -980,6 +981,22 @@ async def test_pause_grows_with_each_failed_look_until_one_succeeds(
             await harness.scheduler._try_turn(harness.stop)
 
     assert [line["retry_seconds"] for line in logs] == [1.0, 5.0, 25.0, 25.0, 1.0]
+
+
+async def test_server_that_is_away_is_tried_each_second_and_logged_rarely(
+    harness: SchedulerHarness,
+) -> None:
+    away = DatabaseUnreachableError("postgresql://db/memory", "no route")
+    paused: list[float] = []
+
+    with structlog.testing.capture_logs() as logs:
+        for harness.episodes.fault in [away] * 26:
+            before = harness.clock.monotonic()
+            await harness.scheduler._try_turn(harness.stop)
+            paused.append(harness.scheduler._paused_until - before)
+
+    assert set(paused) == {1.0}
+    assert len(logs) == 2
 
 
 async def test_alarm_wakes_the_scheduler(harness: SchedulerHarness) -> None:

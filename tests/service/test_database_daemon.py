@@ -220,7 +220,7 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
         undone = second.call("undo", "all@1").stdout
         unknown = second.call("fire", "nonsense", check=False)
 
-    requests = "SELECT count(*) FROM slumberd.requests"
+    requests = "SELECT count(*) FROM slumberd_0.requests"
     assert postgres.rows(requests, database) == [(0,)]
     assert "nightly" in fired
     assert pinned == ["water"]
@@ -261,7 +261,7 @@ COMMANDS = {
 def test_commands_of_another_host_end_as_on_the_host_of_the_daemon(
     first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
-    taken = "SELECT holder FROM slumberd.shards"
+    taken = "SELECT holder FROM slumberd_0.lease"
     with first.daemon() as daemon:
         put(postgres_address, "e1", "e2")
         daemon.wait_until_read(2)
@@ -270,7 +270,7 @@ def test_commands_of_another_host_end_as_on_the_host_of_the_daemon(
 
         assert {line: done.returncode for line, done in ended.items()} == COMMANDS
         assert postgres.rows(taken, database) == [(holder,)]
-    assert postgres.rows("SELECT count(*) FROM slumberd.requests", database) == [(0,)]
+    assert postgres.rows("SELECT count(*) FROM slumberd_0.requests", database) == [(0,)]
     assert not (second.state / "control.sock").exists()
     assert "verified" in second.call("audit", "verify").stdout
 
@@ -321,7 +321,7 @@ def test_command_is_refused_while_another_command_holds_the_database(
     first: Home, postgres: PostgresServer, database: str
 ) -> None:
     postgres.run(
-        "UPDATE slumberd.shards SET holder = 'a-host/7', held_until = now() + interval '1 hour'",
+        "UPDATE slumberd_0.lease SET holder = 'a-host/7', held_until = now() + interval '1 hour'",
         database=database,
     )
 

@@ -25,7 +25,7 @@ needs_namespace = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mo
 def consolidate_one_more(server: PostgresServer, address: str, number: int) -> None:
     """Put an episode, and wait until its fact is the only one: it replaces the one before."""
     put(address, f"e{number}")
-    facts = "SELECT fact_id FROM slumberd.facts"
+    facts = "SELECT fact_id FROM slumberd_0.facts"
     wait_until(lambda: server.rows(facts, address.rpartition("/")[2]) == [(f"e{number}",)])
 
 
@@ -44,9 +44,11 @@ def put_until_the_disk_is_full(disk: Disk, address: str) -> int:
 
 def check_written_once(server: PostgresServer, home: Home, address: str, episodes: int) -> None:
     database = address.rpartition("/")[2]
-    logged = server.rows("SELECT count(*), max(seq) FROM slumberd.episode_log", database)
+    log = "SELECT count(*), max(seq) FROM slumberd_0.slumberd_episode_log"
+    logged = server.rows(log, database)
     claims = server.rows(
-        "SELECT count(*), count(DISTINCT fact_id) FROM slumberd.ledger WHERE fact_id IS NOT NULL",
+        "SELECT count(*), count(DISTINCT fact_id) FROM slumberd_0.slumberd_ledger"
+        " WHERE fact_id IS NOT NULL",
         database,
     )
     assert logged == claims == [(episodes, episodes)]

@@ -23,19 +23,19 @@ from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
 from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect
 from slumberd.storage.postgres.hosts.requests import send_request
+from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HOLDS = (
-    "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"
+    "UPDATE slumberd_0.lease SET holder = 'a/1', held_until = now() + interval '1 hour',"
     """ host = '{"daemon": true}'"""
 )
-COUNT = "SELECT count(*) FROM slumberd.requests"
+COUNT = "SELECT count(*) FROM slumberd_0.requests"
 MIB = 2**20
 
 
@@ -100,13 +100,13 @@ def daemon_on(address: str, operations: Operations, *, holder: str | None = None
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
         tenure = DatabaseTenure(
-            address, 0, where(address), SystemClock(), seconds=3, is_daemon=True
+            Shard(0, address), address, SystemClock(), seconds=3, is_daemon=True
         )
         served = ServedShards()
         async with (
             tenure if holder is None else nullcontext(),
-            answer_requests(address, served, holder=holder or tenure.name),
-            served.serve(0, operations.by_name()),
+            answer_requests(served, holder=holder or tenure.name),
+            served.serve(Shard(0, address), operations.by_name()),
         ):
             ready.set()
             await stop.wait()
@@ -144,11 +144,12 @@ class Asking:
 
 
 def asking(address: str, operation: str, **fields: Any) -> Asking:
-    return Asking(lambda: ask_database(address, 0, operation, fields))
+    return Asking(lambda: ask_database(Shard(0, address), operation, fields))
 
 
 def sending(address: str, line: bytes = b"{}\n") -> Asking:
-    return Asking(lambda: send_request(address, 0, "echo", line, host="me", poll_seconds=0.01))
+    shard = Shard(0, address)
+    return Asking(lambda: send_request(shard, "echo", line, host="me", poll_seconds=0.01))
 
 
 def test_daemon_answers_requests_and_leaves_none_in_the_table(
@@ -156,7 +157,8 @@ def test_daemon_answers_requests_and_leaves_none_in_the_table(
 ) -> None:
     operations = Operations()
     with daemon_on(postgres_address, operations):
-        answers = [ask_database(postgres_address, 0, "echo", {"text": str(n)}) for n in range(5)]
+        shard = Shard(0, postgres_address)
+        answers = [ask_database(shard, "echo", {"text": str(n)}) for n in range(5)]
 
     assert [answer["echo"] for answer in answers] == ["0", "1", "2", "3", "4"]
     assert all("@" in caller for caller in operations.callers)
@@ -284,7 +286,7 @@ def test_request_is_taken_back_when_its_daemon_ends_before_it_took_it(
     postgres.run(HOLDS, database=database)
     sent = sending(postgres_address)
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.shards SET holder = NULL", database=database)
+    postgres.run("UPDATE slumberd_0.lease SET holder = NULL", database=database)
 
     raised = sent.result()
 
@@ -305,8 +307,8 @@ def test_sender_learns_that_its_daemon_ended_at_work(
     postgres.run(HOLDS, database=database)
     sent = sending(postgres_address)
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run(f"UPDATE slumberd.shards SET {ends}", database=database)
+    postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
+    postgres.run(f"UPDATE slumberd_0.lease SET {ends}", database=database)
 
     raised = sent.result()
 
@@ -323,11 +325,11 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
     postgres.run("INSERT INTO slumberd.hosts VALUES ('a/1', now(), '{}')", database=database)
     asked = asking(postgres_address, "echo", text="late")
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
-    postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
+    postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
+    postgres.run("UPDATE slumberd_0.lease SET holder = 'b/2'", database=database)
     with daemon_on(postgres_address, operations, holder="b/2"):
-        ask_database(postgres_address, 0, "echo", {"text": "between"})
-        postgres.run("UPDATE slumberd.requests SET holder = NULL", database=database)
+        ask_database(Shard(0, postgres_address), "echo", {"text": "between"})
+        postgres.run("UPDATE slumberd_0.requests SET holder = NULL", database=database)
         answer = asked.result()
 
     assert answer == {"echo": "late"}
@@ -340,13 +342,13 @@ def test_daemon_performs_no_request_whose_sender_has_ended_long_ago(
     operations = Operations()
     line = orjson.dumps({"version": 1, "operation": "echo", "text": "old"}).decode()
     postgres.run(
-        "INSERT INTO slumberd.requests (operation, request, host, requested_at)"
+        "INSERT INTO slumberd_0.requests (operation, request, host, requested_at)"
         f" VALUES ('echo', '{line}', 'me', now() - interval '11 seconds')",
         database=database,
     )
 
     with daemon_on(postgres_address, operations):
-        ask_database(postgres_address, 0, "echo", {"text": "new"})
+        ask_database(Shard(0, postgres_address), "echo", {"text": "new"})
 
     assert [request["text"] for request in operations.seen] == ["new"]
 
@@ -357,7 +359,7 @@ def test_daemon_that_lost_the_database_takes_no_request(
     old, new = Operations(), Operations()
     with daemon_on(postgres_address, old, holder="a/1"), daemon_on(postgres_address, new):
         for number in range(20):
-            ask_database(postgres_address, 0, "echo", {"text": str(number)})
+            ask_database(Shard(0, postgres_address), "echo", {"text": str(number)})
 
     assert (len(old.seen), len(new.seen)) == (0, 20)
 
@@ -366,7 +368,7 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
     postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     postgres.run(
-        "INSERT INTO slumberd.requests"
+        "INSERT INTO slumberd_0.requests"
         " (operation, request, host, holder, requested_at, answered_at)"
         " VALUES ('answered', '', 'me', 'a/1', now() - interval '2 hours', now() - interval '2 h'),"
         " ('fresh', '', 'me', 'a/1', now() - interval '2 hours', now()),"
@@ -378,7 +380,7 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
     )
 
     with daemon_on(postgres_address, Operations(), holder="a/1"):
-        ask_database(postgres_address, 0, "echo", {})
+        ask_database(Shard(0, postgres_address), "echo", {})
 
-    left = postgres.rows("SELECT operation FROM slumberd.requests ORDER BY number", database)
+    left = postgres.rows("SELECT operation FROM slumberd_0.requests ORDER BY number", database)
     assert left == [("fresh",), ("working",)]

@@ -11,15 +11,15 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[[], DatabaseTenure]
-FREE = "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '1 second'"
+FREE = "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '1 second'"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def tenure(make: Make) -> AsyncIterator[DatabaseTenure]:
 
 def tenure_at(address: str, *, seconds: float, is_daemon: bool = True) -> DatabaseTenure:
     return DatabaseTenure(
-        address, 0, where(address), SystemClock(), seconds=seconds, is_daemon=is_daemon
+        Shard(0, address), address, SystemClock(), seconds=seconds, is_daemon=is_daemon
     )
 
 
@@ -136,7 +136,7 @@ async def test_daemon_ends_when_another_one_has_taken_its_database(
 ) -> None:
     await tenure.__aenter__()
     postgres.run(
-        "UPDATE slumberd.shards SET holder = 'other', held_until = now() + interval '1 hour'",
+        "UPDATE slumberd_0.lease SET holder = 'other', held_until = now() + interval '1 hour'",
         database=database,
     )
 
@@ -151,7 +151,7 @@ async def test_daemon_that_was_late_goes_on_when_nobody_took_its_database(
 ) -> None:
     await tenure.__aenter__()
     stop = asyncio.Event()
-    held = "SELECT holder FROM slumberd.shards WHERE held_until > clock_timestamp()"
+    held = "SELECT holder FROM slumberd_0.lease WHERE held_until > clock_timestamp()"
     async with asyncio.TaskGroup() as group:
         group.create_task(tenure.hold(stop))
         postgres.run(FREE, database=database)
@@ -165,10 +165,10 @@ async def test_daemon_that_lost_its_database_pauses_no_rule(
     make: Make, tenure: DatabaseTenure, postgres: PostgresServer, postgres_address: str
 ) -> None:
     await tenure.__aenter__()
-    paused = PausedTable(postgres_address, 0, holder=tenure.name)
+    paused = PausedTable(Shard(0, postgres_address), holder=tenure.name)
     paused.write({"a": "me"})
     postgres.run(
-        "UPDATE slumberd.shards SET holder = 'other'",
+        "UPDATE slumberd_0.lease SET holder = 'other'",
         database=postgres_address.rpartition("/")[2],
     )
 

@@ -66,8 +66,8 @@ def empty_lists(home: OpenStores) -> None:
                 file.execute("DELETE FROM slumberd_erased_scopes")
         return
     assert isinstance(home.facts, PostgresFactStore)
-    with psycopg.connect(home.facts.engine.address) as connection:
-        connection.execute("DELETE FROM slumberd.erased_scopes")
+    with psycopg.connect(home.facts.engine.shard.address) as connection:
+        connection.execute("DELETE FROM slumberd_0.slumberd_erased_scopes")
 
 
 def recorded(**moments: int) -> RecordedErasures:

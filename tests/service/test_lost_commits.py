@@ -51,7 +51,7 @@ async def test_put_without_an_answer_is_made_again_without_a_second_episode(
 
     assert proxy.lost == 1
     assert (counts.new, counts.unchanged) == ((1, 0) if loss == "request" else (0, 1))
-    rows = own_postgres.rows("SELECT count(*) FROM slumberd.episodes", database)
+    rows = own_postgres.rows("SELECT count(*) FROM slumberd_0.episodes", database)
     assert rows == [(1,)]
 
 
@@ -76,7 +76,8 @@ def test_daemon_consolidates_once_what_it_could_not_commit(
         assert daemon.stop() == 0
 
     assert proxy.lost == 6
-    assert "verified: " in home.call("audit", "verify").stdout
-    listed = home.call("audit", "ls", "--json", "--limit", "1000").stdout.splitlines()
+    assert "verified: " in home.call("--all-shards", "audit", "verify").stdout
+    words = ("audit", "ls", "--json", "--limit", "1000")
+    listed = home.call("--all-shards", *words).stdout.splitlines()
     sources = Counter(id for line in listed for id in orjson.loads(line)["source_episode_ids"])
     assert sources == {f"{user}-{day}": 1 for user in USERS for day in range(1, 4)}

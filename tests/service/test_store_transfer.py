@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.pause import PausedFile
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called
@@ -39,6 +41,7 @@ from tests.support.moved_stores import (
 )
 from tests.support.postgres_server import PostgresServer
 from tests.support.scripted_histories import FIRST
+from tests.support.shards import put_by_user, shard_of
 
 pytestmark = pytest.mark.integration
 
@@ -64,9 +67,11 @@ def small(tmp_path: Path) -> Home:
     return home
 
 
-def copy(source: object, target: object, *words: str, code: int = 0) -> str:
+def copy(
+    source: object, target: object, *words: str, code: int = 0, before: Sequence[str] = ()
+) -> str:
     """Copy, check the exit code, and return what was printed."""
-    done = called("copy", "--from", str(source), "--to", str(target), *words)
+    done = called(*before, "copy", "--from", str(source), "--to", str(target), *words)
     assert done.returncode == code, done.stderr + done.stdout
     return done.stdout + done.stderr
 
@@ -99,7 +104,7 @@ def test_copy_back_has_every_row_of_every_table(
     assert empty == ["facts.db: slumberd_external_changes"]
     assert rows_of_files(tmp_path / "back") == wanted
     assert schema_of(tmp_path / "back") == schema_of(home.state)
-    assert PausedTable(postgres_address, 0).read() == PAUSED
+    assert PausedTable(Shard(0, postgres_address)).read() == PAUSED
     assert PausedFile(tmp_path / "back").read() == PAUSED
 
 
@@ -155,9 +160,9 @@ def test_host_puts_into_a_copy_beside_what_was_copied(small: Home, postgres_addr
 
     asyncio.run(put_there())
 
-    ids = execute(postgres_address, "SELECT id FROM slumberd.episodes ORDER BY rid")
+    ids = execute(postgres_address, "SELECT id FROM slumberd_0.episodes ORDER BY rid")
     assert ids == [("e1",), ("e2",), ("e3",), ("new",)]
-    copied = execute(postgres_address, "SELECT eid FROM slumberd.inbox ORDER BY n")
+    copied = execute(postgres_address, "SELECT eid FROM slumberd_0.inbox ORDER BY n")
     assert copied == [("new",), ("e1",)]
 
 
@@ -168,7 +173,7 @@ def test_copy_of_a_database_logs_what_was_put_last(postgres_address: str, tmp_pa
             await memory.put_many(FIRST[:2])
 
     asyncio.run(put_there())
-    assert execute(postgres_address, "SELECT count(*) FROM slumberd.inbox") == [(2,)]
+    assert execute(postgres_address, "SELECT count(*) FROM slumberd_0.inbox") == [(2,)]
 
     copy(postgres_address, tmp_path / "state")
 
@@ -206,28 +211,28 @@ def test_verify_says_that_both_are_equal_with_the_head(home: Home, postgres_addr
 
 
 CHANGES = {
-    "episodes": "UPDATE slumberd.episodes SET content = '{}' WHERE id = 'e1'",
-    "episode_log": "UPDATE slumberd.episode_log SET eid = 'x' WHERE seq = 2",
-    "episode_deletions": "UPDATE slumberd.episode_deletions SET rid = 99 WHERE number = 2",
-    "accesses": "UPDATE slumberd.accesses SET count = count + 1",
-    "extractions": "UPDATE slumberd.extractions SET dropped = 9",
-    "model_summaries": "UPDATE slumberd.model_summaries SET text = 'x'",
-    "model_requests": "UPDATE slumberd.model_requests SET key = 'x'",
-    "model_usage": "DELETE FROM slumberd.model_usage",
-    "ledger": "UPDATE slumberd.ledger SET commitment = '\\x00' WHERE seq = 3",
-    "firings": "UPDATE slumberd.firings SET at = at + 1 WHERE n = 1",
-    "facts": "DELETE FROM slumberd.facts WHERE fact_id = 'p1'",
-    "keys": "UPDATE slumberd.keys SET winner_rank = 7",
-    "claim_references": "INSERT INTO slumberd.claim_references VALUES (0, 'a', 'b')",
-    "watermark": "UPDATE slumberd.watermark SET seq = seq - 1 WHERE rule = 'all'",
-    "successes": "UPDATE slumberd.successes SET at = at - 1 WHERE rule = 'all'",
-    "quarantine": "UPDATE slumberd.quarantine SET seq = 1",
-    "channels": "UPDATE slumberd.channels SET multi_valued = '\\x00' WHERE seq = 1",
-    "generations": "UPDATE slumberd.generations SET after = 8",
-    "held_batches": "UPDATE slumberd.held_batches SET approved = 1",
-    "unfinished_erasures": "DELETE FROM slumberd.unfinished_erasures",
-    "numbers": "UPDATE slumberd.numbers SET value = value + 1 WHERE name = 'logged'",
-    "erased_scopes": "UPDATE slumberd.erased_scopes SET moment = moment + 1",
+    "episodes": "UPDATE slumberd_0.episodes SET content = '{}' WHERE id = 'e1'",
+    "episode_log": "UPDATE slumberd_0.slumberd_episode_log SET eid = 'x' WHERE seq = 2",
+    "episode_deletions": "UPDATE slumberd_0.slumberd_episode_deletions SET rid = 9 WHERE rid = 2",
+    "accesses": "UPDATE slumberd_0.slumberd_accesses SET count = count + 1",
+    "extractions": "UPDATE slumberd_0.slumberd_extractions SET dropped = 9",
+    "model_summaries": "UPDATE slumberd_0.slumberd_model_summaries SET text = 'x'",
+    "model_requests": "UPDATE slumberd_0.slumberd_model_requests SET key = 'x'",
+    "model_usage": "DELETE FROM slumberd_0.slumberd_model_usage",
+    "ledger": "UPDATE slumberd_0.slumberd_ledger SET commitment = '\\x00' WHERE seq = 3",
+    "firings": "UPDATE slumberd_0.slumberd_firings SET at = at + 1 WHERE n = 1",
+    "facts": "DELETE FROM slumberd_0.facts WHERE fact_id = 'p1'",
+    "keys": "UPDATE slumberd_0.slumberd_keys SET winner_rank = 7",
+    "claim_references": "INSERT INTO slumberd_0.slumberd_references VALUES ('a', 'b')",
+    "watermark": "UPDATE slumberd_0.slumberd_watermark SET seq = seq - 1 WHERE rule = 'all'",
+    "successes": "UPDATE slumberd_0.slumberd_successes SET at = at - 1 WHERE rule = 'all'",
+    "quarantine": "UPDATE slumberd_0.slumberd_quarantine SET seq = 1",
+    "channels": "UPDATE slumberd_0.slumberd_channels SET multi_valued = '\\x00' WHERE seq = 1",
+    "generations": "UPDATE slumberd_0.slumberd_generations SET after = 8",
+    "held_batches": "UPDATE slumberd_0.slumberd_held_batches SET approved = 1",
+    "unfinished_erasures": "DELETE FROM slumberd_0.slumberd_unfinished_erasures",
+    "numbers": "UPDATE slumberd_0.slumberd_numbers SET value = value + 1 WHERE name = 'logged'",
+    "erased_scopes": "UPDATE slumberd_0.slumberd_erased_scopes SET moment = moment + 1",
 }
 
 
@@ -251,7 +256,7 @@ def test_verify_names_the_table_and_the_row_of_a_difference(
 def test_verify_reports_rows_that_only_one_of_both_has(home: Home, postgres_address: str) -> None:
     copy(home.state, postgres_address)
     change(home.state / "facts.db", "DELETE FROM slumberd_successes WHERE rule = 'all'")
-    execute(postgres_address, "DELETE FROM slumberd.successes WHERE rule = 'likes'")
+    execute(postgres_address, "DELETE FROM slumberd_0.slumberd_successes WHERE rule = 'likes'")
 
     printed = copy(home.state, postgres_address, "--verify", code=1)
 
@@ -297,7 +302,7 @@ def test_copy_needs_the_key_to_record_what_other_programs_changed(
     copy(keyed.state, postgres_address, code=78)
     copy(keyed.state, postgres_address, "--config", str(keyed.config))
 
-    rows = execute(postgres_address, "SELECT 1 FROM slumberd.facts WHERE fact_id = 'e2'")
+    rows = execute(postgres_address, "SELECT 1 FROM slumberd_0.facts WHERE fact_id = 'e2'")
     assert not rows
     assert "equal" in copy(keyed.state, postgres_address, "--verify", "--config", str(keyed.config))
 
@@ -348,8 +353,10 @@ def test_reads_of_a_converted_episode_are_copied(small: Home, postgres_address: 
 
     copy(small.state, postgres_address)
 
-    keys = dict(execute(postgres_address, "SELECT eid, scope_key FROM slumberd.accesses"))
-    [[key]] = execute(postgres_address, "SELECT scope_key FROM slumberd.episodes WHERE id = 's1'")
+    keys = dict(
+        execute(postgres_address, "SELECT eid, scope_key FROM slumberd_0.slumberd_accesses")
+    )
+    [[key]] = execute(postgres_address, "SELECT scope_key FROM slumberd_0.episodes WHERE id = 's1'")
     assert key.startswith("/user/dora/")
     assert keys == {"s1": key, "e1": "/user/another/session/s1/agent/rag/"}
 
@@ -376,7 +383,7 @@ def test_rows_that_no_database_can_hold_are_named_and_nothing_is_copied(
 
     assert "3 of the rows of episodes" in printed
     assert "'a\\\\x00b' (row 4)" in printed
-    assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
+    assert not execute(postgres_address, "SELECT 1 FROM slumberd_0.episodes")
 
 
 @pytest.mark.path
@@ -388,7 +395,9 @@ def test_nul_of_a_text_for_people_is_copied_as_two_characters(
 
     copy(small.state, postgres_address)
 
-    assert execute(postgres_address, "SELECT answer FROM slumberd.extractions") == [("an\\0swer",)]
+    assert execute(postgres_address, "SELECT answer FROM slumberd_0.slumberd_extractions") == [
+        ("an\\0swer",)
+    ]
     assert "equal" in copy(small.state, postgres_address, "--verify")
 
 
@@ -422,7 +431,9 @@ def test_log_row_without_a_usable_id_names_no_episode(small: Home, postgres_addr
 
     copy(small.state, postgres_address)
 
-    found = execute(postgres_address, "SELECT rid, eid FROM slumberd.episode_log WHERE seq > 3")
+    found = execute(
+        postgres_address, "SELECT rid, eid FROM slumberd_0.slumberd_episode_log WHERE seq > 3"
+    )
     assert found == [(None, "")] * 3
 
 
@@ -465,7 +476,9 @@ def test_older_directory_without_facts_or_log_is_completed_first(
 
     copy(state, postgres_address)
 
-    assert execute(postgres_address, "SELECT seq, eid FROM slumberd.episode_log") == [(1, "s1")]
+    assert execute(postgres_address, "SELECT seq, eid FROM slumberd_0.slumberd_episode_log") == [
+        (1, "s1")
+    ]
 
 
 def test_erasure_is_remembered_in_the_copy_and_on_the_way_back(
@@ -497,7 +510,7 @@ def test_columns_that_programs_added_are_named(
     change(small.state / "memory.db", "ALTER TABLE episodes ADD COLUMN colour TEXT")
 
     assert "not copied: the columns episodes.colour" in copy(small.state, postgres_address)
-    execute(postgres_address, "ALTER TABLE slumberd.facts ADD COLUMN size bigint")
+    execute(postgres_address, "ALTER TABLE slumberd_0.facts ADD COLUMN size bigint")
     assert "not copied: the columns facts.size," in copy(postgres_address, tmp_path / "back")
 
 
@@ -544,7 +557,7 @@ def test_episode_that_is_put_during_a_copy_stops_it(small: Home, postgres_addres
 
     with pytest.raises(SourceChangedError, match="1 new versions"):
         asyncio.run(copy_into_database(small.state, postgres_address, settings, clock, put_one))
-    assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
+    assert not execute(postgres_address, "SELECT 1 FROM slumberd_0.episodes")
     copy(small.state, postgres_address)
 
 
@@ -555,7 +568,7 @@ def test_episode_that_is_put_into_a_database_during_a_copy_stops_it(
     settings, clock = Settings(state_dir=tmp_path, rules_dir=tmp_path), SystemClock()
     back = tmp_path / "back"
     statement = (
-        "SELECT slumberd.put(ARRAY['late'], ARRAY['/user/u/session/s/agent/a/'],"
+        "SELECT slumberd_0.put(ARRAY['late'], ARRAY['/user/u/session/s/agent/a/'],"
         " ARRAY['{}'::bytea], ARRAY['2026-01-01T00:00:00+00:00'], ARRAY['{}'::bytea])"
     )
     late = iter([statement])
@@ -576,7 +589,7 @@ def test_files_of_two_state_directories_are_refused(
     change(home.state / "facts.db", "UPDATE slumberd_erasure_key SET key = x'00'")
 
     assert "another key of erased scopes" in copy(home.state, postgres_address, code=74)
-    assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
+    assert not execute(postgres_address, "SELECT 1 FROM slumberd_0.episodes")
 
 
 @pytest.mark.nightly
@@ -586,15 +599,10 @@ def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
     episodes = [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
     with postgres.database(shards=3) as name:
         address = postgres.address_of(name)
-
-        async def put_there() -> None:
-            async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(episodes)
-
-        asyncio.run(put_there())
+        asyncio.run(put_by_user(address, episodes))
         use_database(small, address)
-        small.call("fire", "--all")
-        PausedTable(address, 2).write(PAUSED)
+        small.call("--all-shards", "fire", "--all")
+        PausedTable(Shard(2, address)).write(PAUSED)
         found: list[str] = []
         for shard in range(3):
             folder, config = tmp_path / f"shard-{shard}", tmp_path / f"shard-{shard}.yaml"
@@ -621,21 +629,43 @@ def test_shard_in_a_directory_is_copied_into_a_database_with_one_shard(
     config.write_text("postgres: {shard: 1}\n")
     with postgres.database(shards=2) as name:
         address = postgres.address_of(name)
-
-        async def put_there() -> None:
-            async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(
-                    [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
-                )
-
-        asyncio.run(put_there())
+        episodes = [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
+        asyncio.run(put_by_user(address, episodes))
         use_database(small, address)
-        small.call("fire", "--all")
+        small.call("--shard", "1", "fire", "--all")
         copy(address, folder, "--config", str(config))
 
     copy(folder, postgres_address)
 
     assert "equal" in copy(folder, postgres_address, "--verify")
+
+
+def test_directory_is_copied_into_one_shard_of_several(
+    small: Home, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    users = [user for user in (f"u{n}" for n in range(12)) if shard_of(user, 3) == 1]
+    lines = [triple(f"e-{user}", user, "likes", "tea", user=user) for user in users]
+    home = Home(tmp_path / "users")
+    home.rule("all", cadence={"every": 1})
+    home.folder.joinpath("put.jsonl").write_text(
+        "".join(line.model_dump_json() + "\n" for line in lines)
+    )
+    home.call("import", home.folder / "put.jsonl")
+    home.call("fire", "--all")
+    with postgres.database(shards=3) as name:
+        address = postgres.address_of(name)
+        unnamed = copy(home.state, address, code=64)
+        foreign = copy(home.state, address, before=("--shard", "2"), code=64)
+        copy(home.state, address, before=("--shard", "1"))
+        again = copy(home.state, address, before=("--shard", "1"), code=73)
+        equal = copy(home.state, address, "--verify", before=("--shard", "1"))
+        counts = execute(address, "SELECT shard, count(*) FROM slumberd.facts GROUP BY shard")
+
+    assert "has the shards 0, 1, 2: name one, as --shard 0" in unnamed
+    assert "belongs to shard 1, and not to shard 2" in foreign
+    assert "has rows" in again
+    assert equal.startswith("equal")
+    assert counts == [(1, len(users))]
 
 
 def test_shard_that_a_database_lacks_is_refused(postgres_address: str, tmp_path: Path) -> None:
@@ -721,7 +751,7 @@ def test_copy_into_files_that_is_killed_anywhere_leaves_all_or_nothing(
 
 def free_lease(address: str) -> None:
     """End the lease of a process that was killed, as time does."""
-    execute(address, "UPDATE slumberd.shards SET held_until = '-infinity'")
+    execute(address, "UPDATE slumberd_0.lease SET held_until = '-infinity'")
 
 
 def test_rows_not_copied_error_counts_what_it_does_not_name() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 import slumberd
 from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.sql_statements import statements
+from slumberd.sql_statements import ALL_ENGINES, SQLITE, statement, statements
+from slumberd.storage.postgres.session import PACKAGE as POSTGRES
 from tests.support.lists import of_each
-from tests.support.sql_files import files_of
+from tests.support.sql_files import files_of, own_files, own_names
 
 pytestmark = pytest.mark.unit
 
@@ -145,6 +146,23 @@ def is_used(file: str, own_name: str) -> bool:
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(STORAGE))
+
+
+@pytest.mark.parametrize("package", [SQLITE, POSTGRES])
+@of_each(lambda: own_files(ALL_ENGINES))
+def test_no_statement_of_all_engines_is_one_of_an_engine_too(file: str, package: str) -> None:
+    assert own_names(file, ALL_ENGINES) & own_names(file, package) == set()
+
+
+@of_each(lambda: own_files(SQLITE))
+def test_no_statement_is_equal_in_both_engines(file: str) -> None:
+    equal = [
+        name
+        for name in own_names(file, SQLITE) & own_names(file, POSTGRES)
+        if statement(file, name, SQLITE).split() == statement(file, name, POSTGRES).split()
+    ]
+
+    assert equal == []
 
 
 @pytest.mark.slow

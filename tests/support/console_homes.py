@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from slumberd.model.episode import Episode
+from slumberd.operations.table import OPERATIONS
 from slumberd.service.control_socket import ask
 from tests.support.broken_disks import put
 from tests.support.builders import at, episode, triple
 from tests.support.console_people import Seen
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.shards import shard_of
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 """A text that a page must show, and never run."""
 
 SELDOM = 1_000_000
 """A rule with this cadence fires when it is told to."""
+
+SHARD = 0
+"""The shard of a database with several on which a test works; the user ana lies there."""
 
 OPERATOR = "token operator"
 """The name in the ledger of the person who signed in as operator."""
@@ -35,6 +41,7 @@ def console_daemon(folder: Path, *, store: str | None = None) -> Iterator[HttpDa
         folder: A directory for it.
         store: The address of a database; None for files.
     """
+    everywhere = [] if store is None else ["--all-shards"]
     with http_daemon(folder, store=store) as daemon:
         daemon.home.rule("all", cadence={"every": SELDOM})
         daemon.home.rule(
@@ -43,12 +50,18 @@ def console_daemon(folder: Path, *, store: str | None = None) -> Iterator[HttpDa
             limits={"max_deletes": 0},
             then_emits=["work"],
         )
-        daemon.home.call("reload")
+        daemon.home.call(*everywhere, "reload")
         yield daemon
 
 
 def ask_daemon(daemon: HttpDaemon, operation: str, **fields: Any) -> dict[str, Any]:
-    """Return the answer of an operation, asked for by the user of the machine."""
+    """Return the answer of an operation, asked for by the user of the machine.
+
+    What concerns no user concerns the shard of the test.
+    """
+    takes_shard = "shard" in OPERATIONS[operation].form.model_fields
+    if daemon.shards > 1 and takes_shard and "user" not in fields:
+        fields["shard"] = SHARD
     return ask(daemon.home.state, operation, **fields)
 
 
@@ -81,7 +94,7 @@ def unreadable(id: str, **fields: Any) -> Episode:
 
 def hold(daemon: HttpDaemon, object: str = "tea") -> str:
     """Make a batch of the rule ``careful`` that awaits approval, and return its firing."""
-    kept, taken, user = fresh_id(), fresh_id(), fresh_id()
+    kept, taken, user = fresh_id(), fresh_id(), fresh_user(daemon)
     put(daemon.home, [likes(kept, object, user=user)])
     fire(daemon, "careful")
     metadata = {"intent": "delete", "replaces": kept}
@@ -100,6 +113,12 @@ def reject_all(daemon: HttpDaemon) -> None:
 def fresh_id() -> str:
     """Return an id that no test had before."""
     return str(uuid4())
+
+
+def fresh_user(daemon: HttpDaemon) -> str:
+    """Return a user of the shard of the test that no test had before."""
+    users = (fresh_id() for _ in count())
+    return next(user for user in users if shard_of(user, daemon.shards) == SHARD)
 
 
 def newest_firing(daemon: HttpDaemon) -> dict[str, Any]:

@@ -35,12 +35,14 @@ class HttpDaemon:
         daemon: Its process.
         port: The port on 127.0.0.1.
         tokens: A token for each name of `TENANTS`.
+        shards: How many shards its database has; 1 for files.
     """
 
     home: Home
     daemon: Daemon
     port: int
     tokens: dict[str, str] = field(default_factory=dict)
+    shards: int = 1
 
     @property
     def socket(self) -> Path:

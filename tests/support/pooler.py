@@ -1,4 +1,4 @@
-"""A real PgBouncer in front of a server, which pools transactions."""
+"""A real PgBouncer in front of a server, which pools transactions unless it is told otherwise."""
 
 from __future__ import annotations
 

@@ -156,10 +156,10 @@ class PostgresServer:
             return connection.execute(statement.encode()).fetchall()
 
     def dump(self, database: str) -> str:
-        """Return schema and rows of slumberd in a database, as statements in a fixed order."""
+        """Return schemas and rows of slumberd in a database, as statements in a fixed order."""
         folder = programs()
         assert folder is not None
-        words = ["--schema=slumberd", "--inserts", "--dbname", self.address_of(database)]
+        words = ["--schema=slumberd*", "--inserts", "--dbname", self.address_of(database)]
         done = subprocess.run(
             [str(folder / "pg_dump"), *words], capture_output=True, text=True, check=True
         )
@@ -307,13 +307,18 @@ class OwnServer(PostgresServer):
 
     @contextmanager
     def replica(self) -> Iterator[OwnServer]:
-        """Yield a replica of this server, which needs ``wal_level=replica``."""
+        """Yield a replica of this server, which needs ``wal_level=replica``.
+
+        The server keeps in a slot what the replica has not read yet.
+        """
         with tempfile.TemporaryDirectory(prefix="pg", dir=open_directory()) as folder:
             copy = OwnServer(Path(folder), self._settings)
             copy._own_folder()
+            slot = Path(folder).name.lower()
             command = [
                 str(self._programs / "pg_basebackup"), "--host", str(self.folder), "--username",
                 _USER, "--pgdata", str(copy._data), "--write-recovery-conf", "--checkpoint", "fast",
+                "--create-slot", "--slot", slot,
             ]  # fmt: skip
             subprocess.run(command, check=True, cwd=folder, **self._as_user)
             copy.start()
@@ -321,6 +326,22 @@ class OwnServer(PostgresServer):
                 yield copy
             finally:
                 copy.stop(at_once=True)
+
+    def promote(self) -> None:
+        """Make a replica the primary, and return when it takes writes."""
+        self.run("SELECT pg_promote()")
+
+    def kill(self) -> None:
+        """Kill every process of the server at once, as the end of its machine does."""
+        self.close()
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no further process
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        self._process = None
 
     def skip_transactions(self, number: int) -> None:
         """Go on with a later transaction, as if all numbers before it had been used."""

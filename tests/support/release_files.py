@@ -37,6 +37,7 @@ rules:
     then_emits: [facts]
 """
 CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
+_DATABASE = "postgres_{shards}.sql.gz"
 KEY = "5b1d" * 16
 """The key of the ledgers below `keyed`, as the file of the key has it."""
 
@@ -93,7 +94,7 @@ def episode(number: int, **metadata: Any) -> dict[str, Any]:
         "content": metadata.pop("content", "text"),
         "timestamp": f"2026-10-{number:02d}T10:00:00+00:00",
         "source_node": "chat",
-        "agent": "a",
+        "agent": metadata.pop("agent", "a"),
         "user": owner,
         "session": metadata.pop("session", "s"),
         "metadata": {"subject": owner, **metadata} if "triples" not in metadata else metadata,
@@ -162,11 +163,19 @@ class Release:
             raise RuntimeError(f"{arguments}: {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def tell(self, episodes: Sequence[Mapping[str, Any]]) -> str:
-        """Import episodes, and fire all rules; return the id of the last firing."""
+    def use(self, address: str) -> None:
+        """Let the next commands work on a database."""
+        self._config.write_text(f"{self._config.read_text()}store: {address}\n")
+
+    def put(self, episodes: Sequence[Mapping[str, Any]]) -> None:
+        """Import episodes."""
         file = self._config.with_name("put.jsonl")
         file.write_text("".join(f"{json.dumps(each)}\n" for each in episodes))
         self.run("import", str(file))
+
+    def tell(self, episodes: Sequence[Mapping[str, Any]]) -> str:
+        """Import episodes, and fire all rules; return the id of the last firing."""
+        self.put(episodes)
         self.run("fire", "--all")
         with closing(sqlite3.connect(self.state / "facts.db")) as connection:
             number = connection.execute(
@@ -200,18 +209,51 @@ def _of(predicate: str, value: str) -> Iterator[str]:
     yield from ("--subject", "ann", "--predicate", predicate, "--object", value)
 
 
-def _in_postgres(release: Release) -> bytes:
-    """Return the statements that make a database with the schema and the rows of a release."""
+AGENTS = "abcdefgh"
+LATER = [
+    *[
+        episode(20, id=f"l{agent}", agent=agent, predicate="prefers", object="mate")
+        for agent in AGENTS
+    ],
+    *[
+        episode(21, id=f"b{agent}", user="bob", agent=agent, predicate="prefers", object=agent)
+        for agent in AGENTS[:4]
+    ],
+    *[episode(22, id=f"u{n}", user=f"user/{n}", predicate="likes", object="tea") for n in range(9)],
+    episode(23, id="lc2", agent="c", predicate="lives_in", object="Paris"),
+    episode(23, id="lc3", agent="c", predicate="owns", object="a car", intent="sink"),
+]
+EDITED = [
+    episode(24, id="la", agent="a", predicate="prefers", object="coffee"),
+    episode(24, id="ub", user="user/0", agent="b", predicate="prefers", object="milk"),
+]
+
+
+def _in_postgres(release: Release, shards: int) -> bytes:
+    """Return the statements that make a database with the schema and the rows of a release.
+
+    With several shards, users have more than one agent, which lie in different shards.
+    """
     with running_server() as server, server.empty_database() as name:
         address = server.address_of(name)
-        release.run("postgres", "init", address, configured=False)
+        release.run("postgres", "init", address, "--shards", str(shards), configured=False)
         release.run("copy", "--from", str(release.state), "--to", address)
+        if shards > 1:
+            release.use(address)
+            release.put(LATER)
+            release.run("fire", "--all")
+            release.run("forget", "--user", "user/8", "--yes")
+            release.run("forget", "--user", "bob", "--agent", "b", "--yes")
+            release.put(EDITED)
+            release.run("fire", "--all")
+            release.put([episode(25, id="pending", predicate="plays", object="chess")])
         return gzip.compress(server.dump(name).encode(), mtime=0)
 
 
-def kept_statements(version: str) -> str:
+def kept_statements(version: str, *, shards: int = 1) -> str:
     """Return the statements that make the database of a release; its roles must exist."""
-    return gzip.decompress((FOLDER / version / "postgres.sql.gz").read_bytes()).decode()
+    file = _DATABASE.format(shards=shards)
+    return gzip.decompress((FOLDER / version / file).read_bytes()).decode()
 
 
 def main() -> None:
@@ -223,6 +265,7 @@ def main() -> None:
     parser.add_argument("--no-triples", action="store_true")
     parser.add_argument("--keyed", action="store_true", help="begin the ledger with a key")
     parser.add_argument("--postgres", action="store_true", help="copy them into a database, too")
+    parser.add_argument("--shards", type=int, default=1, help="of the database")
     wanted = parser.parse_args()
     with TemporaryDirectory() as directory:
         release = Release(
@@ -236,7 +279,8 @@ def main() -> None:
             (wanted.target / f"{store}.db.gz").write_bytes(packed)
         (wanted.target / "facts.jsonl").write_text(facts)
         if wanted.postgres:
-            (wanted.target / "postgres.sql.gz").write_bytes(_in_postgres(release))
+            file = _DATABASE.format(shards=wanted.shards)
+            (wanted.target / file).write_bytes(_in_postgres(release, wanted.shards))
 
 
 if __name__ == "__main__":

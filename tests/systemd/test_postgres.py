@@ -77,7 +77,9 @@ def test_daemon_in_its_sandbox_consolidates_in_the_database(
     box.do("runuser -u agent -- slumberd import -", jsonl(said).decode())
     database = server[1].rpartition("/")[2]
 
-    wait_until(lambda: server[0].rows("SELECT fact_id FROM slumberd.facts", database) == [("e1",)])
+    wait_until(
+        lambda: server[0].rows("SELECT fact_id FROM slumberd_0.facts", database) == [("e1",)]
+    )
 
     assert "tea" in box.do("runuser -u agent -- slumberd facts --user ann")
     assert "is active" not in box.do("systemctl show slumberd --property StatusText")

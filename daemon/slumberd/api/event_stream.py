@@ -21,7 +21,7 @@ from slumberd.operations.table import CHANGES
 from slumberd.service.interfaces import Served
 
 PATH = STREAM
-QUERY = ("after", "kinds", "user", "agent")
+QUERY = ("after", "kinds", "user", "agent", "shard")
 """The fields of the operation ``changes`` that the query may have."""
 
 BEAT_SECONDS = 15.0

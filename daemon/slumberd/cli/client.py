@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slumberd.cli.context import is_journal, logs
 from slumberd.cli.output import Bar, bar, number
@@ -26,12 +26,14 @@ from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import inspections_of, require_postgres, tune_interpreter
+from slumberd.service.composition import (
+    inspections_of,
+    require_postgres,
+    settings_of_user,
+    tune_interpreter,
+)
 from slumberd.service.control_socket import ask
 from slumberd.service.one_operation import run_operation
-
-if TYPE_CHECKING:  # of the extra ``postgres``
-    from slumberd.service.shards.requests import ShardRequests
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
@@ -48,9 +50,9 @@ def perform_request(
 ) -> Answer:
     """Perform an operation and return its answer.
 
-    The running daemon performs it; without a daemon, this process does, under the same lock. The
-    daemons of all shards that it concerns perform it, and this process on shards without a daemon.
-    On a terminal, a bar shows the progress of a long operation.
+    The running daemon performs it; without a daemon, this process does, under the same lock. Of
+    several shards, it is performed on that of the user whom the request names, or on that of the
+    configuration. On a terminal, a bar shows the progress of a long operation.
 
     Args:
         settings: The configuration.
@@ -62,14 +64,7 @@ def perform_request(
     with showing as shown:
         if shown is not None:
             shown.at(0, operation)
-        if (shards := _shards_of(settings)) is not None:
-
-            def perform_here(shard: int, operation: str, request: dict[str, Any]) -> Answer:
-                """Perform the operation on a shard that no daemon holds."""
-                own = settings.of_shard(shard)
-                return _perform_here(own, operation, request, shown, verbose=verbose)
-
-            return shards.call(operation, request, here=perform_here)
+        settings = settings_of_user(settings, request.get("user"))
         try:
             return ask_holder(settings, operation, request)
         except NotRunningError:
@@ -90,32 +85,20 @@ def reason_field(reason: str | None) -> dict[str, Any]:
     return {} if reason is None else {"reason": reason}
 
 
-def _shards_of(settings: Settings) -> ShardRequests | None:
-    """Return what sends requests to several shards; None when a configuration has one only."""
-    if settings.store is None:
-        return None
-    require_postgres()
-    from slumberd.service import postgres_stores
-
-    return postgres_stores.shard_requests_of(settings)
-
-
 def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemons that hold the stores of a configuration, on any host.
+    """Return the answer of the daemon that holds the stores of a configuration, on any host.
 
     Raises:
         NotRunningError: No daemon holds them.
-        ShardsFailedError: Some shards of the database failed.
+        ShardNotNamedError: The configuration names none of several shards.
         StoreError: The daemon ended before it answered.
     """
     if settings.store is None:
         return ask(settings.state_dir, operation, **request)
-    if (shards := _shards_of(settings)) is not None:
-        return shards.call(operation, request)
     require_postgres()
     from slumberd.service import postgres_stores
 
-    return postgres_stores.ask(settings.store, settings.shard, operation, request)
+    return postgres_stores.ask(settings, operation, request)
 
 
 def _perform_here(

@@ -13,7 +13,7 @@ from typing import TextIO
 
 import structlog
 
-from slumberd.cli.each_shard import with_shard
+from slumberd.cli.each_shard import Users, with_shard
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -37,14 +37,31 @@ from slumberd.service.composition import rules_in, rules_of
 _log = structlog.get_logger("slumberd")
 
 
-def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
+def settings_of(config: Path | None, state_dir: Path | None, *, user: Users = None) -> Settings:
     """Return the settings from the command line, the environment and the file.
+
+    Args:
+        config: The configuration file.
+        state_dir: The state directory.
+        user: The users that the command names: the settings are for their shard.
+
+    Raises:
+        ConfigurationError: With every mistake of every source.
+        UsageError: The shard that was chosen does not exist, or the users are not in it.
+    """
+    settings = with_shard(read_settings(config, state_dir), user)
+    _used.set(settings)
+    return settings
+
+
+def read_settings(config: Path | None, state_dir: Path | None) -> Settings:
+    """Return the settings without the shard that ``--shard`` names.
 
     Raises:
         ConfigurationError: With every mistake of every source.
     """
     overrides = {"state_dir": state_dir}
-    settings = with_shard(load_settings(config, overrides=overrides, environ=settings_variables()))
+    settings = load_settings(config, overrides=overrides, environ=settings_variables())
     _used.set(settings)
     return settings
 
@@ -58,15 +75,15 @@ def used_settings() -> Settings | None:
 
 
 def load_settings_and_rules(
-    config: Path | None, state_dir: Path | None
+    config: Path | None, state_dir: Path | None, *, user: Users = None
 ) -> tuple[Settings, RuleSet]:
-    """Return the settings, and the rules that they name.
+    """Return the settings, as `settings_of` does, and the rules that they name.
 
     Raises:
         ConfigurationError: With every mistake of both.
     """
     try:
-        settings = settings_of(config, state_dir)
+        settings = settings_of(config, state_dir, user=user)
     except ConfigurationError as error:
         raise ConfigurationError([*error.mistakes, *_mistakes_in(error.rules_dir)]) from error
     return settings, rules_of(settings)

@@ -11,32 +11,32 @@ from slumberd.service.composition import inspections_of
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 
 
-def no_facts(shards: Sequence[Settings], users: Sequence[str]) -> str:
+def no_facts(settings: Settings, users: Sequence[str]) -> str:
     """Return the message that no facts are found, with users who have some.
 
     Args:
-        shards: The configuration of each shard that was read, for the database of the facts.
+        settings: The configuration, for the database of the facts.
         users: The users that the command names.
     """
-    known = _users_with_facts(shards)
+    known = _users_with_facts(settings)
     if not known:
         return f"there are no facts: {FIRE}"
-    if missing := [user for user in users if not _has_facts(shards, user)]:
+    if missing := [user for user in users if not _has_facts(settings, user)]:
         return f"no facts for {_users(missing)}; users with facts: {_first(known)}"
     if users:
         return f"no facts match; there are others for {_users(users)}"
     return f"no facts match; users with facts: {_first(known)}"
 
 
-def no_episodes(shards: Sequence[Settings], user: str, *, narrowed: bool) -> str:
+def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
     """Return the message that a user has no episodes, with users who have some.
 
     Args:
-        shards: The configuration of each shard that was read, for the database of the episodes.
+        settings: The configuration, for the database of the episodes.
         user: The user that the command names.
         narrowed: Whether the command also names a session or an agent.
     """
-    known = _users_with_episodes(shards)
+    known = _users_with_episodes(settings)
     if not known:
         return "there are no episodes: `slumberd import` puts some"
     if narrowed and user in known:
@@ -44,11 +44,11 @@ def no_episodes(shards: Sequence[Settings], user: str, *, narrowed: bool) -> str
     return f"no episodes of user {user!r}; users with episodes: {_first(known)}"
 
 
-def no_hits(shards: Sequence[Settings], user: str) -> str:
+def no_hits(settings: Settings, user: str) -> str:
     """Return the message that a search found nothing."""
-    if user in _users_with_episodes(shards):
+    if user in _users_with_episodes(settings):
         return "nothing that is known answers the question: try other words"
-    return no_episodes(shards, user, narrowed=False)
+    return no_episodes(settings, user, narrowed=False)
 
 
 def no_rows(rows: int, *, narrowed: bool) -> str:
@@ -66,20 +66,18 @@ def no_rules(settings: Settings) -> str:
     return f"no rules in {str(settings.rules_dir)!r}; `slumberd init DIR` makes a first one"
 
 
-def _users_with_episodes(shards: Sequence[Settings]) -> list[str]:
-    stores = (inspections_of(settings).episodes for settings in shards)
-    return [*dict.fromkeys(user for store in stores for user in store.users(MOST_NAMES + 1))]
+def _users_with_episodes(settings: Settings) -> list[str]:
+    return inspections_of(settings).episodes.users(MOST_NAMES + 1)
 
 
-def _users_with_facts(shards: Sequence[Settings]) -> list[str]:
-    stores = (inspections_of(settings).facts for settings in shards)
-    known = (store.users(MOST_NAMES + 1) for store in stores if store.exists())
-    return sorted({user for users in known for user in users})
+def _users_with_facts(settings: Settings) -> list[str]:
+    facts = inspections_of(settings).facts
+    return facts.users(MOST_NAMES + 1) if facts.exists() else []
 
 
-def _has_facts(shards: Sequence[Settings], user: str) -> bool:
-    stores = (inspections_of(settings).facts for settings in shards)
-    return any(store.exists() and store.has_facts_of(user) for store in stores)
+def _has_facts(settings: Settings, user: str) -> bool:
+    facts = inspections_of(settings).facts
+    return facts.exists() and facts.has_facts_of(user)
 
 
 def _first(names: Sequence[str]) -> str:

@@ -23,6 +23,9 @@ def inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) 
 chosen_shard: ContextVar[int | None] = ContextVar("chosen_shard", default=None)
 """The shard that ``--shard`` names, or that a command reads now; None without one."""
 
+all_shards: ContextVar[bool] = ContextVar("all_shards", default=False)
+"""Whether ``--all-shards`` is given: the command runs once for each shard."""
+
 MOST = 10**9
 """The largest number that an option takes; a larger one is a typing mistake."""
 

@@ -32,12 +32,10 @@ class ShardOutput(NamedTuple):
 
     Attributes:
         shard: The number of the shard.
-        documents: The documents of all shards so far, for one document as JSON.
         seen: What is true of the whole database, and is printed already.
     """
 
     shard: int
-    documents: list[object]
     seen: set[Hashable]
 
     def name_shard(self, document: object) -> object:
@@ -64,11 +62,9 @@ def is_new(value: Hashable) -> bool:
 
 
 def print_json(document: object) -> None:
-    """Print one document on one line; of several shards, keep it for the document of all."""
-    if (output := shard_output.get()) is None:
-        _print_line(document)
-    else:
-        output.documents.append(output.name_shard(document))
+    """Print one document on one line; of several shards, each names its own."""
+    output = shard_output.get()
+    _print_line(document if output is None else output.name_shard(document))
 
 
 def _print_line(document: object) -> None:
@@ -94,9 +90,8 @@ def _escape_surrogates(value: object) -> object:
 
 def print_json_lines(documents: Iterable[object]) -> None:
     """Print documents, one a line; of several shards, each names its own."""
-    output = shard_output.get()
     for document in documents:
-        _print_line(document if output is None else output.name_shard(document))
+        print_json(document)
 
 
 def print_table(

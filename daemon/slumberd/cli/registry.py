@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -11,7 +12,8 @@ from typer.main import get_command
 
 from slumberd import __version__
 from slumberd.cli.exit_codes import USAGE, print_to_people
-from slumberd.cli.options import MOST, Config, StateDir, chosen_shard
+from slumberd.cli.options import MOST, Config, StateDir, all_shards, chosen_shard
+from slumberd.errors import UsageError
 
 NAME = "slumberd"
 
@@ -24,7 +26,7 @@ class Entry(NamedTuple):
         home: Its module in ``cli.commands``, and the name of its function there.
         summary: Its line in the list of commands.
         examples: Calls for its help; the commands of a group have their own.
-        per_shard: The names of it, or of its commands, that run once for each shard of a database.
+        per_shard: The names of it, or of its commands, that ``--all-shards`` may repeat.
     """
 
     name: str
@@ -131,6 +133,7 @@ ENTRIES = (
         "fire:fire",
         "Fire rules now, through the daemon when it runs.",
         ("slumberd fire --all", "slumberd fire preferences --dry-run"),
+        per_shard=("fire",),
     ),
     Entry(
         "facts",
@@ -141,6 +144,7 @@ ENTRIES = (
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
             "slumberd facts --prefix subject=project/ --order pinned_at --descending --limit 10",
         ),
+        per_shard=("facts",),
     ),
     Entry(
         "why",
@@ -165,6 +169,7 @@ ENTRIES = (
             "slumberd undo --run k3j5q2x7mfa4",
             "slumberd undo preferences --since 2026-03-01T12:00:00Z",
         ),
+        per_shard=("undo",),
     ),
     Entry(
         "pin",
@@ -186,23 +191,26 @@ ENTRIES = (
         "review:backfill",
         "Evaluate the episodes that a rule has passed again.",
         ("slumberd backfill preferences --from 2026-03-01 --dry-run",),
+        per_shard=("backfill",),
     ),
     Entry(
         "extract",
         "extract:extract",
         "Ask the language model of a rule what its episodes state.",
         ("slumberd extract preferences", "slumberd extract preferences --again"),
+        per_shard=("extract",),
     ),
     Entry(
         "quarantine",
         "review:quarantine",
         "List, retry or drop episodes that a rule has not read.",
-        per_shard=("ls",),
+        per_shard=("ls", "retry", "drop", "future"),
     ),
     Entry(
         "clock",
         "clock:clock",
         "Say that the clock is right, after a wrong clock.",
+        per_shard=("accept",),
     ),
     Entry(
         "approve",
@@ -247,14 +255,22 @@ ENTRIES = (
         "rules:reload",
         "Make the running daemon use the rules that the files hold now.",
         ("slumberd check && slumberd reload",),
+        per_shard=("reload",),
     ),
     Entry(
         "pause",
         "rules:pause",
         "Pause rules until they are resumed.",
         ("slumberd pause nightly",),
+        per_shard=("pause",),
     ),
-    Entry("resume", "rules:resume", "Resume paused rules.", ("slumberd resume nightly",)),
+    Entry(
+        "resume",
+        "rules:resume",
+        "Resume paused rules.",
+        ("slumberd resume nightly",),
+        per_shard=("resume",),
+    ),
     Entry(
         "next",
         "next:upcoming",
@@ -347,7 +363,7 @@ ENTRIES = (
         "audit",
         "audit:app",
         "List, verify, replay or export the ledger.",
-        per_shard=("ls", "verify"),
+        per_shard=("ls", "verify", "replay"),
     ),
     Entry(
         "postgres",
@@ -382,7 +398,7 @@ class Deferred(TyperCommand):
         if isinstance(found, typer.Typer):
             group = cast("TyperGroup", get_command(found))
             group.name = self._entry.name
-            self._repeat(group)
+            self._repeat(group, is_group=True)
             for command in (group, *group.commands.values()):
                 command.params.append(_version_option())
             for command in group.commands.values():
@@ -395,13 +411,25 @@ class Deferred(TyperCommand):
         self._repeat(single)
         return single
 
-    def _repeat(self, command: Any) -> None:  # noqa: ANN401
-        """Let a command run once for each shard, if it is such a command."""
-        if command.name in self._entry.per_shard:
-            from slumberd.cli.context import settings_of
-            from slumberd.cli.each_shard import for_each_shard
+    def _repeat(self, command: Any, *, is_group: bool = False) -> None:  # noqa: ANN401
+        """Let ``--all-shards`` repeat a command for each shard, or refuse the command."""
+        may_repeat, callback = command.name in self._entry.per_shard, command.callback
+        if callback is None or (is_group and not may_repeat):
+            return
 
-            command.callback = for_each_shard(command.callback, settings_of)
+        @wraps(callback)
+        def run(**given: Any) -> None:
+            if not all_shards.get():
+                callback(**given)
+                return
+            from slumberd.cli.context import settings_of
+            from slumberd.cli.each_shard import run_for_each_shard
+
+            if not may_repeat:
+                raise UsageError(f"{command.name}: --all-shards does not repeat it; name a shard")
+            run_for_each_shard(callback, given, settings_of)
+
+        command.callback = run
 
 
 def _version_option() -> Any:  # noqa: ANN401 # the parser's own types have no public name
@@ -459,12 +487,21 @@ def _slumberd(
             metavar="N",
             min=0,
             max=MOST,
-            help="Work on one shard of a database only; written before the command.",
+            help="Work on this shard of a database; written before the command.",
         ),
     ] = None,
+    every_shard: Annotated[
+        bool,
+        typer.Option(
+            "--all-shards", help="Run the command once for each shard; written before the command."
+        ),
+    ] = False,
 ) -> None:
     """Consolidate what agents lived through (episodes) into what they know (facts)."""
+    if every_shard and shard is not None:
+        raise UsageError("--shard and --all-shards: choose one of them")
     chosen_shard.set(shard)
+    all_shards.set(every_shard)
     if context.invoked_subcommand is None:
         print_to_people(context.get_help())
         raise typer.Exit(USAGE)

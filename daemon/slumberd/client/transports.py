@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
 from slumberd.client.request_json import as_json
+from slumberd.config.settings import LEASE_SECONDS
 from slumberd.errors import UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import require_postgres
@@ -81,41 +82,39 @@ class SocketTransport:
 
 
 class DatabaseTransport:
-    """Calls operations of the daemons that hold a PostgreSQL database, on whichever hosts they run.
+    """Calls operations of the daemons of a PostgreSQL database, on whichever hosts they run.
 
     Args:
         address: The address of the database.
-        shard: The only shard to ask; None for those that a request concerns.
+        shard: The shard of requests that name neither a user nor a shard; None without one.
+        lease_seconds: The lease of the shards.
     """
 
-    def __init__(self, address: str, shard: int | None = None) -> None:
+    def __init__(
+        self, address: str, shard: int | None = None, *, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         self._address = address
         self._shard = shard
+        self._lease_seconds = lease_seconds
         # A call may wait for a minute, and the threads of `asyncio.to_thread` are few.
         self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-database")
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
-        """Return the answer of the daemons; each call has connections of its own.
+        """Return the answer of the daemon; each call has connections of its own.
 
         Raises:
-            NotRunningError: No daemon holds the database.
-            ShardsFailedError: Some shards failed.
+            NotRunningError: No daemon holds the shard that the request concerns.
+            ShardNotNamedError: The request concerns one of several shards, and names none.
+            UserMovingError: The user is being moved to another shard, for longer than a lease.
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         require_postgres()
         from slumberd.service import postgres_stores
 
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._threads,
-                postgres_stores.ask_shards,
-                self._address,
-                self._shard,
-                operation,
-                as_json(operation, request),
-            )
-        except RefusedError as refused:
-            raise own_error(refused) from None
+        requests = postgres_stores.requests_of(self._address, self._shard, self._lease_seconds)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, requests.call, operation, as_json(operation, request)
+        )
 
 
 class OwnTransport:

@@ -118,22 +118,29 @@ class FactsSettings(Form):
     key_file: FilePath | None = None
 
 
+LEASE_SECONDS = 10.0
+"""The lease of a shard, where no configuration says another."""
+
+
 class PostgresSettings(Form):
     """How slumberd uses the database that ``store`` names.
 
     Attributes:
         lease: How long the daemon holds the database without a renewal; then a standby takes over.
             Seconds, or a number with s, m, h or d; at least 3, at most 3600. Default: ``10s``.
-        shard: The shard that commands work on, 0 to 1023, in a database with several. null
-            (default) means the shard of the user and the agent that a command names, or all.
+        shard: The shard that this installation works on, 0 to 1023, in a database with several.
+            null (default) means that of the user whom a command names, or of ``--shard``.
         rules: Where the rules come from. ``files`` (default) reads those in ``rules_dir``;
             ``published`` reads the newest set that ``slumberd rules publish`` wrote into the
             database.
+        read_address: The address of a replica of that database. Operations that only read, such as
+            search, run there once it has what was committed before. null (default) means none.
     """
 
-    lease: Annotated[Duration, Field(ge=3, le=3600)] = 10.0
+    lease: Annotated[Duration, Field(ge=3, le=3600)] = LEASE_SECONDS
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
     rules: Literal["files", "published"] = "files"
+    read_address: DatabaseAddress | None = None
 
 
 class GraphSettings(Form):
@@ -370,8 +377,8 @@ class Settings(Form):
         words = ForgetWords(self.capture.forget_this, self.capture.forget_that)
         return Capture(self.capture.secrets, words, self.memory.person)
 
-    def of_shard(self, shard: int) -> Self:
-        """Return these settings for one shard of the database."""
+    def of_shard(self, shard: int | None) -> Self:
+        """Return these settings for one shard of the database; None for no shard in particular."""
         postgres = self.postgres.model_copy(update={"shard": shard})
         return self.model_copy(update={"postgres": postgres})
 

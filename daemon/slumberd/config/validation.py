@@ -477,6 +477,10 @@ Language = Annotated[
 def _check_database(address: str) -> str:
     if not address.startswith(("postgresql://", "postgres://")):
         raise ValueError("begins with 'postgresql://', as in postgresql://host/database")
+    hosts = address.partition("://")[2].partition("/")[0]
+    if "," in hosts.rpartition("@")[2] and "target_session_attrs=" not in address:
+        problem = "names several servers, so it must say which of them to use"
+        raise ValueError(f"{problem}: end it with '?target_session_attrs=read-write'")
     return address
 
 

@@ -19,7 +19,7 @@ from slumberd.api.access import Access
 from slumberd.api.gate import PersonOf
 from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
-from slumberd.console.links import ROOT, Fields, is_own, link
+from slumberd.console.links import ROOT, Fields, is_own, link, shown_shard
 from slumberd.console.pages import PAGES, start_of
 from slumberd.console.rendering import STATIC, Renderer, read_static
 from slumberd.console.sessions import Session
@@ -141,16 +141,44 @@ class Console:
     def _endpoint(self, page: Page) -> Endpoint:
         async def answer(request: Request) -> Response:
             person = self._person(request)
-            if request.method == "POST" and page.submit is not None:
-                fields = await read_form(request)
+            is_sent = request.method == "POST" and page.submit is not None
+            query = _given(request.query_params.multi_items())
+            fields = await read_form(request) if is_sent else query
+            await self._choose_shard(request, person.caller, query.get("shard"), fields.get("user"))
+            visit = self._visit(page, person, fields)
+            if is_sent and page.submit is not None:
                 check_form(person.session, fields)
-                shown = await page.submit(self._visit(page, person, fields))
+                shown = await page.submit(visit)
             else:
-                fields = _given(request.query_params.multi_items())
-                shown = await page.show(self._visit(page, person, fields))
+                shown = await page.show(visit)
             return await self._response(request, person, shown)
 
         return answer
+
+    async def _choose_shard(
+        self, request: Request, caller: Caller, named: str | None, user: str | None
+    ) -> None:
+        """Choose the shard that a page shows: that of its user, else the named one or the first.
+
+        Raises:
+            UsageError: There is no such shard.
+        """
+        shown_shard.set(None)
+        request.state.shards = []
+        if self._served.shards is None or caller.user is not None:
+            return
+        shards = await asyncio.to_thread(self._served.shards.numbers)
+        if len(shards) == 1:
+            return
+        if user is not None:
+            chosen = await asyncio.to_thread(self._served.shards.find, user)
+        else:
+            known = {str(shard): shard for shard in shards}
+            if named is not None and named not in known:
+                raise UsageError(f"shard: there is no shard {named[:40]!r}")
+            chosen = shards[0] if named is None else known[named]
+        shown_shard.set(chosen)
+        request.state.shards = shards
 
     def _visit(self, page: Page, person: Person, fields: Fields) -> Visit:
         return Visit(
@@ -158,7 +186,8 @@ class Console:
             caller=person.caller,
             session=person.session,
             path=page.path,
-            fields=fields,
+            fields={name: value for name, value in fields.items() if name != "shard"},
+            shard=shown_shard.get(),
         )
 
     def _person(self, request: Request) -> Person:
@@ -232,14 +261,26 @@ def _methods_of(page: Page) -> list[str]:
 
 def _frame_of(request: Request, person: Person | None) -> dict[str, Any]:
     """Return what the frame of every page shows."""
+    shards = getattr(request.state, "shards", [])
     if person is None:
         return {"caller": None, "menu": [], "form_secret": "", "new_form": None, "here": ""}
+    here = request.url.path.removeprefix(ROOT)
+    menu = [
+        page
+        for page in PAGES
+        if page.is_in_menu_of(person.caller) and (shards or not page.of_all_shards)
+    ]
+    # A page that is not in the menu is about something of its own shard.
+    same = here if here in {page.path for page in menu} else ""
     return {
+        "here": here,
+        "shards": shards,
+        "same": same,
+        "shard": shown_shard.get(),
         "caller": person.caller,
-        "menu": [page for page in PAGES if page.is_in_menu_of(person.caller)],
+        "menu": menu,
         "form_secret": person.session.form_secret,
         "new_form": person.session.issue_form,
-        "here": request.url.path.removeprefix(ROOT),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,14 +12,19 @@ ROOT = "/console"
 
 Fields = Mapping[str, str]
 
+shown_shard: ContextVar[int | None] = ContextVar("shown_shard", default=None)
+"""The shard that the page of this request shows; None where there is one only."""
+
 
 def link(page: str, **fields: Any) -> str:
     """Return the address of a page.
 
     Args:
         page: Its path without the root, such as ``facts``.
-        fields: The query; a field of None, or of an empty text, is left out.
+        fields: The query; a field of None, or of an empty text, is left out. The shard is that of
+            the page that has the link, unless it is given.
     """
+    fields = {**fields, "shard": fields.get("shard", shown_shard.get())}
     given = {name: value for name, value in fields.items() if value not in (None, "")}
     query = urlencode(given, doseq=True)
     return f"{ROOT}/{page.lstrip('/')}" + (f"?{query}" if query else "")

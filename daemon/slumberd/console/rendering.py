@@ -13,7 +13,7 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from slumberd.console.links import ROOT, link
+from slumberd.console.links import ROOT, link, shown_shard
 
 PACKAGE = "slumberd.console"
 STATIC = {
@@ -98,6 +98,14 @@ def show_duration(seconds: float | None) -> str:
     return " ".join(shown[:2])
 
 
+def show_shard_field() -> Markup:
+    """Return the hidden field by which a form that leads to a page keeps the shard."""
+    shard = shown_shard.get()
+    if shard is None:
+        return Markup()
+    return Markup('<input type="hidden" name="shard" value="{}">').format(shard)
+
+
 class Renderer:
     """Renders the templates of the console.
 
@@ -123,7 +131,10 @@ class Renderer:
         }
         self._environment.filters.update(filters)
         self._environment.globals.update(
-            link=link, static={name: static_address(name) for name in STATIC}, **common
+            link=link,
+            shard_field=show_shard_field,
+            static={name: static_address(name) for name in STATIC},
+            **common,
         )
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from slumberd.console.sessions import Session
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
+from slumberd.operations.table import OPERATIONS
 from slumberd.service.interfaces import Served
 
 
@@ -24,6 +25,8 @@ class Visit:
         session: The person's session.
         path: The path of the page, without ``/console``.
         fields: The fields of the query, or of the form that was sent. An empty field is absent.
+        shard: The shard that the page shows; None where there is one only, and for a person of one
+            user.
     """
 
     served: Served
@@ -31,10 +34,17 @@ class Visit:
     session: Session
     path: str
     fields: Fields
+    shard: int | None = None
 
     async def ask(self, operation: str, **fields: Any) -> Answer:
-        """Run an operation as the person, and return its answer; a field of None is absent."""
+        """Run an operation as the person, and return its answer; a field of None is absent.
+
+        What concerns no user concerns the shard that the page shows.
+        """
         given = {name: value for name, value in fields.items() if value is not None}
+        takes_shard = "shard" in OPERATIONS[operation].form.model_fields
+        if self.shard is not None and takes_shard and "user" not in given:
+            given["shard"] = self.shard
         return await self.served.dispatcher.call(operation, given, self.caller)
 
     def may(self, right: Right) -> bool:
@@ -108,6 +118,7 @@ class Page:
         submit: Answers a form that the page sends; None when it sends none.
         menu: Its name in the menu; empty when the menu does not list it.
         right: What a person needs to find it in the menu. The operations check the rights.
+        of_all_shards: Whether the menu lists it only where a database has several shards.
         own: True when only a person of one user finds it there. False when only a person who may
             name any user does. None when both do.
     """
@@ -118,6 +129,7 @@ class Page:
     menu: str = ""
     right: Right = Right.READ
     own: bool | None = None
+    of_all_shards: bool = False
 
     def is_in_menu_of(self, caller: Caller) -> bool:
         """Return whether a person finds the page in the menu."""

@@ -102,6 +102,17 @@ def check_database(settings: Settings, limits: DatabaseLimits = LIMITS) -> Itera
     status = database_status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)
     if status is not None:
         yield from check_status(status, settings.postgres.lease, limits)
+    if status is not None and settings.postgres.read_address is not None:
+        yield from _check_replica(settings)
+
+
+def _check_replica(settings: Settings) -> Iterator[Finding]:
+    from slumberd.service import postgres_stores
+
+    place, problem = postgres_stores.find_problem_of_replica(settings)
+    if problem:
+        remedy = "reads run on the primary; name a replica of it in `postgres.read_address`"
+        yield Finding("database.replica", place, problem, remedy)
 
 
 def check_status(

@@ -345,6 +345,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "database.wraparound": ("error", "the database server is far from running out of transactions"),
     "database.not_durable": ("error", "a commit in the database survives a crash of the server"),
     "database.read_only": ("error", "the database takes writes"),
+    "database.replica": ("warning", "the replica for reads has all commits of the database"),
     "host.clock": ("warning", "the clock of each host is within 1 s of the database's"),
     "hosts.differ": ("warning", "all hosts have the same version of slumberd, and the same rules"),
 }  # fmt: skip

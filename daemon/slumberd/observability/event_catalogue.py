@@ -606,6 +606,15 @@ _ALL = (
     _kind("info", "provenance.resumed", "The provenance sink accepts assertions again."),
     _kind(
         "warning",
+        "replica.left_out",
+        "The replica of `postgres.read_address` cannot answer a read. Reads run on the primary "
+        "until it can.",
+        replica=TEXT,
+        message=TEXT,
+    ),
+    _kind("info", "replica.used_again", "Reads run on the replica again.", replica=TEXT),
+    _kind(
+        "warning",
         "requests.failed",
         "The daemon cannot read or answer the requests of other hosts. It tries again.",
         message=TEXT,
@@ -691,6 +700,16 @@ _ALL = (
         "Attempts to sign in to the web console were refused, by where they came from, since the "
         "last such line. Behind a proxy, this is the address of the proxy.",
         counts={"type": "object", "additionalProperties": COUNT},
+    ),
+    _kind(
+        "error",
+        "store.tail_lost",
+        "The database lacks the last rows of the ledger that this daemon wrote: a standby without "
+        "the last commits took over, or a backup was restored. The daemon goes on after the row "
+        "`last`. Later lines use the numbers after `last` again, for other rows.",
+        database=TEXT,
+        written=COUNT,
+        last=COUNT,
     ),
     _kind(
         "warning",

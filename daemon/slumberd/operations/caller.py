@@ -41,8 +41,6 @@ class Caller:
         user: The only user that it may name; None for any.
         agent: The only agent that it may name; None for any.
         rights: What it may do.
-        run: The run that the firings of its request belong to; None for a new one. A request that
-            reaches several shards has one run in all of them.
     """
 
     name: str
@@ -51,7 +49,6 @@ class Caller:
     user: str | None = None
     agent: str | None = None
     rights: frozenset[Right] = ALL_RIGHTS
-    run: str | None = None
 
     @classmethod
     def of_user(cls, uid: int, pid: int = 0) -> Self:

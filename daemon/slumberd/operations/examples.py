@@ -447,6 +447,22 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "language_model": None,
         },
     ),
+    "shards": (
+        {},
+        {
+            "shards": [
+                {
+                    "shard": 0,
+                    "holder": "host-1/4321/5f3a9c",
+                    "episodes": 1200,
+                    "facts": 310,
+                    "pending": 4,
+                    "oldest_pending": "2026-03-01T12:00:00+00:00",
+                    "fired_at": "2026-03-01T11:55:00Z",
+                }
+            ]
+        },
+    ),
     "next": (
         {},
         {

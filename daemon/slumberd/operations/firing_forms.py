@@ -9,29 +9,25 @@ from pydantic import Field
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import FiringPlace
-from slumberd.operations.forms import RequestForm
+from slumberd.operations.forms import OperatorForm
 from slumberd.operations.memory_forms import Instant, Limit, Name, Result, ScopedForm
 
 _DIGITS = 18
 _LARGEST = 10**_DIGITS - 1
 
-Cursor = Annotated[
-    str, Field(pattern=rf"^[0-9]{{1,{_DIGITS}}}\.[0-9]{{1,5}}\.[0-9]{{1,{_DIGITS}}}$")
-]
+Cursor = Annotated[str, Field(pattern=rf"^[0-9]{{1,{_DIGITS}}}\.[0-9]{{1,{_DIGITS}}}$")]
 """The text of a `FiringCursor`."""
 
 
 class FiringCursor(NamedTuple):
-    """A place between two firings of all shards, which are in the order of these fields.
+    """A place between two firings, which are in the order of these fields.
 
     Attributes:
         at: The instant of a firing, microseconds since 1970 UTC.
-        shard: Its shard; 0 without shards.
-        number: Its number in the ledger of the shard.
+        number: Its number in the ledger.
     """
 
     at: int
-    shard: int
     number: int
 
     @classmethod
@@ -40,27 +36,17 @@ class FiringCursor(NamedTuple):
         return cls(*map(int, text.split(".")))
 
     @classmethod
-    def after(cls, at: datetime, shard: int, number: int) -> Self:
+    def after(cls, at: datetime, number: int) -> Self:
         """Return the place after a firing, when the newest comes first."""
-        return cls(microseconds(at), shard, number)
+        return cls(microseconds(at), number)
 
     def __str__(self) -> str:
         """Return the text of the form `Cursor`."""
         return ".".join(map(str, self))
 
-    def in_shard(self, shard: int) -> Self:
-        """Return the same place in the order of the firings of one shard.
-
-        Firings of one instant are in the order of their shards, the highest first.
-        """
-        if shard == self.shard:
-            return self
-        at = self.at if shard < self.shard else self.at - 1
-        return self._replace(at=max(0, at), shard=shard, number=_LARGEST)
-
     @property
     def place(self) -> FiringPlace:
-        """The place in the ledger of its shard."""
+        """The place in the ledger."""
         return FiringPlace(self.number, self.at)
 
 
@@ -68,7 +54,7 @@ NEWEST = FiringPlace(_LARGEST, _LARGEST)
 """The place before the newest firing."""
 
 
-class FiringsForm(RequestForm):
+class FiringsForm(OperatorForm):
     """The request ``firings``: a page of firings, newest first.
 
     Attributes:
@@ -97,7 +83,7 @@ class FiringsForm(RequestForm):
         return NEWEST if self.before is None else FiringCursor.read(self.before).place
 
 
-class DeltasForm(ScopedForm):
+class DeltasForm(ScopedForm, OperatorForm):
     """The request ``deltas``: the rows of the ledger that one firing wrote.
 
     Attributes:

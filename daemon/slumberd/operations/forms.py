@@ -13,6 +13,9 @@ from slumberd.model.graph import is_storable
 _INSTANTS = 2**62
 """Microseconds around 1970; the calendar has no instant beyond them."""
 
+MOST_SHARDS = 1_024
+"""No database has more shards."""
+
 MOST_REASON_CHARACTERS = 1_000
 """The longest reason of a request."""
 
@@ -52,7 +55,18 @@ class RequestForm(Form):
     operation: str | None = Field(default=None, repr=False)
 
 
-class ChangeForm(RequestForm):
+class OperatorForm(RequestForm):
+    """The fields of every request that concerns all users of one shard.
+
+    Attributes:
+        shard: The shard of a database that has several; not needed where the request or its caller
+            names a user, and where there is one shard only.
+    """
+
+    shard: Annotated[int, Field(ge=0, le=MOST_SHARDS - 1)] | None = None
+
+
+class ChangeForm(OperatorForm):
     """The fields of every request that changes facts or episodes.
 
     Attributes:
@@ -85,7 +99,7 @@ class FireForm(ReasonedForm):
     rules: Texts = None
 
 
-class ExtractForm(RequestForm):
+class ExtractForm(OperatorForm):
     """The request ``extract``: a rule, and whether to ask again where there was no answer."""
 
     rule: str
@@ -193,7 +207,7 @@ class UnpinForm(ChangeForm):
     reason: str
 
 
-class RulesForm(RequestForm):
+class RulesForm(OperatorForm):
     """The requests ``pause`` and ``resume``: the ids of rules."""
 
     rules: list[str]

@@ -26,7 +26,6 @@ class ForwardedCaller(BaseModel):
         user: The only user that it may name; None for any.
         agent: The only agent that it may name; None for any.
         rights: What it may do; None for all that the sender may do.
-        run: The run that its firings belong to; None for a new one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,30 +34,20 @@ class ForwardedCaller(BaseModel):
     user: str | None = None
     agent: str | None = None
     rights: list[Right] | None = None
-    run: str | None = None
 
 
-def forward(
-    request: dict[str, Any], caller: Caller | None = None, run: str | None = None
-) -> dict[str, Any]:
+def forward(request: dict[str, Any], caller: Caller | None = None) -> dict[str, Any]:
     """Return a request that says who called it.
 
     Args:
         request: The fields of the request.
         caller: Who called; None for the sender itself.
-        run: The run that its firings belong to; None for a new one.
     """
-    if caller is None and run is None:
+    if caller is None:
         return request
-    passed = ForwardedCaller(run=run)
-    if caller is not None:
-        passed = ForwardedCaller(
-            name=caller.name,
-            user=caller.user,
-            agent=caller.agent,
-            rights=sorted(caller.rights),
-            run=run,
-        )
+    passed = ForwardedCaller(
+        name=caller.name, user=caller.user, agent=caller.agent, rights=sorted(caller.rights)
+    )
     return {**request, FIELD: passed.model_dump(mode="json", exclude_none=True)}
 
 
@@ -99,5 +88,4 @@ def _narrow(sender: Caller, passed: ForwardedCaller) -> Caller:
         user=passed.user if sender.user is None else sender.user,
         agent=passed.agent if sender.agent is None else sender.agent,
         rights=frozenset(rights),
-        run=passed.run,
     )

@@ -6,6 +6,7 @@ The result is a dictionary of JSON values.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from slumberd.config.validation import problems
@@ -14,6 +15,7 @@ from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
+from slumberd.storage.replica_reads import allow_replica_reads
 
 Answer = dict[str, Any]
 Handler = Callable[[dict[str, Any], Caller], Awaitable[Answer]]
@@ -39,14 +41,37 @@ def typed_handler(
 
     async def handle(request: dict[str, Any], caller: Caller) -> Answer:
         caller.require(operation.right)
-        if found := problems(operation.form, request, strict=True, is_yaml=False):
-            listed = (
-                f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
-            )
-            raise UsageError(f"{operation.name}: {'; '.join(listed)}")
-        return await run(operation.form.model_validate(request, strict=True), caller)
+        form = read_form(operation, request)
+        with allow_replica_reads() if operation.read_only else nullcontext():
+            return await run(form, caller)
 
     return operation.name, handle
+
+
+def read_form(operation: Operation[F], request: Mapping[str, Any]) -> F:
+    """Read a request by the form of its operation.
+
+    Raises:
+        UsageError: With every mistake of the request.
+    """
+    if found := problems(operation.form, request, strict=True, is_yaml=False):
+        listed = (f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found)
+        raise UsageError(f"{operation.name}: {'; '.join(listed)}")
+    return operation.form.model_validate(request, strict=True)
+
+
+def refuse_other_shards(handlers: Mapping[str, Handler], own: int) -> dict[str, Handler]:
+    """Return handlers of the daemon of one shard, which refuse a request that names another."""
+
+    def guarded(handler: Handler) -> Handler:
+        async def handle(request: dict[str, Any], caller: Caller) -> Answer:
+            if (shard := request.get("shard")) not in (None, own):
+                raise UsageError(f"shard: {shard!r:.40} is not here; this daemon has shard {own}")
+            return await handler(request, caller)
+
+        return handle
+
+    return {name: guarded(handler) for name, handler in handlers.items()}
 
 
 class Dispatcher:

@@ -18,7 +18,7 @@ from pydantic import (
 from slumberd.config.validation import Form
 from slumberd.model.episode_keys import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
-from slumberd.operations.forms import RequestForm
+from slumberd.operations.forms import OperatorForm, RequestForm
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded
 
@@ -357,7 +357,7 @@ class OutcomeForm(ReadForm):
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
-class ChangesForm(ScopedForm):
+class ChangesForm(ScopedForm, OperatorForm):
     """The request ``changes``: rows of the ledger, oldest first.
 
     Attributes:
@@ -373,7 +373,7 @@ class ChangesForm(ScopedForm):
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
-class HeldForm(RequestForm):
+class HeldForm(OperatorForm):
     """The request ``held``: the batches that await approval."""
 
 

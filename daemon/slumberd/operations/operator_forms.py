@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from slumberd.operations.forms import RequestForm
+from slumberd.operations.forms import OperatorForm
 from slumberd.operations.memory_forms import MOST, Limit, Name, Result
 
 Cursor = Annotated[str, Field(max_length=10_000)]
@@ -16,7 +16,7 @@ MOST_INSTANTS = 100
 """The most instants of one rule that are computed."""
 
 
-class UsersForm(RequestForm):
+class UsersForm(OperatorForm):
     """The request ``users``: a page of the users who have current facts.
 
     Attributes:
@@ -30,7 +30,7 @@ class UsersForm(RequestForm):
     cursor: Cursor | None = None
 
 
-class QuarantinedForm(RequestForm):
+class QuarantinedForm(OperatorForm):
     """The request ``quarantined``: a page of the quarantine.
 
     Attributes:
@@ -46,7 +46,7 @@ class QuarantinedForm(RequestForm):
     cursor: Cursor | None = None
 
 
-class LoadedRulesForm(RequestForm):
+class LoadedRulesForm(OperatorForm):
     """The request ``rules``: how far rules are, and when they fire next.
 
     Attributes:
@@ -146,7 +146,6 @@ class LoadedRule(Result):
     Attributes:
         id: The rule.
         state: As `slumberd rules --json` prints it; at most 10,000 pending versions are counted.
-            Over several shards the watermark is None: each shard numbers its own log.
         outlook: As `slumberd next --json` prints it.
         due_at: Since when it is due; None when it is not.
         late_seconds: For how long it is due.
@@ -161,11 +160,43 @@ class LoadedRule(Result):
     coverage: Coverage | None
 
 
+class ShardCounts(Result):
+    """What a shard holds, and what waits there.
+
+    Attributes:
+        shard: Its number.
+        holder: The host and the process that hold it; None when nobody does.
+        episodes: How many episodes it has.
+        facts: How many facts are current.
+        pending: How many versions of episodes wait for the rule that is furthest behind.
+        oldest_pending: The timestamp of the first of them, as its host wrote it; None without one.
+        fired_at: The instant of the last batch; None before the first one.
+    """
+
+    shard: int
+    holder: str | None
+    episodes: int
+    facts: int
+    pending: int
+    oldest_pending: str | None
+    fired_at: datetime | None
+
+
+class ShardList(Result):
+    """All shards.
+
+    Attributes:
+        shards: The shards, by number.
+    """
+
+    shards: list[ShardCounts]
+
+
 class EpisodeShare(Result):
     """How many of the last episodes that some rule read became facts.
 
     Attributes:
-        episodes: The last of them, at most 100 of each shard.
+        episodes: The last of them, at most 100.
         learned: Those from which a rule learned something.
     """
 

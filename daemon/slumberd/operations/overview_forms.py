@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from slumberd.operations.forms import OperatorForm
 from slumberd.operations.memory_forms import Instant, Limit, ReadForm, Result, ScopedForm
 
 LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
@@ -26,7 +27,7 @@ class ProfileForm(ReadForm):
     budget: Annotated[int, Field(ge=0, le=1_000_000)] = 1_024
 
 
-class ReportForm(ScopedForm):
+class ReportForm(ScopedForm, OperatorForm):
     """The request ``report``: how far back.
 
     Attributes:
@@ -100,8 +101,7 @@ class ScopeReport(Result):
             with ``@``.
         users: The users with the most changes of facts, and how much changed for each. Rows whose
             user is not known any more are in no entry.
-        other_users: How many other users had changes. Over several shards of a database, a user
-            with agents in several shards may count more than once.
+        other_users: How many other users had changes.
         largest: The batches with the most changes of facts, or with the most of what `largest_by`
             names, the largest first. Batches that have none are left out.
         days: Each day of the report, the oldest first. The first day begins at `since`, and the

@@ -386,17 +386,27 @@ RESUME = Operation(
 STATUS = Operation(
     name="status",
     summary="Return how long the daemon runs, with which rules, and which of them fail.",
-    form=forms.RequestForm,
+    form=forms.OperatorForm,
     result=results.DaemonStatus,
     right=Right.OPERATE,
     read_only=True,
     idempotent=True,
     example=example_of("status"),
 )
+SHARDS = Operation(
+    name="shards",
+    summary="Count what each shard of a database holds, and what waits there.",
+    form=forms.RequestForm,
+    result=operator.ShardList,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("shards"),
+)
 NEXT = Operation(
     name="next",
     summary="Return the cadence of each rule, and who paused it.",
-    form=forms.RequestForm,
+    form=forms.OperatorForm,
     result=results.Cadences,
     right=Right.OPERATE,
     read_only=True,
@@ -406,7 +416,7 @@ NEXT = Operation(
 RELOAD = Operation(
     name="reload",
     summary="Read the configuration and the rules again, or change nothing.",
-    form=forms.RequestForm,
+    form=forms.OperatorForm,
     result=results.Reloaded,
     right=Right.OPERATE,
     idempotent=True,
@@ -416,7 +426,7 @@ RELOAD = Operation(
 OUTDATED = Operation(
     name="outdated",
     summary="Return the keys of the configuration that changed since the daemon read it.",
-    form=forms.RequestForm,
+    form=forms.OperatorForm,
     result=results.Outdated,
     right=Right.OPERATE,
     read_only=True,
@@ -463,6 +473,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         PAUSE,
         RESUME,
         STATUS,
+        SHARDS,
         NEXT,
         RELOAD,
         OUTDATED,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import structlog
 
@@ -32,18 +32,6 @@ from slumberd.scheduling.due import (
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 _log = structlog.get_logger(__name__)
-
-
-class RuleCalls(Protocol):
-    """Counts what waits for a rule in all shards of a database, and calls the rule in each."""
-
-    async def is_called(self, rule_id: str, after: int) -> bool:
-        """Return whether a rule is to read its shard beyond a place of the log."""
-        ...
-
-    async def call(self, rule_id: str, count: int) -> bool:
-        """Call a rule in all shards if `count` log rows wait for it; return whether they do."""
-        ...
 
 
 Mark = tuple[Position, datetime]
@@ -86,7 +74,6 @@ class DueRuleFinder:
     Args:
         episodes: The log of episodes.
         ledger: Keeps watermarks and served instants.
-        calls: Counts the episodes of all shards; None where this log is the only one.
         future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
             now.
     """
@@ -95,13 +82,11 @@ class DueRuleFinder:
         self,
         episodes: EpisodeLog,
         ledger: Ledger,
-        calls: RuleCalls | None = None,
         *,
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
-        self._calls = calls
         self._future_tolerance_seconds = future_tolerance_seconds
         self.next_arrival: datetime | None = None
         self._last: Position | None = None
@@ -212,20 +197,10 @@ class DueRuleFinder:
             return replace(due, since=_FIRST)
         if rule_id in view.arrived:
             return due
-        if self._calls is not None:
-            return due if await self._is_called(due, cadence, self._calls) else None
         if not may_be_due(due, cadence):
             return None
         pending = await self._episodes.pending(after.seq, at_most=cadence.count, rule_id=rule_id)
         return due if due_every(cadence, pending) else None
-
-    async def _is_called(self, due: Due, cadence: Every, calls: RuleCalls) -> bool:
-        """Return whether a rule is due with what waits in all shards, and waits in this one."""
-        if due.newest <= due.after:
-            return False
-        if await calls.is_called(due.rule_id, due.after):
-            return True
-        return await calls.call(due.rule_id, cadence.count)
 
 
 def _due_cron(rule_id: str, cadence: Cron, progress: Mark, view: _View) -> Due | None:

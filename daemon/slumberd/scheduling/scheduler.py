@@ -22,6 +22,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.errors import (
     ConsolidationRuleError,
+    DatabaseUnreachableError,
     FiringTimeoutError,
     StoppedError,
     StoreError,
@@ -42,12 +43,15 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, RuleCalls, served_fields
+from slumberd.scheduling.due_finder import DueRuleFinder, served_fields
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 _MOST_OF_A_MESSAGE = 500
+
+_AWAY_TURNS_OF_A_LINE = 25
+"""Of so many attempts to reach a server that is away, one has a log line."""
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
@@ -160,14 +164,13 @@ class Scheduler:
         troubles: The rules whose last firing failed.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each component that it joins
+    def __init__(  # one for each component that it joins
         self,
         *,
         clock: Clock,
         episodes: EpisodeLog,
         ledger: Ledger,
         fire: Fire,
-        calls: RuleCalls | None = None,
         poll_seconds: float = 1.0,
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
@@ -179,7 +182,6 @@ class Scheduler:
             ledger: Keeps watermarks and served instants.
             fire: Consolidates what is pending for a rule, as of an instant, and returns after the
                 commit. It must end soon after the stop event is set.
-            calls: Counts the episodes of all shards; None where this log is the only one.
             poll_seconds: The time after which a new episode is noticed at the latest. `notice`
                 shortens it.
             future_tolerance_seconds: A served instant that lies further ahead of the clock counts
@@ -191,7 +193,7 @@ class Scheduler:
         self._fire = fire
         self._poll_seconds = poll_seconds
         self._finder = DueRuleFinder(
-            episodes, ledger, calls, future_tolerance_seconds=future_tolerance_seconds
+            episodes, ledger, future_tolerance_seconds=future_tolerance_seconds
         )
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}
@@ -277,9 +279,13 @@ class Scheduler:
 
     def _pause(self, error: StoreError) -> None:
         pause = BACKOFF_SECONDS[min(self._failed_turns, len(BACKOFF_SECONDS) - 1)]
+        is_away = isinstance(error, DatabaseUnreachableError)
+        if is_away:  # a failover takes seconds, and an attempt costs little
+            pause = BACKOFF_SECONDS[0]
+        if not is_away or self._failed_turns % _AWAY_TURNS_OF_A_LINE == 0:
+            _log.error("look.failed", retry_seconds=pause, **_describe(error))
         self._failed_turns += 1
         self._paused_until = self._clock.monotonic() + pause
-        _log.error("look.failed", retry_seconds=pause, **_describe(error))
 
     async def _wait(self) -> None:
         poll = asyncio.get_running_loop().call_later(self._poll_seconds, self._woken.set)

@@ -15,6 +15,10 @@ from slumberd.model.report import Report
 EVERY_SECONDS = 0.5
 """The interval between two searches for external changes; a search takes about 0.3 ms."""
 
+EVERY_SECONDS_OF_A_DATABASE = 30.0
+"""The same for a database, whose facts no other program writes. The search then only checks that
+this daemon may still write, as each of its transactions does, too."""
+
 MOST_INEFFECTIVE = 3
 """After this many ineffective firings in a row, a rule may be reported."""
 

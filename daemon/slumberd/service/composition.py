@@ -55,13 +55,14 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
-from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.pause import FILE, PausedFile, PausedRules
+from slumberd.service.shard_puts import UserStores
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
+from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -247,6 +248,21 @@ def memory_of(
     )
 
 
+def user_stores_of(
+    settings: Settings, clock: Clock, *, misspelled: Callable[[Misspelling], None] = log_misspelling
+) -> UserStores:
+    """Return the memory stores of all users of a configuration, not yet opened."""
+    if settings.store is None:
+        return UserStores(lambda _: 0, lambda _: memory_of(settings, clock, misspelled=misspelled))
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return UserStores(
+        partial(postgres_stores.shard_of_puts, settings),
+        lambda shard: memory_of(settings.of_shard(shard), clock, misspelled=misspelled),
+    )
+
+
 def facts_of(
     settings: Settings,
     clock: Clock,
@@ -403,25 +419,41 @@ def tenure_of(
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 
-def count_shards(settings: Settings) -> int:
-    """Return how many shards the stores of a configuration have; files have one.
+def shards_of(settings: Settings) -> list[int]:
+    """Return the numbers of the shards of a configuration: all, unless it names one; files have 0.
 
     Raises:
         StoreError: The database cannot be used.
     """
     if settings.store is None:
-        return 1
+        return [0]
     require_postgres()
     from slumberd.service import postgres_stores
 
-    return postgres_stores.count_shards_of(settings)
+    return postgres_stores.shards_of(settings)
 
 
-def shard_of_owner(user: str, agent: str, shards: int) -> int:
-    """Return the shard of a database that holds a user's facts with an agent."""
+def settings_of_user(settings: Settings, user: str | None) -> Settings:
+    """Return settings for the shard of a user; unchanged for files, and for the only shard.
+
+    Args:
+        settings: The configuration.
+        user: The user; None for the shard that the configuration names.
+
+    Raises:
+        ShardNotNamedError: Neither names one of several shards.
+        UsageError: The configuration names another shard than the user's.
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return settings
+    require_postgres()
     from slumberd.service import postgres_stores
 
-    return postgres_stores.shard_of_owner(user, agent, shards)
+    if settings.postgres.shard is None and len(postgres_stores.shards_of(settings)) == 1:
+        return settings
+    return settings.of_shard(postgres_stores.shard_of(settings, user).number)
 
 
 def is_divided(settings: Settings) -> bool:
@@ -436,15 +468,6 @@ def is_divided(settings: Settings) -> bool:
     from slumberd.service import postgres_stores
 
     return postgres_stores.is_divided(settings)
-
-
-def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
-    """Return what counts the episodes of all shards; None where there is one log of episodes."""
-    if settings.store is None:
-        return None
-    from slumberd.service import postgres_stores
-
-    return postgres_stores.rule_calls_of(settings, memory)
 
 
 def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
@@ -597,7 +620,8 @@ async def open_facts(settings: Settings) -> AsyncIterator[Facts]:
         NoInputError: The database does not exist yet.
     """
     async with _open_existing_facts(settings) as facts:
-        yield facts
+        with allow_replica_reads():
+            yield facts
 
 
 @asynccontextmanager
@@ -621,7 +645,8 @@ async def open_facts_if_present(settings: Settings) -> AsyncIterator[Facts | Non
         yield None
         return
     async with facts_of(settings, SystemClock(), settings.facts_path, traceless=True) as facts:
-        yield facts
+        with allow_replica_reads():
+            yield facts
 
 
 @asynccontextmanager
@@ -641,7 +666,8 @@ async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
         raise SchemaError(found.where, problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
     try:
-        yield memory
+        with allow_replica_reads():
+            yield memory
     finally:
         await memory.close()
 

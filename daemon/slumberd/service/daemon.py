@@ -18,7 +18,13 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
-from slumberd.errors import StoppedError, StoreError, SupersededError
+from slumberd.errors import (
+    StoppedError,
+    StoreError,
+    SupersededError,
+    TailLostError,
+    UsageError,
+)
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
@@ -31,7 +37,13 @@ from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
+from slumberd.operations.handlers import (
+    Answer,
+    Dispatcher,
+    Handler,
+    refuse_other_shards,
+    typed_handler,
+)
 from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.responses import list_cadences
@@ -44,7 +56,12 @@ from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
-from slumberd.service.background import EffectTracker, record_external_changes
+from slumberd.service.background import (
+    EVERY_SECONDS,
+    EVERY_SECONDS_OF_A_DATABASE,
+    EffectTracker,
+    record_external_changes,
+)
 from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
@@ -55,7 +72,6 @@ from slumberd.service.composition import (
     publisher_of,
     refuse_network_of,
     retention_of,
-    rule_calls_of,
     rule_runner_of,
     tenure_of,
     tune_interpreter,
@@ -68,8 +84,10 @@ from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
+from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
@@ -100,12 +118,12 @@ class HostProcess(NamedTuple):
     Attributes:
         name: The name under which it holds its shards.
         commits: Tells its interfaces when something was committed.
-        serve: Answers the requests for a shard by these operations while the block runs.
+        serve: Answers the requests for the shard by these operations while the block runs.
     """
 
     name: str
     commits: CommitSignal
-    serve: Callable[[int, Mapping[str, Handler]], AbstractAsyncContextManager[None]]
+    serve: Callable[[Mapping[str, Handler]], AbstractAsyncContextManager[None]]
 
 
 _log = structlog.get_logger("slumberd")
@@ -188,8 +206,26 @@ class Daemon:
             ExtraMissingError: The provenance sink needs an extra that is not installed.
         """
         self._stop = stop
-        settings, clock = self._settings, self._clock
-        refuse_network_of(settings)
+        refuse_network_of(self._settings)
+        while await self._run_until_tail_is_lost():
+            pass
+        _log.info("daemon.stopped", uptime_seconds=self._uptime())
+
+    async def _run_until_tail_is_lost(self) -> bool:
+        """Work until `stop` is set; return True when the database lost the last commits before."""
+        try:
+            await self._hold_and_run()
+        except (ExceptionGroup, TailLostError) as error:
+            lost = first_error(error, TailLostError)
+            if not isinstance(lost, TailLostError):
+                raise
+            _log.error("store.tail_lost", database=lost.where, written=lost.written, last=lost.last)
+            self._effects = EffectTracker()
+            return True
+        return False
+
+    async def _hold_and_run(self) -> None:
+        settings, clock, stop = self._settings, self._clock, self._stop
         name = None if self._process is None else self._process.name
         self._tenure = tenure_of(settings, clock, is_daemon=True, name=name)
         self._tenure.describe(self._in_force.describe, self._in_force.notice_version)
@@ -197,7 +233,6 @@ class Daemon:
         if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
             async with self._tenure:
                 await self._run_under_tenure()
-        _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _run_under_tenure(self) -> None:
         await self._standby.take_over()
@@ -332,14 +367,14 @@ class Daemon:
             episodes=stores.memory,
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
-            calls=rule_calls_of(self._settings, stores.memory),
             future_tolerance_seconds=self._settings.memory.future_tolerance,
         )
         operations.decided = scheduler.nudge
         return scheduler
 
     async def _serve_with(self, components: Components) -> None:
-        answers = observe_calls(self._answers(components), TracedCalls())
+        own = refuse_other_shards(self._answers(components), self._settings.shard)
+        answers = observe_calls(own, TracedCalls())
         heartbeat = self._heartbeat(components)
         self.health = heartbeat.health
         served = Served(
@@ -364,7 +399,7 @@ class Daemon:
     ) -> Iterator[AbstractAsyncContextManager[object]]:
         """Yield what answers requests of commands: the control socket, and the database."""
         if self._process is not None:
-            yield self._process.serve(self._settings.shard, answers)
+            yield self._process.serve(answers)
             return
         yield listen(self._settings.state_dir, answers, runtime=self._settings.runtime_dir)
         if self._settings.store is not None:
@@ -377,6 +412,7 @@ class Daemon:
         reloading = components.reloading
         own = [
             typed_handler(table.STATUS, partial(self._on_status, components)),
+            typed_handler(table.SHARDS, self._on_shards),
             typed_handler(table.NEXT, partial(self._on_next, components)),
             typed_handler(table.RELOAD, reloading.answer),
             typed_handler(table.OUTDATED, reloading.outdated),
@@ -399,7 +435,11 @@ class Daemon:
             components.alarm.heartbeat(self._stop),
             self._accept_clock(components.operations),
             components.scheduler.run(self._stop),
-            record_external_changes(components.operations.notice, self._stop),
+            record_external_changes(
+                components.operations.notice,
+                self._stop,
+                every_seconds=self._seldom or EVERY_SECONDS,
+            ),
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
@@ -409,7 +449,7 @@ class Daemon:
                 components.stores.facts.reads,
                 lambda: self._in_force.settings.limits.alarm_fraction,
                 self._clock,
-            ).run(self._stop),
+            ).run(self._stop, every_seconds=self._seldom or REDUCTION_SECONDS),
             *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
@@ -574,6 +614,14 @@ class Daemon:
             ),
         }
 
+    async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:
+        if self._settings.store is None:
+            raise UsageError(
+                "shards: files have no shards; `slumberd status` counts what they hold"
+            )
+        counted = await asyncio.to_thread(count_shards, self._settings.of_shard(None), self._rules)
+        return counted.document()
+
     async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         timezone = self._in_force.settings.timezone
         marks = await components.stores.facts.watermarks.positions()
@@ -589,6 +637,11 @@ class Daemon:
             named = [fact.fact_id for fact in found[:MOST_NAMED]]
             last = timestamp(instant(found[0].at))
             _log.warning("facts.future", count=len(found), fact_ids=named, latest=last)
+
+    @property
+    def _seldom(self) -> float | None:
+        """The time between two looks at facts that only this daemon writes; None for files."""
+        return None if self._settings.store is None else EVERY_SECONDS_OF_A_DATABASE
 
     def _uptime(self) -> float:
         return round(self._clock.monotonic() - self._started, 3)
@@ -658,8 +711,13 @@ def run_until(signals: Callable[[asyncio.Event], None], daemon: Runnable) -> Non
 
 def first_store_error(errors: ExceptionGroup[Exception]) -> Exception:
     """Return the first error of a store among some errors, else the first error."""
-    ours, _ = errors.split(StoreError)
-    found: Exception = ours or errors
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    return first_error(errors, StoreError)
+
+
+def first_error(error: Exception, kind: type[Exception]) -> Exception:
+    """Return an error, or of a group the first one of a kind, else the first one."""
+    if isinstance(error, ExceptionGroup):
+        error = error.subgroup(kind) or error
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

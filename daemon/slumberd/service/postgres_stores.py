@@ -11,18 +11,23 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.errors import StoreError, UsageError
+from slumberd.errors import MemoryScopeError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
+from slumberd.service.database.requests import ServedShards, answer_requests
 from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
-from slumberd.service.shards.requests import ShardRequests, requests_of
+from slumberd.service.shard_requests import (
+    SPARE_SECONDS,
+    ShardRequests,
+    ask_daemon,
+    find_shard,
+)
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
-from slumberd.storage.postgres import installation
+from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -34,7 +39,7 @@ from slumberd.storage.postgres.inspection import (
     PostgresFactInspection,
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.shard_map import Shard, ShardMap
+from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 
 def database_of(settings: Settings) -> str:
@@ -44,34 +49,57 @@ def database_of(settings: Settings) -> str:
     return settings.store
 
 
-def count_shards_of(settings: Settings) -> int:
-    """Return how many shards the database of a configuration has."""
-    return len(ShardMap(database_of(settings)).shards())
-
-
-def own_shard(settings: Settings) -> Shard:
-    """Return the shard on which a process works.
+def shards_of(settings: Settings) -> list[int]:
+    """Return the numbers of the shards of a configuration: all, unless it names one.
 
     Raises:
-        UsageError: The map has several, and the configuration names none, or an unknown one.
         StoreError: The database cannot be used.
     """
-    shards = ShardMap(database_of(settings))
     if settings.postgres.shard is not None:
-        return shards.shard(settings.postgres.shard)
-    found = shards.shards()
-    if len(found) > 1:
-        numbers = ", ".join(str(shard.number) for shard in found)
-        raise UsageError(
-            f"{place_of(settings)!r} has the shards {numbers}, each with a ledger of its own; "
-            "name one by --shard"
-        )
-    return found[0]
+        return [settings.postgres.shard]
+    return [shard.number for shard in shard_map_of(database_of(settings)).shards()]
+
+
+def shard_of(settings: Settings, user: str | None = None) -> Shard:
+    """Return the shard of a user, or the shard on which a process works.
+
+    Raises:
+        ShardNotNamedError: Neither the caller nor the configuration names one of several.
+        UsageError: The configuration names a shard that is not there, or not the user's.
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    return find_shard(
+        shard_map_of(database_of(settings)),
+        user,
+        settings.postgres.shard,
+        patience_seconds=settings.postgres.lease + SPARE_SECONDS,
+    )
+
+
+def shard_of_puts(settings: Settings, user: str) -> int:
+    """Return the number of the shard into which a user's episodes are put.
+
+    The store of any shard refuses a name that no user can have.
+
+    Raises:
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    try:
+        return shard_of(settings, user).number
+    except MemoryScopeError:
+        return shards_of(settings)[0]
 
 
 def place_of(settings: Settings) -> str:
     """Return the database of a configuration in words, without its password."""
     return where(database_of(settings))
+
+
+def _replica_of(settings: Settings, shard: Shard) -> str | None:
+    """Return the address of the replica that has a shard: it is one of the map's database."""
+    return settings.postgres.read_address if shard.address == settings.store else None
 
 
 def memory_of(
@@ -82,7 +110,7 @@ def memory_of(
     misspelled: Callable[[Misspelling], None],
 ) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
-    shard = own_shard(settings)
+    shard = shard_of(settings)
     return PostgresMemoryStore(
         shard.address,
         shard=shard.number,
@@ -93,12 +121,13 @@ def memory_of(
         misspelled=misspelled,
         embedding=WordEmbedder,
         person=settings.memory.person,
+        read_address=_replica_of(settings, shard),
     )
 
 
 def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
     """Return the fact store of a configuration, not yet opened."""
-    shard = own_shard(settings)
+    shard = shard_of(settings)
     return PostgresFactStore(
         shard.address,
         shard=shard.number,
@@ -106,6 +135,7 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
         clock=clock,
         key=key,
         comparer=WordEmbedder,
+        read_address=_replica_of(settings, shard),
     )
 
 
@@ -116,20 +146,20 @@ def inspections_of(settings: Settings) -> StoreInspections:
     """
     memory = settings.memory
     try:
-        shard = own_shard(settings)
+        found = shard_of(settings)
     except StoreError:
-        shard = Shard(settings.shard, database_of(settings))
+        found = Shard(settings.shard, database_of(settings))
     return StoreInspections(
         PostgresEpisodeInspection(
-            shard, memory.naive_timestamps, memory.scope_mismatch, memory.person
+            found, memory.naive_timestamps, memory.scope_mismatch, memory.person
         ),
-        PostgresFactInspection(shard),
+        PostgresFactInspection(found),
     )
 
 
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration into files."""
-    return PostgresCopies(own_shard(settings))
+    return PostgresCopies(shard_of(settings))
 
 
 def tenure_of(
@@ -137,7 +167,7 @@ def tenure_of(
 ) -> DatabaseTenure:
     """Return the right to write the shard of a configuration, not yet taken."""
     return DatabaseTenure(
-        own_shard(settings),
+        shard_of(settings),
         database_of(settings),
         clock,
         seconds=settings.postgres.lease,
@@ -152,9 +182,7 @@ def is_divided(settings: Settings) -> bool:
     Raises:
         StoreError: The database cannot be used.
     """
-    if settings.postgres.shard is not None:
-        return False
-    return count_shards_of(settings) > 1
+    return len(shards_of(settings)) > 1
 
 
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
@@ -162,6 +190,18 @@ def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> Data
     return read_database_status(
         database_of(settings), most_xids=most_xids, few_dead_rows=few_dead_rows
     )
+
+
+def find_problem_of_replica(settings: Settings) -> tuple[str, str]:
+    """Return the replica of a configuration in words, and why it cannot answer; empty if it can.
+
+    Raises:
+        StoreError: The primary cannot be used.
+    """
+    address = settings.postgres.read_address
+    if address is None:
+        raise LookupError("the configuration names no replica")
+    return where(address), replica.examine(database_of(settings), address)
 
 
 def login_of(settings: Settings) -> DatabaseLogin:
@@ -175,28 +215,20 @@ def login_of(settings: Settings) -> DatabaseLogin:
     return installation.examine(database_of(settings))
 
 
-def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemon that holds a shard of a database."""
-    return ask_database(ShardMap(address).shard(shard), operation, request)
+def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds the shard of a configuration."""
+    return ask_daemon(shard_of(settings), operation, request)
 
 
-def ask_shards(address: str, shard: int | None, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of a shard of a database; for None, of those that a request concerns."""
-    requests = requests_of(address) if shard is None else None
-    if requests is None:
-        return ask(address, shard or 0, operation, request)
-    return requests.call(operation, request)
+def requests_of(address: str, shard: int | None, lease_seconds: float) -> ShardRequests:
+    """Return what sends requests to the shards of a database.
 
-
-def shard_requests_of(settings: Settings) -> ShardRequests | None:
-    """Return what sends requests to the shards of the database of a configuration.
-
-    None when the database has one shard only, or when the configuration names one.
-
-    Raises:
-        StoreError: The database cannot be used.
+    Args:
+        address: The address of the database.
+        shard: The shard of requests that name none; None without one.
+        lease_seconds: The lease of the shards.
     """
-    return None if settings.postgres.shard is not None else requests_of(database_of(settings))
+    return ShardRequests(shard_map_of(address), lease_seconds=lease_seconds, own=shard)
 
 
 @asynccontextmanager
@@ -204,10 +236,10 @@ async def answer_requests_of(
     settings: Settings, operations: Mapping[str, Handler], holder: str
 ) -> AsyncIterator[None]:
     """Answer the requests for the shard of a configuration while the block runs."""
-    served = ServedShards()
+    served, shard = ServedShards(), shard_of(settings)
     async with (
         answer_requests(served, holder=holder),
-        served.serve(own_shard(settings), operations),
+        served.serve(shard, operations),
     ):
         yield
 
@@ -219,4 +251,4 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(own_shard(settings), holder=holder)
+    return PausedTable(shard_of(settings), holder=holder)

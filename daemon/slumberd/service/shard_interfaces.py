@@ -1,29 +1,37 @@
-"""Answer whoever asks a host of a database with several shards, for all shards."""
+"""Answer whoever asks a host of a database with several shards, for each request's shard."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.file_modes import make_directory
 from slumberd.model.health import DaemonHealth
+from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.handlers import Dispatcher
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.handlers import Answer, Dispatcher, typed_handler
 from slumberd.operations.observed_calls import observe_calls
-from slumberd.service.composition import memory_of
+from slumberd.operations.table import SHARDS
+from slumberd.service.composition import settings_of_user, shards_of, user_stores_of
 from slumberd.service.control_socket import listen
-from slumberd.service.interfaces import Interface, Served
+from slumberd.service.interfaces import AllShards, Interface, Served
 from slumberd.service.postgres_stores import database_of
-from slumberd.service.shards.puts import ShardPutter
-from slumberd.service.shards.requests import ask_patiently, shard_handlers
+from slumberd.service.shard_counts import count_shards
+from slumberd.service.shard_puts import ShardPutter
+from slumberd.service.shard_requests import (
+    SPARE_SECONDS,
+    ShardRequests,
+    ask_patiently,
+    shard_handlers,
+)
 from slumberd.service.traced_calls import TracedCalls
-from slumberd.storage.postgres.installation import count_shards
-
-SPARE_SECONDS = 2.0
-"""How long a host may take to claim a shard whose lease has ended."""
+from slumberd.storage.postgres.shard_map import shard_map_of
 
 
 @asynccontextmanager
@@ -33,10 +41,11 @@ async def serve_interfaces(
     commits: CommitSignal,
     clock: Clock,
     health: Callable[[], Awaitable[DaemonHealth]],
+    rules: Callable[[], RuleSet],
 ) -> AsyncIterator[None]:
     """Serve the control socket and the interfaces while the block runs.
 
-    Each request goes to the shards that it concerns, on whatever host they are.
+    Each request goes to the shard that it concerns, on whatever host that is.
 
     Args:
         settings: The configuration.
@@ -44,18 +53,30 @@ async def serve_interfaces(
         commits: Tells when something was committed.
         clock: The time.
         health: Returns the figures of the heartbeat as of now.
+        rules: Returns the rules in force.
     """
-    address = database_of(settings)
-    patience = settings.postgres.lease + SPARE_SECONDS
-    ask = partial(ask_patiently, address, patience_seconds=patience)
-    answers = observe_calls(shard_handlers(address, ask=ask), TracedCalls())
-    putter = ShardPutter(
-        count_shards(address), lambda shard: memory_of(settings.of_shard(shard), clock)
+    lease = settings.postgres.lease
+    ask = partial(ask_patiently, patience_seconds=lease + SPARE_SECONDS)
+    requests = ShardRequests(shard_map_of(database_of(settings)), lease_seconds=lease, ask=ask)
+
+    async def answer_counts(_: RequestForm, __: Caller) -> Answer:
+        return (await asyncio.to_thread(count_shards, settings, rules())).document()
+
+    handlers = shard_handlers(requests) | dict([typed_handler(SHARDS, answer_counts)])
+    answers = observe_calls(handlers, TracedCalls())
+    stores = user_stores_of(settings, clock)
+    served = Served(
+        Dispatcher(answers),
+        settings,
+        ShardPutter(stores),
+        commits,
+        clock,
+        health,
+        AllShards(lambda: shards_of(settings), lambda user: settings_of_user(settings, user).shard),
     )
-    served = Served(Dispatcher(answers), settings, putter, commits, clock, health)
     make_directory(settings.state_dir)  # for the control socket
     async with AsyncExitStack() as serving:
-        serving.push_async_callback(putter.close)
+        serving.push_async_callback(stores.close)
         await serving.enter_async_context(
             listen(settings.state_dir, answers, runtime=settings.runtime_dir)
         )

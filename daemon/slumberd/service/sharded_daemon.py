@@ -36,11 +36,12 @@ from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
+from slumberd.service.shard_assignment import assign_shards
 from slumberd.service.shard_interfaces import serve_interfaces
-from slumberd.service.shards.assignment import assign_shards
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.hosts.lease import ClusterView, HostTable
+from slumberd.storage.postgres.shard_map import Shard
 
 _log = structlog.get_logger("slumberd")
 
@@ -125,6 +126,7 @@ class ShardedDaemon:
         self._running: dict[int, _Running] = {}
         self._troubles: dict[int, _Trouble] = {}
         self._is_failing = False
+        self._known_problems: set[str] = set()
         textfile = self._textfile()
         self._standby = StandbyHeartbeat(clock, textfile, every_seconds=intervals.heartbeat_seconds)
         self._heartbeat = Heartbeat(
@@ -151,7 +153,7 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        async with share_connections(self._table.address):
+        async with share_connections():
             try:
                 await self._table.view(self._lease_seconds)
                 await self._run_shards(stop)
@@ -161,7 +163,7 @@ class ShardedDaemon:
         _log.info("daemon.stopped", uptime_seconds=round(uptime, 3))
 
     async def _run_shards(self, stop: asyncio.Event) -> None:
-        answering = answer_requests(self._table.address, self._served, holder=self._name)
+        answering = answer_requests(self._served, holder=self._name)
         async with answering, asyncio.TaskGroup() as group:
             every_seconds = self._intervals.heartbeat_seconds
             group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
@@ -172,6 +174,7 @@ class ShardedDaemon:
                 self._commits,
                 self._clock,
                 self._heartbeat.health,
+                lambda: self._in_force.rules,
             ):
                 self._notifier.ready()
                 await self._keep_assigning(group, stop)
@@ -198,22 +201,31 @@ class ShardedDaemon:
             self._is_failing = True
             return None
         self._is_failing = False
+        self._warn_of(view.problems)
         return view
+
+    def _warn_of(self, problems: Sequence[StoreError]) -> None:
+        """Log once why other databases, or shards of this one, cannot be read."""
+        for problem in problems:
+            if str(problem) not in self._known_problems:
+                place = place_of(self._in_force.settings)
+                _log.warning("lease.not_renewed", database=place, message=str(problem))
+        self._known_problems = {str(problem) for problem in problems}
 
     async def _follow(self, view: ClusterView, group: asyncio.TaskGroup) -> None:
         """Start the daemons of shards that this process claims, or end one of too many."""
         now = self._clock.monotonic()
         resting = {shard for shard, trouble in self._troubles.items() if trouble.retry_at > now}
-        change = assign_shards(view.shards, view.hosts, self._name, self._running, resting=resting)
+        change = assign_shards(view.holders, view.hosts, self._name, self._running, resting=resting)
         if change.give_back is not None and not self._is_ending():
             self._running[change.give_back].stop.set()
         await self._read_rules_again(takes_over=bool(change.claim))
         for shard in change.claim:
-            self._start(shard, group)
+            self._start(view.shards[shard], group)
         if not self._running:
-            others = {holder for holder in view.shards.values() if holder is not None}
+            others = {holder for holder in view.holders.values() if holder is not None}
             self._standby.beat_if_due(", ".join(sorted(others)))
-        self._show(len(view.shards))
+        self._show(len(view.holders))
 
     def _is_ending(self) -> bool:
         return any(running.stop.is_set() for running in self._running.values())
@@ -229,20 +241,21 @@ class ShardedDaemon:
         elif not takes_over:
             self._has_waited = True
 
-    def _start(self, shard: int, group: asyncio.TaskGroup) -> None:
+    def _start(self, shard: Shard, group: asyncio.TaskGroup) -> None:
+        number = shard.number
         notifier = ShardNotifier(self._clock, self._notifier.watchdog_seconds)
         daemon = Daemon(
-            self._settings_of(self._in_force.settings, shard),
+            self._settings_of(self._in_force.settings, number),
             self._in_force.rules,
-            partial(self._load_of, shard),
+            partial(self._load_of, number),
             clock=self._clock,
-            logs=self._logs.of_shard(shard),
+            logs=self._logs.of_shard(number),
             notifier=notifier,
             intervals=self._intervals,
-            process=HostProcess(self._name, self._commits, self._served.serve),
+            process=HostProcess(self._name, self._commits, partial(self._served.serve, shard)),
         )
-        running = self._running[shard] = _Running(daemon, notifier)
-        group.create_task(self._run_shard(shard, running))
+        running = self._running[number] = _Running(daemon, notifier)
+        group.create_task(self._run_shard(number, running))
 
     def _settings_of(self, settings: Settings, shard: int) -> Settings:
         """Return the settings of a shard, whose sink writes a file of its own."""

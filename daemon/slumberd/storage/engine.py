@@ -1,8 +1,9 @@
 """What the stores need of an engine: transactions that run the engine's statements by name.
 
 The modules in ``ledger``, ``episodes``, ``facts`` and ``audit`` use only these protocols. An
-engine, such as the package ``sqlite``, brings the text of the statements, the tables and the
-errors. Statements are named ``{file}.{statement}``, as ``ledger.last_row``.
+engine, such as the package ``sqlite``, brings the tables and the errors. Statements are named
+``{file}.{statement}``, as ``ledger.last_row``. Their text lies in ``storage/sql``, or in the engine
+when it is the engine's own.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ async def test_difference_is_found(
     await write_files(tmp_path / "files")
     await call("copy", "--from", str(tmp_path / "files"), "--to", postgres_address)
     postgres.run(
-        "UPDATE slumberd.ledger SET commitment = chain WHERE seq = 2",
+        "UPDATE slumberd_0.slumberd_ledger SET commitment = chain WHERE seq = 2",
         database=postgres_address.rpartition("/")[2],
     )
 
@@ -200,7 +200,7 @@ def test_copy_that_is_killed_leaves_nothing(
     command = [sys.executable, "-m", "slumberd", "copy", "--from", str(files), "--to"]
 
     with psycopg.connect(postgres_address) as blocking:
-        blocking.execute(b"LOCK TABLE slumberd.quarantine IN ACCESS EXCLUSIVE MODE")
+        blocking.execute(b"LOCK TABLE slumberd_0.slumberd_quarantine IN ACCESS EXCLUSIVE MODE")
         copying = subprocess.Popen([*command, postgres_address], stderr=subprocess.DEVNULL)
         wait_until(
             lambda: (
@@ -224,7 +224,7 @@ def test_copy_that_is_killed_leaves_nothing(
             == [(0,)]
         )
     )
-    assert postgres.rows("SELECT count(*) FROM slumberd.episodes", database) == [(0,)]
-    postgres.run("UPDATE slumberd.shards SET held_until = '-infinity'", database=database)
+    assert postgres.rows("SELECT count(*) FROM slumberd_0.episodes", database) == [(0,)]
+    postgres.run("UPDATE slumberd_0.lease SET held_until = '-infinity'", database=database)
 
     assert called("copy", "--from", str(files), "--to", postgres_address).returncode == 0

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import StaleWriterError, StoreError, StoreReplacedError, SupersededError
+from slumberd.errors import StaleWriterError, StoreError, SupersededError, TailLostError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Values
 from slumberd.storage.postgres.engine import PostgresEngine
@@ -24,6 +24,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 EVERY = rule()
+FORGET_EPOCH = "UPDATE slumberd.numbers SET value = 0 WHERE name = 'epoch'"
 
 
 async def batch_of(memory: PostgresMemoryStore, facts: PostgresFactStore) -> DeltaBatch:
@@ -192,7 +193,38 @@ async def test_database_that_was_restored_is_noticed(
         await facts.bootstrap()
         await facts.transactions.take_over()
         await facts.apply_deltas(await batch_of(memory, facts))
-        postgres.run("DELETE FROM slumberd.ledger WHERE seq > 1", database=database)
+        postgres.run("DELETE FROM slumberd_0.slumberd_ledger WHERE seq > 1", database=database)
 
-        with pytest.raises(StoreReplacedError, match="has not ledger row 3"):
+        with pytest.raises(TailLostError, match="has not ledger row 3"):
             await facts.unpin("e2")
+
+
+async def test_database_that_lost_the_epoch_of_its_writer_is_noticed(
+    postgres: PostgresServer, postgres_address: str
+) -> None:
+    database = postgres_address.rpartition("/")[2]
+    async with PostgresFactStore(postgres_address) as facts:
+        await facts.bootstrap()
+        await facts.transactions.take_over()
+        postgres.run(FORGET_EPOCH, database=database)
+
+        with pytest.raises(TailLostError, match="a standby without the last commits took over"):
+            await facts.transactions.engine.check_writer()
+
+
+async def test_two_writers_never_have_the_same_epoch_after_a_lost_tail(
+    postgres: PostgresServer, postgres_address: str
+) -> None:
+    """The second writer finds the epoch from before the first one, and takes another one."""
+    database = postgres_address.rpartition("/")[2]
+    async with (
+        PostgresFactStore(postgres_address) as first,
+        PostgresFactStore(postgres_address) as second,
+    ):
+        await first.bootstrap()
+        taken = await first.transactions.take_over()
+        postgres.run(FORGET_EPOCH, database=database)
+
+        assert await second.transactions.take_over() != taken
+        with pytest.raises(SupersededError):
+            await first.transactions.engine.check_writer()

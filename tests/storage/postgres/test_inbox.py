@@ -15,7 +15,7 @@ from tests.support.builders import episode, rule
 
 pytestmark = pytest.mark.integration
 
-PUT = "SELECT slumberd.put(%s, %s, %s, %s, %s)"
+PUT = "SELECT slumberd_0.put(%s, %s, %s, %s, %s)"
 KEY, AT = "/user/alice/session/s1/agent/rag/", "2026-01-01T00:00:00+00:00"
 CONTENT = b'{"content":"x","source_node":"n","agent":"rag","user":"alice","session":"s1"}'
 

@@ -56,7 +56,7 @@ async def test_facts_are_written_once(
             [triple(f"e{number}", "alice", f"likes {number}", "tea") for number in range(200)]
         )
         batch = await batch_of(memory, facts)
-        proxy.lose(loss, 1, within="COPY slumberd.ledger")
+        proxy.lose(loss, 1, within="COPY slumberd_ledger")
 
         with pytest.raises(StoreError, match=message) as failed:
             await facts.apply_deltas(batch)
@@ -80,7 +80,7 @@ async def test_a_connection_with_an_unfinished_copy_is_not_used_again(
 
     def begin_copy(session: Session) -> None:
         assert isinstance(session, PostgresSession)
-        session._connection.pgconn.exec_(b"COPY slumberd.ledger_0 FROM STDIN")
+        session._connection.pgconn.exec_(b"COPY slumberd_ledger FROM STDIN")
         raise psycopg.OperationalError("sending copy data failed")
 
     async with PostgresMemoryStore(address) as memory, PostgresFactStore(address) as facts:

@@ -138,7 +138,7 @@ async def test_an_idle_transaction_that_locks_a_table_is_named(
     async with open_stores(provider) as home:
         await filled(home)
         with psycopg.connect(own_postgres.address_of(database)) as other:
-            other.execute("LOCK TABLE slumberd.watermark IN ACCESS SHARE MODE")
+            other.execute("LOCK TABLE slumberd_0.slumberd_watermark IN ACCESS SHARE MODE")
             certificate = await erasures_of(home, FakeClock(at(60))).forget(ForgetForm(**SCOPE), ME)
             name = f"process {other.info.backend_pid} of login"
 

@@ -19,24 +19,24 @@ LIMIT = b"SET LOCAL statement_timeout = '5s'"
 
 FILL = (
     b"""
-    INSERT INTO slumberd.keys (shard, key, slot, key_id)
+    INSERT INTO slumberd_0.slumberd_keys (shard, key, slot, key_id)
     SELECT 0, 'key' || n, '', n FROM generate_series(1, $1::integer) AS n
     """,
     b"""
-    INSERT INTO slumberd.ledger
+    INSERT INTO slumberd_0.slumberd_ledger
       (shard, seq, delta, firing, what, kind, reason, version, key_id, fact_id, salt, payload,
        commitment, chain)
     SELECT 0, n, 0, 1, 1, 1, '', n, n, 'f' || n, '', '{}', '', ''
     FROM generate_series(1, $1::integer) AS n
     """,
     b"""
-    INSERT INTO slumberd.firings
+    INSERT INTO slumberd_0.slumberd_firings
       (shard, n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
     SELECT 0, n, 'r', '', 'every', n, n, 0, n, '', '{}'
     FROM generate_series(1, $1::integer) AS n
     """,
     b"""
-    INSERT INTO slumberd.claim_references (shard, referenced, referrer)
+    INSERT INTO slumberd_0.slumberd_references (shard, referenced, referrer)
     SELECT 0, 'f' || n, 'f' || n + 1 FROM generate_series(1, $1::integer) AS n
     """,
 )
@@ -86,7 +86,7 @@ def unanalyzed(request: pytest.FixtureRequest, postgres_address: str) -> Iterato
 def test_a_statement_with_many_values_reads_only_their_rows(
     unanalyzed: Connection, name: str, parameters: dict[str, list[str]], found: int
 ) -> None:
-    session = PostgresSession(unanalyzed, "postgresql:///test", 0)
+    session = PostgresSession(unanalyzed, "postgresql:///test")
 
     rows = session.rows(name, parameters)
 
@@ -95,7 +95,7 @@ def test_a_statement_with_many_values_reads_only_their_rows(
 
 @pytest.mark.cases(1)
 def test_states_are_dropped_by_their_keys_alone(unanalyzed: Connection) -> None:
-    session = PostgresSession(unanalyzed, "postgresql:///test", 0)
+    session = PostgresSession(unanalyzed, "postgresql:///test")
 
     session.do_each("ledger.drop_states", [(key,) for key in KEYS])
 

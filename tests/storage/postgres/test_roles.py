@@ -67,14 +67,14 @@ async def test_host_puts_and_learns_the_outcome(as_host: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT * FROM slumberd.episodes",
+        "SELECT * FROM slumberd_0.episodes",
         "SELECT * FROM slumberd.episodes_0",
-        "SELECT * FROM slumberd.facts",
-        "SELECT * FROM slumberd.inbox",
+        "SELECT * FROM slumberd_0.facts",
+        "SELECT * FROM slumberd_0.inbox",
         "SELECT * FROM slumberd.erasure_key",
-        "INSERT INTO slumberd.requests (operation, request, host) VALUES ('fire', '', '')",
-        "UPDATE slumberd.numbers SET value = 9",
-        "SELECT slumberd.number_inbox(0::smallint, 1)",
+        "INSERT INTO slumberd_0.requests (operation, request, host) VALUES ('fire', '', '')",
+        "UPDATE slumberd_0.slumberd_numbers SET value = 9",
+        "SELECT slumberd_0.number_inbox(0::smallint, 1)",
         "SELECT slumberd.put_one('e', '/user/a/session/b/agent/c/', '', '', '')",
         "SELECT slumberd.create_shards(2)",
         "CREATE TABLE slumberd.own (a int)",
@@ -98,18 +98,18 @@ def test_host_puts_in_its_own_transaction(
     postgres: PostgresServer, as_host: str, database: str
 ) -> None:
     key, content = "/user/alice/session/s/agent/rag/", b'{"content":"x"}'
-    put = "SELECT slumberd.put(%s, %s, %s, %s, %s)"
+    put = "SELECT slumberd_0.put(%s, %s, %s, %s, %s)"
     values = (["e1"], [key], [content], ["2026-01-01T00:00:00+00:00"], [b"{}"])
 
     with psycopg.connect(as_host) as connection:
         connection.execute(put, values)
         connection.rollback()
-    assert postgres.rows("SELECT count(*) FROM slumberd.episodes", database) == [(0,)]
+    assert postgres.rows("SELECT count(*) FROM slumberd_0.episodes", database) == [(0,)]
     with psycopg.connect(as_host) as connection:
         connection.execute(put, values)
 
-    assert postgres.rows("SELECT id FROM slumberd.episodes", database) == [("e1",)]
-    assert postgres.rows("SELECT eid FROM slumberd.inbox", database) == [("e1",)]
+    assert postgres.rows("SELECT id FROM slumberd_0.episodes", database) == [("e1",)]
+    assert postgres.rows("SELECT eid FROM slumberd_0.inbox", database) == [("e1",)]
 
 
 async def test_daemon_consolidates_and_erases(as_host: str, as_daemon: str) -> None:
@@ -156,7 +156,7 @@ async def test_host_cannot_bring_back_an_erased_scope(as_host: str, as_daemon: s
 
 def test_daemon_changes_the_form_of_no_table(as_daemon: str) -> None:
     with psycopg.connect(as_daemon) as connection:
-        for statement in ("DROP TABLE slumberd.facts", "ALTER TABLE slumberd.facts ADD x int"):
+        for statement in ("DROP TABLE slumberd_0.facts", "ALTER TABLE slumberd_0.facts ADD x int"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement.encode())
             connection.rollback()
@@ -183,15 +183,17 @@ async def test_reader_sees_the_users_that_it_may_read(
             return [
                 [id for (id,) in connection.execute(sql).fetchall()]
                 for sql in (
-                    b"SELECT fact_id FROM slumberd.facts ORDER BY 1",
-                    b"SELECT id FROM slumberd.episodes ORDER BY 1",
+                    b"SELECT fact_id FROM slumberd_0.facts ORDER BY 1",
+                    b"SELECT id FROM slumberd_0.episodes ORDER BY 1",
                 )
             ]
 
     assert ids() == [[], []]
     assert ids("alice") == [["e1"], ["e1"]]
     assert ids("a/b%") == [["e3"], ["e3"]]
-    postgres.run("INSERT INTO slumberd.reader_users VALUES ('a_reader', 'bob')", database=database)
+    postgres.run(
+        "INSERT INTO slumberd_0.reader_users VALUES ('a_reader', 'bob')", database=database
+    )
     assert ids() == [["e2"], ["e2"]]
     assert ids("alice") == [["e2"], ["e2"]]
 
@@ -201,5 +203,5 @@ def test_stranger_may_not_even_look(postgres: PostgresServer, database: str) -> 
 
     with psycopg.connect(address) as connection:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute(b"SELECT * FROM slumberd.facts")
+            connection.execute(b"SELECT * FROM slumberd_0.facts")
         connection.rollback()

@@ -100,7 +100,7 @@ async def test_statement_timeout_of_the_database_is_reported(
     postgres.run(
         "CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN PERFORM pg_sleep({PATIENCE_SECONDS}); RETURN NEW; END $$",
-        "CREATE TRIGGER waits BEFORE INSERT ON slumberd.watermark"
+        "CREATE TRIGGER waits BEFORE INSERT ON slumberd_0.slumberd_watermark"
         " FOR EACH ROW EXECUTE FUNCTION public.wait()",
         f"ALTER DATABASE {database} SET statement_timeout = '300ms'",
         database=database,

@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.consolidation.manual import ManualBatch, Retract
+from slumberd.errors import UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.service.copies.store_transfer import compare, copy_into_database
+from slumberd.model.scope import Scope
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.postgres.shard_map import Shard, ShardMap
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_sizes import amount
+from tests.support.shards import shard_of
 
 pytestmark = pytest.mark.integration
 
@@ -54,20 +54,25 @@ class Branch:
 
 
 class World:
-    """Branches that hold one history together."""
+    """Branches that hold one history together, each that of its users."""
 
     def __init__(self, branches: list[Branch]) -> None:
         self._branches = branches
 
+    def _branch_of(self, user: str) -> Branch:
+        return self._branches[shard_of(user, len(self._branches))]
+
     async def put(self, episodes: list[Episode]) -> None:
-        await self._branches[0].memory.put_many(episodes)  # a put finds its shard
+        for branch in self._branches:
+            own = [one for one in episodes if self._branch_of(one.user) is branch]
+            await branch.memory.put_many(own)
 
     async def fire(self, batch: int) -> None:
         for branch in self._branches:
             await branch.fire(batch)
 
-    async def retract(self, user: str, agent: str, fact_id: str) -> None:
-        branch = self._branches[shard_of(user, agent, len(self._branches))]
+    async def retract(self, user: str, fact_id: str) -> None:
+        branch = self._branch_of(user)
         await branch.facts.apply_deltas(ManualBatch([Retract((fact_id,), ({"by": "p"},))], "p"))
 
     async def facts(self) -> list[tuple[Any, ...]]:
@@ -94,7 +99,7 @@ def histories(seed: int) -> Iterator[tuple[str, Any]]:
                 yield "fire", chance.choice((1, 3, 100))
             case _:
                 id = chance.choice(sorted(owner_of))
-                yield "retract", (*owner_of[id], id)
+                yield "retract", (owner_of[id][0], id)
     yield "fire", 7
 
 
@@ -143,32 +148,6 @@ async def test_shards_hold_the_facts_of_files(
             assert expected
 
 
-@pytest.mark.nightly
-@pytest.mark.sampled
-@pytest.mark.parametrize("shards", [2, 3, 64])
-async def test_history_of_files_goes_on_in_the_shards_of_a_copy(
-    postgres: PostgresServer, tmp_path: Path, shards: int
-) -> None:
-    for seed in range(amount(3 if shards < 64 else 1, full=25 if shards < 64 else 4)):
-        clock, folder = FakeClock(at(1_000)), tmp_path / f"{shards}-{seed}"
-        steps = [*histories(seed)]
-        cut = random.Random(seed).randrange(1, len(steps))
-        async with AsyncExitStack() as stack:
-            address = postgres.address_of(stack.enter_context(postgres.database(shards=shards)))
-            async with AsyncExitStack() as first:
-                await play(await _files(first, folder / "copied", clock), steps[:cut])
-            settings = Settings(state_dir=folder, rules_dir=folder)
-            parts = folder / "copied", address, settings, SystemClock(), lambda *_: None
-            await copy_into_database(*parts)
-            compared = await compare(*parts)
-            copied = await _shards(stack, address, shards, clock)
-            await play(copied, steps[cut:])
-            files = await _files(stack, folder / "whole", clock)
-
-            assert (compared.differences, compared.broken) == ([], "")
-            assert await copied.facts() == await facts_of(files, seed)
-
-
 async def _files(stack: AsyncExitStack, folder: Path, clock: FakeClock) -> World:
     memory = SQLiteMemoryStore(folder / "memory.db", clock=clock)
     facts = SQLiteFactStore(folder / "facts.db", synchronous="normal", clock=clock)
@@ -196,14 +175,31 @@ async def _opened(
     return branch
 
 
-@pytest.mark.nightly
 def test_database_computes_the_shard_that_python_computes(postgres: PostgresServer) -> None:
     with postgres.database(shards=64) as name:
+        shards = ShardMap(postgres.address_of(name))
         for user, agent in product(USERS, AGENTS):
-            key = f"/user/{_escaped(user)}/session/s/agent/{_escaped(agent)}/"
-            [(shard,)] = postgres.rows(f"SELECT slumberd.shard_of('{key}')", name)
-            assert shard == shard_of(user, agent, 64)
+            key = Scope(user, "s", agent).key
+            own = shards.find(user)
+            here = f"SELECT {own.schema}.is_here(split_part('{key}', '/', 3))"
+            assert postgres.rows(here, name) == [(True,)]
 
 
-def _escaped(part: str) -> str:
-    return part.replace("%", "%25").replace("/", "%2F")
+def test_map_knows_the_shards_of_its_database(postgres_address: str) -> None:
+    shards = ShardMap(postgres_address)
+
+    assert shards.shards() == [Shard(0, postgres_address)]
+    assert shards.shard(0) == shards.find("ana") == shards.shards()[0]
+    with pytest.raises(UsageError, match="has no shard 1; its shards are 0"):
+        shards.shard(1)
+
+
+def test_users_are_named_only_in_the_shard_of_their_position(postgres: PostgresServer) -> None:
+    with postgres.database(shards=3) as name:
+        shards = ShardMap(postgres.address_of(name))
+        own = shards.find("ana").number
+
+        shards.name_users(["ana"], own)
+
+        with pytest.raises(UsageError, match=f"'ana' belongs to shard {own}"):
+            shards.name_users(["ana"], (own + 1) % 3)

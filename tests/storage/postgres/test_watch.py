@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import CHANNEL, PostgresWatch
 from tests.support.builders import episode
 from tests.support.postgres_server import PostgresServer
@@ -23,7 +24,7 @@ SELDOM = 10 * PATIENCE_SECONDS
 """A poll that never comes while a test runs."""
 
 PUT = b"""
-SELECT slumberd.put(
+SELECT slumberd_0.put(
   ARRAY['e1'], ARRAY['/user/u/session/s/agent/a/'], ARRAY['{}'::bytea],
   ARRAY['2026-01-01T00:00:00+00:00'], ARRAY['{}'::bytea])
 """
@@ -53,7 +54,7 @@ class Calls:
 async def watching(address: str, poll_seconds: float) -> AsyncIterator[Calls]:
     """Watch a database; the two calls of the start are over."""
     calls = Calls()
-    async with PostgresWatch(address, 0, calls, poll_seconds=poll_seconds):
+    async with PostgresWatch(Shard(0, address), calls, poll_seconds=poll_seconds):
         await calls.wait()  # entered
         await calls.wait()  # the connection listens
         yield calls
@@ -75,7 +76,7 @@ async def test_watches_of_one_process_share_a_connection(
         async with watching(postgres_address, SELDOM) as second:
             listening = postgres.rows(
                 "SELECT count(*) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND query LIKE '%slumberd.inbox%' "
+                "WHERE datname = current_database() AND query LIKE '%pg_current_snapshot%' "
                 "AND pid != pg_backend_pid()",
                 postgres_address.rpartition("/")[2],
             )

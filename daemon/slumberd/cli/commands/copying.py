@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slumberd.cli.context import settings_of
+from slumberd.cli.context import read_settings
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import Config, Json
+from slumberd.cli.options import Config, Json, chosen_shard
 from slumberd.cli.output import bar, cell, join_names, plural, print_json
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
@@ -46,18 +46,17 @@ def copy(
     meanwhile, the exit code is 75, and nothing is kept. The copy has the same ledger, with the same
     commitments and the same head. A copy that is killed leaves nothing: run it again.
 
-    A database with several shards gets the rows divided among them. Their commitments stay the
-    same; each shard gets a head of its own. This needs the key of the ledger.
-
-    The configuration names the files in the directory. Its postgres.shard chooses one shard of a
-    database with several, for a copy into a directory. Else the key of the ledger is needed only
-    to verify its chain.
+    The configuration names the files in the directory. Of a database with several shards,
+    `slumberd --shard N copy` chooses one; a copy fills an empty shard. The key of the ledger is
+    needed only to verify its chain.
 
     With --verify, the exit code is 1 when the two differ, or when the ledger is broken.
     """
     require_postgres()
     folder, address, is_into_database = _ends(source, target)
-    settings = settings_of(config, folder)
+    settings = read_settings(config, folder)
+    if (shard := chosen_shard.get()) is not None:
+        settings = settings.of_shard(shard)
     if verify:
         _verify(folder, address, settings, json=json)
     else:

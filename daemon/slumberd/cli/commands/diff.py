@@ -67,7 +67,7 @@ def diff(
     With --json, each difference is printed on a line, also when only the promoting rules differ;
     the last line is the summary. The exit code is 1 when a fact would differ, else 0.
     """
-    settings, in_force = load_settings_and_rules(config, state_dir)
+    settings, in_force = load_settings_and_rules(config, state_dir, user=user)
     offered = rules_in(directory, settings.timezone)
     named = [rule for side in (in_force, offered) for rule in side.rules if rule.id in (only or [])]
     require_episode_rules(named, "diff")

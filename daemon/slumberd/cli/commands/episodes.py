@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
@@ -36,27 +34,21 @@ def recent(
 
     With --json, each episode is printed on a line, in the form that `slumberd import` reads.
     """
-    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
-    episodes = asyncio.run(_recent(shards, user, session, agent, limit=limit))
+    settings = settings_of(config, state_dir, user=user)
+    episodes = asyncio.run(_recent(settings, user, session, agent, limit=limit))
     if json:
         print_json_lines(document(episode) for episode in episodes)
     else:
         narrowed = session is not None or agent is not None
-        empty = "" if episodes else no_episodes(shards, user, narrowed=narrowed)
+        empty = "" if episodes else no_episodes(settings, user, narrowed=narrowed)
         print_table(COLUMNS, (_row(episode) for episode in episodes), empty=empty)
 
 
 async def _recent(
-    shards: Sequence[Settings], user: str, session: str | None, agent: str | None, *, limit: int
+    settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
 ) -> list[Episode]:
-    """Return the latest episodes of all shards, newest first."""
-    found: list[Episode] = []
-    for settings in shards:
-        async with open_memory(settings) as memory:
-            found += await memory.recent(user, session, agent, limit=limit)
-    if len(shards) > 1:
-        found.sort(key=lambda episode: episode.timestamp, reverse=True)
-    return found[:limit]
+    async with open_memory(settings) as memory:
+        return await memory.recent(user, session, agent, limit=limit)
 
 
 def _row(episode: Episode) -> tuple[object, ...]:

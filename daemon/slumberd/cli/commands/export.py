@@ -12,7 +12,6 @@ import typer
 
 from slumberd.cli.commands.episodes import document
 from slumberd.cli.context import settings_of
-from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
@@ -24,7 +23,6 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
-from slumberd.model.shard_firing import firing_of_shard
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
 from slumberd.service.composition import open_facts, open_memory
@@ -58,35 +56,33 @@ def export(
     the edits of people, such as pins and undos. A line of a fact adds its channel, the episodes
     that it comes from, and the firings that promoted it.
 
-    Of a database with several shards, the lines of one shard follow those of another.
+    Of a database with several shards, it exports the shard of --user, or of `slumberd --shard`.
 
     The command writes a temporary file beside FILE, for owner and group only, and renames it when
     it is complete. It holds a page of 1,000 lines in memory. A daemon may run meanwhile. If an
     episode cannot be read, the command reports it, exports the others, and the exit code is 65.
     """
-    settings = settings_of(config, state_dir)
+    settings = settings_of(config, state_dir, user=user)
     wanted = Wanted(user, agent)
     unreadable = 0
     with open_output(file) as write:
-        for shard in settings_of_shards(settings, user, agent):
-            if kind is Kind.FACTS:
-                number = None if shard is settings else shard.shard
-                asyncio.run(_export_facts(shard, wanted, write, number))
-            else:
-                unreadable += asyncio.run(_export_episodes(shard, wanted, write, unreadable))
+        if kind is Kind.FACTS:
+            asyncio.run(_export_facts(settings, wanted, write))
+        else:
+            unreadable = asyncio.run(_export_episodes(settings, wanted, write))
     if unreadable > MOST_PRINTED:
         say(f"and {unreadable - MOST_PRINTED} more episodes that cannot be read")
     if unreadable:
         raise typer.Exit(InputError.exit_code)
 
 
-async def _export_episodes(settings: Settings, wanted: Wanted, write: Write, reported: int) -> int:
+async def _export_episodes(settings: Settings, wanted: Wanted, write: Write) -> int:
     """Write the episodes; report those that cannot be read, and return how many there are."""
     unreadable = 0
     async with open_memory(settings) as memory:
         async for page in read_episodes(memory, wanted):
             faulty = [version for version in page if version.fault]
-            _report(faulty[: max(0, MOST_PRINTED - reported - unreadable)])
+            _report(faulty[: max(0, MOST_PRINTED - unreadable)])
             unreadable += len(faulty)
             write([_line(document(episode_of(one))) for one in page if not one.fault])
     return unreadable
@@ -97,23 +93,20 @@ def _report(faulty: Sequence[EpisodeVersion]) -> None:
         say(f"episode {printable(version.id)!r} cannot be read: {printable(version.fault)}")
 
 
-async def _export_facts(
-    settings: Settings, wanted: Wanted, write: Write, shard: int | None
-) -> None:
-    """Write the facts. The ids of their firings begin with the shard, if there is one."""
+async def _export_facts(settings: Settings, wanted: Wanted, write: Write) -> None:
     async with open_facts(settings) as facts:
         pages: AsyncIterator[list[tuple[Fact, Explanation]]] = read_facts(facts, wanted)
         async for page in pages:
-            write([_line(_fact_document(*pair, shard)) for pair in page])
+            write([_line(_fact_document(*pair)) for pair in page])
 
 
-def _fact_document(fact: Fact, explanation: Explanation, shard: int | None) -> dict[str, Any]:
+def _fact_document(fact: Fact, explanation: Explanation) -> dict[str, Any]:
     return {
         **fact_document(fact),
         "channel": channel_of(fact.id),
         "sources": [*map(_source_document, explanation.sources)],
         "promotions": [
-            _promotion_document(asserting.row.record, shard)
+            _promotion_document(asserting.row.record)
             for asserting in explanation.assertions
             if asserting.counts
         ],
@@ -124,10 +117,9 @@ def _source_document(source: Source) -> dict[str, Any]:
     return {**source._asdict(), "at": source.at and timestamp(source.at)}
 
 
-def _promotion_document(record: Record, shard: int | None) -> dict[str, Any]:
-    firing = record.firing_id
+def _promotion_document(record: Record) -> dict[str, Any]:
     return {
-        "firing": firing if shard is None else firing_of_shard(shard, firing),
+        "firing": record.firing_id,
         "rule": record.rule_id,
         "seq": record.seq,
         "kind": record.kind,

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, cast, get_args
 
 import orjson
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
-from slumberd.model.fact import SLOTS, Fact, FactPattern, Order, position
+from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.operations.responses import fact_document
 from slumberd.service.composition import open_facts
@@ -217,19 +215,19 @@ def facts(
         max_confidence=max_confidence, said_since=since, said_until=until, order=order,
         descending=descending, limit=limit, after=after,
     )  # fmt: skip
-    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
-    found, cursor = _read_page(shards, pattern, valid_at, believed_at)
+    settings = settings_of(config, state_dir, user=user)
+    found, cursor = _read_page(settings, pattern, valid_at, believed_at)
     if json:
         print_json_lines(fact_document(fact) for fact in found)
     else:
-        empty = "" if found else no_facts(shards, user or [])
+        empty = "" if found else no_facts(settings, user or [])
         print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
     if cursor is not None:
         _print_cursor(cursor, json=json)
 
 
 def _read_page(
-    shards: Sequence[Settings],
+    settings: Settings,
     pattern: FactPattern,
     valid_at: datetime | None,
     believed_at: datetime | None,
@@ -238,7 +236,7 @@ def _read_page(
     limit = pattern.limit
     # One fact more than the page holds shows whether there is a next page.
     wider = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
-    found = asyncio.run(_query(shards, wider, valid_at, believed_at))
+    found = asyncio.run(_query(settings, wider, valid_at, believed_at))
     if limit is None or len(found) <= limit:
         return found, None
     page = found[:limit]
@@ -251,19 +249,13 @@ def _print_cursor(cursor: str, *, json: bool) -> None:
 
 
 async def _query(
-    shards: Sequence[Settings],
+    settings: Settings,
     pattern: FactPattern,
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    """Return the facts of all shards, in the order of the pattern."""
-    found: list[Fact] = []
-    for settings in shards:
-        async with open_facts(settings) as facts:
-            found += await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
-    if len(shards) > 1:
-        found.sort(key=partial(position, pattern.order), reverse=pattern.descending)
-    return found[: pattern.limit]
+    async with open_facts(settings) as facts:
+        return await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
 
 
 def row(fact: Fact) -> tuple[object, ...]:

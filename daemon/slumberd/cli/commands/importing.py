@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -34,7 +35,9 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import memory_of, rules_of
+from slumberd.operations.protocols import Episodes
+from slumberd.service.composition import rules_of, user_stores_of
+from slumberd.service.shard_puts import UserStores
 from slumberd.storage.episodes.writes import PutCounts
 
 BATCH = 1_000
@@ -332,23 +335,38 @@ def _documents(found: Sequence[Rejection | RecordWarning]) -> list[dict[str, Any
 
 async def _import(settings: Settings, found: Input, tally: ImportTally) -> ImportTally:
     # The tally reports misspelled keys, by line.
-    memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
-
-    async def put_many(episodes: Sequence[Episode]) -> PutCounts:
-        return await memory.put_many(await keep_instants(memory, episodes))
-
+    stores = user_stores_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
         with bar(found.size) as shown:
-            await _put_all(put_many, found, tally, shown)
+            await _put_all(stores, found, tally, shown)
     finally:
-        await memory.close()
+        await stores.close()
     return tally
 
 
-async def _put_all(put_many: PutMany, found: Input, tally: ImportTally, shown: Bar) -> None:
+async def _put_all(stores: UserStores, found: Input, tally: ImportTally, shown: Bar) -> None:
     for records in batches(found.records):
-        await put_records(put_many, records, tally)
+        for shard, part in (await _divide(stores, records)).items():
+            await put_records(partial(_put_many, stores.memory(shard)), part, tally)
         shown.at(found.position(), plural(tally.put, "episode"))
+
+
+async def _divide(stores: UserStores, records: Sequence[Record]) -> dict[int, list[Record]]:
+    """Return the records of each shard; one without episodes needs none."""
+    parts: dict[int, list[Record]] = {}
+    for record in records:
+        divided: dict[int, list[Episode]] = {}
+        for episode in record.episodes:
+            divided.setdefault(await stores.shard_of(episode.user), []).append(episode)
+        for shard, episodes in divided.items():
+            parts.setdefault(shard, []).append(record._replace(episodes=tuple(episodes)))
+        if not divided:
+            parts.setdefault(next(iter(parts), 0), []).append(record)
+    return parts
+
+
+async def _put_many(memory: Episodes, episodes: Sequence[Episode]) -> PutCounts:
+    return await memory.put_many(await keep_instants(memory, episodes))
 
 
 def batches(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -71,7 +71,7 @@ def mcp(
         all_agents=all_agents,
         admin=admin,
     )
-    settings = settings_of(config, state_dir)
+    settings = settings_of(config, state_dir, user=user)
     with _end_at_once_on_signals():
         try:
             ask_holder(settings, "next", {})
@@ -82,7 +82,11 @@ def mcp(
             transport = (
                 SocketTransport(settings.state_dir)
                 if settings.store is None
-                else DatabaseTransport(settings.store, settings.postgres.shard)
+                else DatabaseTransport(
+                    settings.store,
+                    settings.postgres.shard,
+                    lease_seconds=settings.postgres.lease,
+                )
             )
             asyncio.run(server.serve_stdio(connect(call=transport.call)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Json
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.registry import examples
+from slumberd.config.credentials import read_key
 
 app = typer.Typer(
     add_completion=False,
@@ -58,26 +60,44 @@ def init(
 
 
 @app.command(
-    "migrate",
+    "upgrade",
     epilog=examples(
-        "slumberd postgres migrate postgresql://admin@db.example.com/memory",
-        "slumberd postgres migrate postgresql:///memory --print > migrate.sql",
+        "slumberd postgres upgrade postgresql://admin@db.example.com/memory",
+        "slumberd postgres upgrade postgresql:///memory --print > upgrade.sql",
     ),
 )
-def migrate(address: Address, only_print: Print = False) -> None:
-    """Run the steps that the schema lacks, all in one transaction.
+@app.command("migrate", hidden=True)
+def upgrade(
+    address: Address,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with several "
+            "shards needs it.",
+            show_default=False,
+        ),
+    ] = None,
+    only_print: Print = False,
+) -> None:
+    """Bring the schemas of a database to the newest step.
 
-    With --print, print these steps, for a person who runs them.
+    Each schema is upgraded in one transaction. If the command is interrupted, run it again: it goes
+    on where it was. Make a copy with pg_dump first. A database of 0.2 also needs free space, and
+    its daemons must be stopped: `slumberd postgres check` says how much space and time.
+
+    With --print, print the statements, for a person who runs them.
     """
-    from slumberd.storage.postgres import installation
+    from slumberd.storage.postgres import upgrade
 
     if only_print:
-        print(installation.upgrade_script(address))
+        print(upgrade.upgrade_script(address))
         return
-    steps = installation.upgrade(address)
-    for step in steps:
-        say(f"step {step.number}: {step.name}")
-    if not steps:
+    key = None if key_file is None else read_key(key_file, credentials=None)
+    is_newest = True
+    for title in upgrade.upgrade(address, key=key):
+        say(f"upgraded {title}")
+        is_newest = False
+    if is_newest:
         say("the schema is the newest")
 
 

@@ -65,8 +65,8 @@ def report(
 
     With --html, the command writes one file that a browser shows without a daemon and without a
     network. It has pictures and tables of the days, the largest changes, the rules that are late,
-    and the quarantine. For a database with several shards, it sums up all of them. The option
-    needs the extra `serve`.
+    and the quarantine. The option needs the extra
+    `serve`.
     """
     settings = settings_of(config, state_dir)
     if html is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,13 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_hits
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.operations.shards.answers import merge_answers
 from slumberd.retrieval.context import Context, notes_of
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded, Searcher
@@ -67,31 +65,23 @@ def search(
     The score says how much of the question a hit answers, 0 to 1. With --json, each hit is printed
     on a line.
     """
-    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
+    settings = settings_of(config, state_dir, user=user)
     kinds: Collection[Kind] = KINDS if kind is None else kind  # type: ignore[assignment] # parsed
     hits = asyncio.run(
         _search(
-            shards, query, user, agent=agent, session=session, kinds=kinds, as_of=as_of,
+            settings, query, user, agent=agent, session=session, kinds=kinds, as_of=as_of,
             limit=limit, min_score=min_score,
         )
-    )[:limit]  # fmt: skip
+    )  # fmt: skip
     if json:
         print_json_lines(hit.to_dict() for hit in hits)
     else:
-        print_table(COLUMNS, map(_row, hits), empty="" if hits else no_hits(shards, user))
+        print_table(COLUMNS, map(_row, hits), empty="" if hits else no_hits(settings, user))
 
 
-async def _search(
-    shards: Sequence[Settings], query: str, user: str, **options: object
-) -> list[Hit]:
-    """Return the hits of all shards, best first; the caller cuts them."""
-    found: list[Hit] = []
-    for settings in shards:
-        async with _open_searcher(settings) as searcher:
-            found += await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
-    if len(shards) > 1:
-        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
-    return found
+async def _search(settings: Settings, query: str, user: str, **options: object) -> list[Hit]:
+    async with _open_searcher(settings) as searcher:
+        return await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
@@ -123,10 +113,10 @@ def context(
     The facts that answer it come first. Then come the episodes that it recalls and the latest
     turns, oldest first. With --json, the items come with their text and their count of tokens.
     """
-    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
+    settings = settings_of(config, state_dir, user=user)
     found = asyncio.run(
         _context(
-            shards, question, user, budget=budget, agent=agent, session=session, as_of=as_of,
+            settings, question, user, budget=budget, agent=agent, session=session, as_of=as_of,
             superseded=superseded,
         )
     )  # fmt: skip
@@ -137,15 +127,10 @@ def context(
 
 
 async def _context(
-    shards: Sequence[Settings], question: str, user: str, **options: object
+    settings: Settings, question: str, user: str, **options: object
 ) -> dict[str, Any]:
-    """Return the context of all shards, chosen again from what each of them chose."""
-    found = []
-    for settings in shards:
-        async with _open_searcher(settings) as searcher:
-            part = await searcher.context(question, user=user, **options)  # type: ignore[arg-type] # checked by typer
-            found.append(_document(part))
-    return merge_answers("context", found, {})
+    async with _open_searcher(settings) as searcher:
+        return _document(await searcher.context(question, user=user, **options))  # type: ignore[arg-type] # checked by typer
 
 
 def _document(context: Context) -> dict[str, Any]:

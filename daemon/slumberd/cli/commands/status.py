@@ -20,6 +20,7 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, is_new, number, plural, print_json, print_table
+from slumberd.cli.shard_table import print_shards
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
@@ -48,6 +49,8 @@ from slumberd.service.composition import (
     inspections_of,
     paused_rules_of,
     rules_of,
+    settings_of_user,
+    shards_of,
 )
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
@@ -116,7 +119,13 @@ def examine(config: Path | None, state_dir: Path | None, *, seconds: float | Non
 def build_context(
     settings: Settings, config: Path | None, *, seconds: float | None
 ) -> tuple[DoctorContext, list[Finding]]:
-    """Return the context of the checks, and the findings made while building it."""
+    """Return the context of the checks, and the findings made while building it.
+
+    Raises:
+        ShardNotNamedError: The configuration names none of several shards.
+    """
+    with suppress(StoreError):  # the checks of the database report it
+        settings = settings_of_user(settings, None)
     rules, mistakes = _load_rules(settings)
     daemon, silent = ask_daemon(settings)
     context = DoctorContext(
@@ -215,6 +224,9 @@ def status(
     rules, it shows those with a batch that awaits approval, with episodes in quarantine, or with
     most pending versions.
 
+    Of a database with several shards, the command prints a row of counts for each shard. To see
+    all of one shard, write `slumberd --shard N status`.
+
     With --check, for monitoring, the command prints a line for each problem that a person must act
     on, and nothing when there is none. Problems are: the daemon does not run or does not answer;
     mistakes in the configuration or the rules; rules that need a reload; a database that is missing
@@ -227,6 +239,9 @@ def status(
         return
     settings = settings_of(config, state_dir)
     loaded = rules_of(settings)
+    if len(shards_of(settings)) > 1:
+        print_shards(settings, loaded, json=json)
+        return
     daemon, silent = ask_daemon(settings)
     if silent:
         raise StoreError(silent[0].problem)

@@ -54,7 +54,7 @@ def upgrade(
     """
     settings = settings_of(config, state_dir)
     if settings.store is not None:
-        raise UsageError("`slumberd postgres migrate` upgrades the schema of a database")
+        raise UsageError("`slumberd postgres upgrade` upgrades the schema of a database")
     if to is None:
         _upgrade_in_place(settings, yes=yes, json=json)
     else:

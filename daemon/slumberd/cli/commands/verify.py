@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, BinaryIO
 
 import orjson
@@ -28,18 +28,22 @@ BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""
 
 _MARK = CHECKPOINT.encode()
+_LOSS = b"store.tail_lost"
 _MOST_ROWS = 2**63 - 1
 
 _log = structlog.get_logger("slumberd")
 
 
-def checkpoints_in(stream: BinaryIO, name: str, shard: int | None = None) -> Iterator[Checkpoint]:
+def checkpoints_in(
+    stream: BinaryIO, name: str, shard: int | None = None, losses: list[str] | None = None
+) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a log, in its order, and skip all other lines.
 
     Args:
         stream: The log, uncompressed.
         name: Its name, for the error.
         shard: The shard of the ledger, if any: the lines of other shards are skipped.
+        losses: Gets the losses of rows that the log tells of, in words.
 
     Raises:
         InputError: The compressed data ends early, or is damaged.
@@ -49,6 +53,8 @@ def checkpoints_in(stream: BinaryIO, name: str, shard: int | None = None) -> Ite
             checkpoint = _parse_checkpoint(line, shard) if _MARK in line else None
             if checkpoint is not None:
                 yield checkpoint
+            elif losses is not None and _LOSS in line:
+                losses += _describe_loss(line, shard)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         problem = "the compressed data ends early, or is damaged"
         raise InputError(f"{name!r}: {problem}: {error}") from error
@@ -65,6 +71,21 @@ def _parse_checkpoint(line: bytes, shard: int | None) -> Checkpoint | None:
         return Checkpoint(event["rows"], bytes.fromhex(event["head"]), printable(event["ts"]))
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def _describe_loss(line: bytes, shard: int | None) -> list[str]:
+    """Return what a line says of lost rows; nothing for a line of another ledger or program."""
+    try:
+        event = orjson.loads(line)
+        if event["event"] != "store.tail_lost" or event.get("shard", shard) != shard:
+            return []
+        return [
+            f"the log of {printable(event['ts'])} has store.tail_lost: rows {event['last'] + 1} to "
+            f"{event['written']} went in a failover, in a restore, or by somebody's hand; if you "
+            "know which, compare with the lines after it"
+        ]
+    except (ValueError, TypeError, KeyError):
+        return []
 
 
 def verify(
@@ -187,9 +208,15 @@ async def _verify(settings: Settings, against: str | None, chain_only: bool) -> 
     if against is None:
         return await _verify_against(settings, Checkpoints(), chain_only)
     with open_input(against) as source:
-        found = checkpoints_in(source.stream, against, settings.postgres.shard)
+        losses: list[str] = []
+        found = checkpoints_in(source.stream, against, settings.postgres.shard, losses)
         checkpoints = Checkpoints(found)
         verification = await _verify_against(settings, checkpoints, chain_only)
+        if verification.broken is not None:
+            list(checkpoints)  # the line of a loss comes after the checkpoints of the lost rows
+            problem = "; ".join([verification.broken.problem, *losses])
+            broken = verification.broken._replace(problem=problem)
+            verification = replace(verification, broken=broken)
     if verification.broken is None and not checkpoints.count:
         raise InputError(f"{against!r} holds no checkpoint of the ledger; is it the daemon's log?")
     return verification

@@ -15,6 +15,7 @@ from slumberd.console.pages import (
     quarantine,
     rules,
     search,
+    shards,
     today,
     user,
     users,
@@ -37,6 +38,14 @@ PAGES = (
     Page(path="/rules", menu="Rules", show=rules.show_list, right=Right.OPERATE),
     Page(path="/rule", show=rules.show_one, submit=rules.submit, right=Right.OPERATE),
     Page(path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE),
+    Page(
+        path="/shards",
+        menu="Shards",
+        show=shards.show,
+        right=Right.OPERATE,
+        own=False,
+        of_all_shards=True,
+    ),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
     Page(path=CHANGE, show=changing.show, submit=changing.submit),
 )

@@ -95,7 +95,7 @@ class LedgerReads:
         last = page[-1] if len(found) > len(page) else None
         return FiringPage(
             firings=[_known_firing(each) for each in page],
-            next=None if last is None else str(FiringCursor.after(last.at, 0, last.number)),
+            next=None if last is None else str(FiringCursor.after(last.at, last.number)),
         ).document()
 
     async def deltas(self, request: DeltasForm, caller: Caller) -> Answer:

@@ -142,7 +142,7 @@ class Operations:
         if request.dry_run:
             return await self._preview(rules, request)
         async with self.turn:
-            run = caller.run or new_run_id()
+            run = new_run_id()
             reports = [await self._fire(rule, request, caller, run) for rule in rules]
         return report_firings(reports, run=run)
 
@@ -196,7 +196,7 @@ class Operations:
     async def backfill(self, request: forms.BackfillForm, caller: Caller) -> Answer:
         """Make the facts that a rule promoted from a period equal to what it would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
-        between, run = request.between, caller.run or new_run_id()
+        between, run = request.between, new_run_id()
 
         async def backfill(bounds: DryRunBounds) -> Report:
             return await self._consolidator.backfill(
@@ -222,7 +222,7 @@ class Operations:
         if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
         rules = require_episode_rules(rules, "quarantine retry")
-        run = caller.run or new_run_id()
+        run = new_run_id()
 
         async def retry(bounds: DryRunBounds) -> Answer:
             reports = [
@@ -348,7 +348,7 @@ class Operations:
         now = self._clock.now()
         latest = latest_at(now, self._consolidator.future_tolerance_seconds)
         async with self.turn:
-            undoer = Undoer(now, str(caller), caller.run or new_run_id(), _reason(request))
+            undoer = Undoer(now, str(caller), new_run_id(), _reason(request))
             done = await self._facts.ledger.withdraw_future(latest, undoer, dry_run=request.dry_run)
             if not request.dry_run:
                 await self._consolidator.log_pending_records()
@@ -389,7 +389,7 @@ class Operations:
             if held.scope.again and rules:
                 return await self._preview_again(held, rules[0], request)
             return await self._preview(rules, request, held)
-        run = caller.run or new_run_id()
+        run = new_run_id()
         async with self.turn:
             held = await self._held_batch(request.firing)
             reports = []
@@ -520,7 +520,7 @@ class Operations:
 
         One transaction undoes all firings that are not undone already.
         """
-        dry_run, run = request.dry_run, caller.run or new_run_id()
+        dry_run, run = request.dry_run, new_run_id()
         wanted = wanted_firings(request)
 
         async def undo(bounds: DryRunBounds) -> Answer:

@@ -2,61 +2,49 @@
 
 A copy is whole or nothing. Into a database it is one transaction. Into a directory the files are
 written under other names, and exchanged as a restore does it. While a copy runs, it holds the lock
-of the directory and the leases of the shards. A database with several shards gets the rows divided
-among them; a directory gets the rows of one shard.
+of the directory and the lease of the shard. A copy fills or reads one shard of a database.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
+from slumberd.config.settings import LEASE_SECONDS, Settings
 from slumberd.errors import (
-    BrokenLedgerError,
     LedgerKeyError,
     NoInputError,
     OutputExistsError,
     SourceChangedError,
 )
-from slumberd.model.record import Break, ForeignBlank
-from slumberd.operations.caller import Caller
+from slumberd.model.record import Break
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
 from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import FILE, PausedFile, write_paused
+from slumberd.service.shard_requests import find_shard
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.copies.divided_shards import CopiedShard, DividedShards
 from slumberd.storage.postgres.copies.row_copies import (
     Difference,
     OnProgress,
-    Whole,
     copy_rows,
     find_differences,
 )
-from slumberd.storage.postgres.copies.shard_division import ShardDivision
-from slumberd.storage.postgres.copies.shard_rows import (
-    ShardRows,
-    check_readable,
-    filling_shards,
-    reading_shard,
-    reading_shards,
-)
+from slumberd.storage.postgres.copies.shard_rows import ShardRows, filling_shard, reading_shard
 from slumberd.storage.postgres.copies.store_copies import write_files
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.installation import count_shards
+from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 
-_LEASE_SECONDS = 10.0
+_MOST_USERS = 10**9
 _NAMES = ("the directory", "the database")
 
 
@@ -174,21 +162,21 @@ class StateFiles:
 async def copy_into_database(
     folder: Path, address: str, settings: Settings, clock: Clock, on_progress: OnProgress
 ) -> Transferred:
-    """Copy a state directory into an empty database.
+    """Copy a state directory into an empty shard of a database.
 
     Args:
         folder: The state directory; no daemon may run on it.
         address: The address of the database, with the schema of slumberd.
-        settings: The names of the files, how rows of other programs are read, and the key of the
-            ledger, which only a database with several shards needs.
+        settings: The names of the files, how rows of other programs are read, the key of the
+            ledger, and the shard; without one, the database must have one.
         clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:
         NoInputError: The directory has no episodes.
-        OutputExistsError: The database holds rows already.
-        BrokenLedgerError: The ledger does not verify, and the database has several shards.
-        LedgerKeyError: The key of the ledger is missing, and the database has several shards.
+        ShardNotNamedError: The database has several shards, and none is chosen.
+        UsageError: It has no such shard, or a user of the directory lies in another one.
+        OutputExistsError: The shard holds rows already.
         RowsNotCopiedError: Rows of other programs cannot be stored in a database.
         SourceChangedError: Programs put episodes meanwhile.
         StateDirectoryLockedError: A daemon runs on the directory.
@@ -196,73 +184,38 @@ async def copy_into_database(
     """
     files = StateFiles(folder, settings)
     await asyncio.to_thread(files.check_source)
-    shards = await asyncio.to_thread(count_shards, address)
-    async with files.locked(), _holding(address, range(shards), clock):
+    shard = await asyncio.to_thread(_shard_of, address, settings)
+    async with files.locked(), _holding(shard, address, clock):
         await files.complete(clock)
-        origin = await _origin_of(files, clock) if shards > 1 else None
-        return await asyncio.to_thread(_fill_shards, files, address, origin, on_progress)
+        await asyncio.to_thread(_name_users, address, shard, files)
+        return await asyncio.to_thread(_fill_shard, shard, files, on_progress)
 
 
-class _Origin(NamedTuple):
-    """From where a database with several shards gets its rows.
-
-    Attributes:
-        head: The head of the ledger's chain, in hexadecimal.
-        at: The instant of the copy.
-        by: Who copies.
-    """
-
-    head: str
-    at: datetime
-    by: str
+def _shard_of(address: str, settings: Settings) -> Shard:
+    number, shards = settings.postgres.shard, shard_map_of(address)
+    return find_shard(shards, None, number, patience_seconds=0.0)
 
 
-async def _origin_of(files: StateFiles, clock: Clock) -> _Origin:
-    """Verify the ledger, which gets other chain hashes.
-
-    Raises:
-        BrokenLedgerError: The ledger does not verify.
-        LedgerKeyError: The key of the ledger is missing.
-    """
-    head, broken = await _verify_files(files, clock)
-    if broken is not None and not isinstance(broken, ForeignBlank):
-        raise BrokenLedgerError(str(files.databases["facts"]), broken.seq, broken.problem)
-    return _Origin(head, clock.now(), Caller.here().name)
+def _name_users(address: str, shard: Shard, files: StateFiles) -> None:
+    """Let the users of a directory lie in a shard, before its rows are there."""
+    shards = shard_map_of(address)
+    if len(shards.shards()) > 1:
+        episodes, facts = inspections_at(files.settings, *files.databases.values())
+        users = {*episodes.users(_MOST_USERS), *facts.users(_MOST_USERS)}
+        shards.name_users(sorted(users), shard.number)
 
 
-def _fill_shards(
-    files: StateFiles, address: str, origin: _Origin | None, on_progress: OnProgress
-) -> Transferred:
+def _fill_shard(shard: Shard, files: StateFiles, on_progress: OnProgress) -> Transferred:
     paused = PausedFile(files.folder).read()
-    with filling_shards(address, key_of(files.settings) if origin else None) as shards:
+    with filling_shard(shard) as target:
         with reading_files(files.databases, files.foreign) as source:
-            if origin is None:
-                rows = copy_rows(source, shards[0], on_progress)
-            else:
-                target = DividedShards(_division_of(source, shards, files), shards)
-                rows = copy_rows(source, target, on_progress)
-                target.write_copied(*origin)
+            rows = copy_rows(source, target, on_progress)
             end, left_out = source.log_end().version, source.added_columns()
         with reading_files({"memory": files.databases["memory"]}) as later:
             _check_unchanged(str(files.databases["memory"]), end, later)
         # Before the rows are kept: a copy that is killed leaves no rules that fire unpaused.
-        for shard in range(len(shards)):
-            PausedTable(address, shard).write(paused)
+        PausedTable(shard).write(paused)
     return Transferred(rows, source.converted, len(paused), left_out)
-
-
-def _division_of(source: FileRows, shards: Sequence[ShardRows], files: StateFiles) -> ShardDivision:
-    tables = {table.name: table for table in source.tables}
-    positions = {row[1] for row in source.read(tables["watermark"])}
-    positions |= {row[2] for row in source.read(tables["held_batches"])}
-    return ShardDivision(
-        len(shards),
-        source.read(tables["keys"]),
-        positions,
-        shards[0].find_shards,
-        mismatch=files.foreign.mismatch,
-        key=key_of(files.settings),
-    )
 
 
 def _check_unchanged(place: str, end: int, later: FileRows | ShardRows) -> None:
@@ -284,36 +237,35 @@ async def copy_into_files(
         on_progress: Called after each page of rows.
 
     Raises:
-        UnsupportedByStoreError: The database has no such shard, or several and none is chosen.
+        ShardNotNamedError: The database has several shards, and none is chosen.
+        UsageError: It has no such shard.
         OutputExistsError: The directory has stores.
         SourceChangedError: Programs put episodes meanwhile.
         StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
     """
     files = StateFiles(folder, settings)
-    shard = settings.postgres.shard
-    await asyncio.to_thread(check_readable, address, shard)
-    async with _holding(address, [settings.shard], clock), files.locked():
+    shard = await asyncio.to_thread(_shard_of, address, settings)
+    async with _holding(shard, address, clock), files.locked():
         await asyncio.to_thread(files.check_target)
         stamp = f"{clock.now():%Y%m%dT%H%M%SZ}"
-        return await asyncio.to_thread(_write_directory, address, files, stamp, on_progress)
+        return await asyncio.to_thread(_write_directory, shard, files, stamp, on_progress)
 
 
 def _write_directory(
-    address: str, files: StateFiles, stamp: str, on_progress: OnProgress
+    shard: Shard, files: StateFiles, stamp: str, on_progress: OnProgress
 ) -> Transferred:
-    shard = files.settings.postgres.shard
     file_exchange.discard(files.all.values())  # of a copy that was killed
-    paused = PausedTable(address, shard or 0).read()
+    paused = PausedTable(shard).read()
     staged: dict[StoreName, Path] = {
         store: file_exchange.staging_path(path) for store, path in files.databases.items()
     }
-    with reading_shard(address, shard) as source:
+    with reading_shard(shard) as source:
         rows = write_files(source, staged, on_progress)
         end, left_out = source.log_end().version, source.added_columns()
     try:
-        with reading_shard(address, shard) as later:
-            _check_unchanged(where(address), end, later)
+        with reading_shard(shard) as later:
+            _check_unchanged(where(shard.address), end, later)
         if paused:
             write_paused(file_exchange.staging_path(files.all["paused"]), paused)
         _sync([*staged.values()])
@@ -352,17 +304,13 @@ async def compare(
 
     Raises:
         NoInputError: The directory has no episodes, or no ledger.
-        LedgerKeyError: The key is missing, and the directory was divided among several shards.
+        ShardNotNamedError: The database has several shards, and none is chosen.
+        UsageError: It has no such shard.
     """
     files = StateFiles(folder, settings)
     await asyncio.to_thread(_check_both, files)
-    if settings.postgres.shard is None and await asyncio.to_thread(count_shards, address) > 1:
-        head, broken = await _verify_files(files, clock)
-        rows, differences, problem = await asyncio.to_thread(
-            _compare_divided, files, address, head, on_progress
-        )
-        return Verified(rows, head, differences, _words(broken) or problem)
-    rows, differences = await asyncio.to_thread(_compare, files, address, on_progress)
+    shard = await asyncio.to_thread(_shard_of, address, settings)
+    rows, differences = await asyncio.to_thread(_compare, files, shard, on_progress)
     try:
         head, broken = await _verify_files(files, clock)
     except LedgerKeyError:
@@ -395,48 +343,19 @@ def _check_both(files: StateFiles) -> None:
 
 
 def _compare(
-    files: StateFiles, address: str, on_progress: OnProgress
+    files: StateFiles, shard: Shard, on_progress: OnProgress
 ) -> tuple[dict[str, int], list[Difference]]:
     with (
         reading_files(files.databases, files.foreign) as ours,
-        reading_shard(address, files.settings.postgres.shard) as theirs,
+        reading_shard(shard) as theirs,
     ):
-        differences = find_differences(ours, [theirs], on_progress, names=_NAMES, division=Whole())
+        differences = find_differences(ours, theirs, on_progress, names=_NAMES)
         return _count_rows(ours), differences
-
-
-def _compare_divided(
-    files: StateFiles, address: str, head: str, on_progress: OnProgress
-) -> tuple[dict[str, int], list[Difference], str]:
-    """Compare a directory with all shards of a database, and verify the ledger of each shard."""
-    with (
-        reading_files(files.databases, files.foreign) as ours,
-        reading_shards(address, key_of(files.settings)) as shards,
-    ):
-        division = _division_of(ours, shards, files)
-        theirs = [*map(CopiedShard, shards)]
-        differences = find_differences(ours, theirs, on_progress, names=_NAMES, division=division)
-        for number, shard in enumerate(theirs):
-            if shard.copied != division.copied(head, number):
-                problem = f"shard {number} does not say that it was copied from this ledger"
-                differences.append(Difference("ledger", 1, problem))
-            elif broken := shard.verify():
-                return _count_rows(ours), differences, f"shard {number}, {_words(broken)}"
-        return _count_rows(ours), differences, ""
 
 
 def _count_rows(files: FileRows) -> dict[str, int]:
     return {table.name: files.count(table) for table in files.tables}
 
 
-@asynccontextmanager
-async def _holding(address: str, shards: Iterable[int], clock: Clock) -> AsyncIterator[None]:
-    place = where(address)
-    async with AsyncExitStack() as stack:
-        for shard in shards:
-            await stack.enter_async_context(
-                DatabaseTenure(
-                    address, shard, place, clock, seconds=_LEASE_SECONDS, is_daemon=False
-                )
-            )
-        yield
+def _holding(shard: Shard, address: str, clock: Clock) -> DatabaseTenure:
+    return DatabaseTenure(shard, address, clock, seconds=LEASE_SECONDS, is_daemon=False)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,25 +30,26 @@ from slumberd.service.control_socket import (
     refused_by,
 )
 from slumberd.service.database.tenure import process_name
-from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import Connection, translate_errors
+from slumberd.storage.postgres.connection_pool import pool_for
 from slumberd.storage.postgres.hosts.requests import (
     Request,
-    RequestQueue,
     answer_request,
+    forget_requests,
     give_back_request,
     send_request,
-    wake_queue,
+    take_requests,
 )
 from slumberd.storage.postgres.shard_map import Shard
+from slumberd.storage.postgres.watch import RequestWatch
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("slumberd")
 
-_WAIT_SECONDS = 0.5
-"""How long one look for requests waits for a notification."""
-
+_FORGET_SECONDS = 600.0
 _RETRY_SECONDS = 1.0
 
 _END_SECONDS = 5.0
@@ -112,8 +114,9 @@ class ServedShards:
                 await asyncio.wait(answering, timeout=_END_SECONDS)
 
     def shards(self, address: str) -> list[Shard]:
-        """Return the shards of a database that are served."""
-        return [shard for shard in self._operations if shard.address == address]
+        """Return the shards of a database that are served; from any thread."""
+        served = [*self._operations]  # a copy: it may change meanwhile
+        return [shard for shard in served if shard.address == address]
 
     def addresses(self) -> set[str]:
         """Return the addresses of the databases whose shards are served."""
@@ -141,12 +144,14 @@ async def answer_requests(served: ServedShards, *, holder: str) -> AsyncIterator
     answerers: dict[str, _Answerer] = {}
 
     async def follow(group: asyncio.TaskGroup) -> None:
-        """Begin to answer in each database with a shard that is served."""
+        """Begin to answer on each server with a shard that is served."""
         while True:
             served.changed.clear()
             for address in served.addresses() - answerers.keys():
                 answerers[address] = _Answerer(address, served, holder)
                 answering.append(group.create_task(answerers[address].run()))
+            for answerer in answerers.values():
+                answerer.look_again()
             await served.changed.wait()
 
     answering: list[asyncio.Task[None]] = []
@@ -157,7 +162,7 @@ async def answer_requests(served: ServedShards, *, holder: str) -> AsyncIterator
         finally:
             following.cancel()
             for answerer in answerers.values():
-                await answerer.stop()
+                answerer.stop()
             if answering:
                 await asyncio.wait(answering, timeout=_END_SECONDS)
             for task in answering:
@@ -165,62 +170,97 @@ async def answer_requests(served: ServedShards, *, holder: str) -> AsyncIterator
 
 
 class _Answerer:
-    """Answers the requests in one database."""
+    """Answers the requests on one server.
+
+    Args:
+        address: The address of its database.
+        served: The shards that this process serves.
+        holder: The name under which this daemon holds them.
+    """
 
     def __init__(self, address: str, served: ServedShards, holder: str) -> None:
         self._address = address
         self._place = where(address)
         self._served = served
         self._holder = holder
-        self._stop = asyncio.Event()
-        self._writer = _AnswerWriter(address, holder)
+        self._pool = pool_for(address)
+        self._waiting: set[Shard] = set()
+        self._woken = asyncio.Event()
+        self._is_over = False
+        self._is_failing = False
+        self._forgotten_at = float("-inf")
         self._answering: set[asyncio.Task[None]] = set()
+        loop = asyncio.get_running_loop()
+        self._watch = RequestWatch(
+            address,
+            partial(served.shards, address),
+            lambda shards: loop.call_soon_threadsafe(self._note, shards),
+        )
 
     async def run(self) -> None:
         """Answer requests until `stop`; a lost connection is opened again.
 
         The end of a connection ends no request: what is under way is done, and answered later.
         """
-        is_failing = False
         async with asyncio.TaskGroup() as group:
-            while not self._stop.is_set():
-                try:
-                    async with _connection(self._address) as taking:
-                        await self._take_from(taking, group)
-                        is_failing = False
-                except StoreError as error:
-                    if not is_failing:
-                        _log.warning("requests.failed", message=str(error))
-                    is_failing = True
-                    await set_within(self._stop, _RETRY_SECONDS)
-        await self._writer.close()
+            with self._watch:
+                while not self._is_over:
+                    await self._take(group)
+                    await set_within(self._woken, _FORGET_SECONDS)
+                    self._woken.clear()
+        await self._pool.leave()
 
-    async def stop(self) -> None:
+    def look_again(self) -> None:
+        """Look for requests: a shard was added."""
+        self._watch.look_again()
+
+    def stop(self) -> None:
         """Take no more requests."""
-        self._stop.set()
-        await self._writer.wake_queue()
+        self._is_over = True
+        self._woken.set()
 
-    async def _take_from(
-        self, taking: ConnectionThread[Connection], group: asyncio.TaskGroup
-    ) -> None:
-        with translate_errors(self._place):
-            make = partial(RequestQueue, holder=self._holder)
-            queue = await taking.run(make)
-            while not self._stop.is_set():
+    def _note(self, shards: list[Shard]) -> None:
+        """Note for which shards requests wait."""
+        self._waiting.update(shards)
+        self._woken.set()
+
+    async def _take(self, group: asyncio.TaskGroup) -> None:
+        """Take the requests that wait; the watch tells of them again after an error."""
+        try:
+            await self._forget()
+            while self._waiting and not self._is_over:
                 if (room := MOST_AT_ONCE - len(self._answering)) <= 0:
                     await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                shards = self._served.shards(self._address)
-                for request in await taking.run(partial(_take, queue, shards, room)):
-                    task = group.create_task(self._answer(request))
-                    self._served.note(request.shard, task)
-                    self._answering.add(task)
-                    task.add_done_callback(self._answering.discard)
+                await self._take_from(self._waiting.pop(), room, group)
+        except StoreError as error:
+            self._warn(error)
+        else:
+            self._is_failing = False
+
+    async def _take_from(self, shard: Shard, room: int, group: asyncio.TaskGroup) -> None:
+        work = partial(take_requests, shard=shard, most=room, holder=self._holder)
+        taken = await self._run(work)
+        if len(taken) == room:
+            self._waiting.add(shard)
+        for request in taken:
+            task = group.create_task(self._answer(request))
+            self._served.note(shard, task)
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _forget(self) -> None:
+        now = time.monotonic()
+        if now - self._forgotten_at < _FORGET_SECONDS:
+            return
+        shards = self._served.shards(self._address)
+        await self._run(partial(forget_requests, shards=shards, holder=self._holder))
+        self._forgotten_at = now
 
     async def _answer(self, request: Request) -> None:
         operations = self._served.operations(request.shard)
         if operations is None:  # another host gets the shard, and then the request
-            await self._writer.give_back(request)
+            await self._repeat(partial(give_back_request, request=request, holder=self._holder))
             return
         caller = Caller(name=request.host)
         if request.line:
@@ -232,77 +272,24 @@ class _Answerer:
                 f"the answer has {len(answer):,} bytes, and a table holds {_MOST_ANSWER_BYTES:,}"
             )
             answer = refusal(f"{problem}: ask for less", RequestTooLargeError.exit_code)
-        await self._writer.write(request, answer)
-
-
-class _AnswerWriter:
-    """Writes answers, one after another; a lost connection is opened again.
-
-    Args:
-        address: The address of the database.
-        holder: The name under which this daemon holds it.
-    """
-
-    def __init__(self, address: str, holder: str) -> None:
-        self._address = address
-        self._holder = holder
-        self._alone = asyncio.Lock()
-        self._opened: ConnectionThread[Connection] | None = None
-
-    async def write(self, request: Request, answer: bytes) -> None:
-        """Write an answer; try until the server has taken it."""
         await self._repeat(
             partial(answer_request, request=request, answer=answer, holder=self._holder)
         )
 
-    async def give_back(self, request: Request) -> None:
-        """Leave a request to the next holder of its shard; try until the server has taken it."""
-        await self._repeat(partial(give_back_request, request=request, holder=self._holder))
-
-    async def wake_queue(self) -> None:
-        """End the waiting of the queue, if the server answers."""
-        if self._opened is not None:
-            with suppress(StoreError):
-                await self._run(wake_queue)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._opened is not None:
-            self._opened.release()
-            self._opened = None
-
     async def _repeat(self, work: Callable[[Connection], None]) -> None:
-        async with self._alone:
-            while True:
-                try:
-                    return await self._run(work)
-                except StoreError as error:
-                    _log.warning("requests.failed", message=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+        """Run a work; try until the server has taken it."""
+        while True:
+            try:
+                return await self._run(work)
+            except StoreError as error:
+                self._warn(error)
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _run(self, work: Callable[[Connection], None]) -> None:
-        if self._opened is None:
-            self._opened = await ConnectionThread(
-                partial(connect, self._address, autocommit=True), "slumberd-answers"
-            ).open()
-        try:
-            with translate_errors(where(self._address)):
-                await self._opened.run(work)
-        except StoreError:
-            await self.close()
-            raise
+    def _warn(self, error: StoreError) -> None:
+        if not self._is_failing:
+            _log.warning("requests.failed", message=str(error))
+        self._is_failing = True
 
-
-def _take(queue: RequestQueue, shards: Sequence[Shard], room: int, _: Connection) -> list[Request]:
-    return queue.take(shards, room, wait_seconds=_WAIT_SECONDS)
-
-
-@asynccontextmanager
-async def _connection(address: str) -> AsyncIterator[ConnectionThread[Connection]]:
-    opened = await ConnectionThread(
-        partial(connect, address, autocommit=True), "slumberd-requests"
-    ).open()
-    try:
-        yield opened
-    finally:
-        opened.release()
+    async def _run(self, work: Callable[[Connection], T]) -> T:
+        with translate_errors(self._place):
+            return await self._pool.run("requests", work)

@@ -6,16 +6,18 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Self
 
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
+from slumberd.errors import DatabaseHeldError, DatabaseUnreachableError, LeaseLostError, StoreError
 from slumberd.service.database.host_reports import HostReports
-from slumberd.storage.postgres.hosts.lease import HostTable, Lease
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.hosts.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.protocols import Epoch
 
@@ -41,6 +43,106 @@ def unique_name() -> str:
     return f"{process_name()}/{secrets.token_hex(3)}"
 
 
+class LeaseRenewal:
+    """Renews the leases of a process on one server together.
+
+    Args:
+        leases: Renews them.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._where = where(leases.address)
+        self._held: dict[Shard, asyncio.Future[None]] = {}
+        self._renewing: asyncio.Task[None] | None = None
+
+    def add(self, shard: Shard) -> asyncio.Future[None]:
+        """Renew a lease from now on.
+
+        Returns:
+            What fails with a `LeaseLostError` once another process has the lease.
+        """
+        loop = asyncio.get_running_loop()
+        lost = self._held[shard] = loop.create_future()
+        if self._renewing is None:
+            # Kept in an attribute, and cancelled by `remove`. No log line of it names one shard.
+            self._renewing = loop.create_task(self._keep_renewing(), context=Context())
+        return lost
+
+    async def remove(self, shard: Shard) -> bool:
+        """Renew a lease no more; return whether none is left."""
+        self._held.pop(shard, None)
+        if self._held:
+            return False
+        renewing, self._renewing = self._renewing, None
+        if renewing is not None:
+            renewing.cancel()
+            with suppress(asyncio.CancelledError):
+                await renewing
+        return not self._held
+
+    async def _keep_renewing(self) -> None:
+        """Renew the leases; a server that does not answer keeps no one from renewing later.
+
+        Nobody else can take a lease meanwhile, and nothing can be written.
+        """
+        seconds = self._leases.seconds / _PER_LEASE
+        is_failing = False
+        while True:
+            try:
+                await self._renew([*self._held])
+                is_failing = False
+            except StoreError as error:
+                if not is_failing:
+                    _warn_of_unrenewed(self._where, error)
+                is_failing = True
+            except Exception as error:  # noqa: BLE001 # each holder gets it
+                while self._held:
+                    self._held.popitem()[1].set_exception(error)
+                return
+            await asyncio.sleep(min(LOOK_SECONDS, seconds) if is_failing else seconds)
+
+    async def _renew(self, shards: Sequence[Shard]) -> None:
+        """Renew the leases of shards in one statement; if that fails, each by itself.
+
+        Raises:
+            StoreError: Some of them could not be renewed.
+        """
+        try:
+            lost = await self._leases.renew(shards)
+        except StoreError as error:
+            if len(shards) == 1 or isinstance(error, DatabaseUnreachableError):
+                raise
+            await self._renew_each(shards)
+            return
+        for shard, holder in lost.items():
+            if (future := self._held.pop(shard, None)) is not None:
+                future.set_exception(LeaseLostError(self._where, holder))
+
+    async def _renew_each(self, shards: Sequence[Shard]) -> None:
+        """Renew each lease by itself, since one of them cannot be renewed.
+
+        Raises:
+            StoreError: Why the last one of those could not be renewed.
+        """
+        problem: StoreError | None = None
+        for shard in shards:
+            try:
+                await self._renew([shard])
+            except StoreError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+
+
+_renewals: dict[tuple[str, str], LeaseRenewal] = {}
+"""What renews the leases of this process, by the address of the server and the name."""
+
+
+def _warn_of_unrenewed(place: str, error: StoreError) -> None:
+    _log.warning("lease.not_renewed", database=place, message=str(error))
+
+
 class DatabaseTenure:
     """The lease of a shard, renewed while it is held; implements `Tenure`.
 
@@ -57,7 +159,7 @@ class DatabaseTenure:
         name: The name under which the lease is held, which no other process ever has.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each part of a lease
+    def __init__(  # one for each part of a lease
         self,
         shard: Shard,
         map_address: str,
@@ -69,11 +171,13 @@ class DatabaseTenure:
     ) -> None:
         self.name = name or unique_name()
         self._tells_host = is_daemon and name is None
-        self._lease = Lease(shard, self.name, seconds=seconds, is_daemon=is_daemon)
+        self._shard = shard
+        self._leases = Leases(shard.address, self.name, seconds=seconds, is_daemon=is_daemon)
         self._hosts = HostTable(map_address, self.name)
         self._where = shard.where
         self._reports = HostReports(self._hosts, clock)
-        self._renewing: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     def describe(
         self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
@@ -111,19 +215,20 @@ class DatabaseTenure:
         self, begin_waiting: Callable[[str], None], still_waiting: Callable[[str], None]
     ) -> None:
         """Return once the lease is claimed."""
-        holder = await self._lease.claim()
+        holder = await self._leases.claim(self._shard)
         if holder is not None:
             begin_waiting(holder.name)
         is_failing = False
         while holder is not None:
             still_waiting(holder.name)
             await self._reports.tell("standby")
-            await asyncio.sleep(min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE))
+            await asyncio.sleep(min(LOOK_SECONDS, self._leases.seconds / _PER_LEASE))
             try:
-                holder = await self._lease.claim()
+                holder = await self._leases.claim(self._shard)
                 is_failing = False
             except StoreError as error:  # the server may be restarting
-                self._warn(error, is_new=not is_failing)
+                if not is_failing:
+                    _warn_of_unrenewed(self._where, error)
                 is_failing = True
 
     async def __aenter__(self) -> Self:
@@ -133,18 +238,17 @@ class DatabaseTenure:
             DatabaseHeldError: Another slumberd holds the shard.
             StoreError: The database cannot be used.
         """
-        if self._renewing is None:
+        if self._lost is None:
             try:
                 await self._claim()
             except BaseException:
-                await self._lease.close()
-                await self._hosts.close()
+                await self._close()
                 raise
             self._begin_renewing()
         return self
 
     async def _claim(self) -> None:
-        if (holder := await self._lease.claim()) is not None:
+        if (holder := await self._leases.claim(self._shard)) is not None:
             raise DatabaseHeldError(self._where, holder.name)
 
     async def __aexit__(self, *_: object) -> None:
@@ -157,70 +261,58 @@ class DatabaseTenure:
         Raises:
             LeaseLostError: Another slumberd has the right.
         """
-        if self._renewing is not None:
-            await _finish_before(stop, asyncio.shield(self._renewing))
+        if self._lost is not None:
+            await _finish_before(stop, asyncio.shield(self._lost))
 
     async def fence(self, epoch: Epoch) -> None:
         """Begin a new epoch, in which earlier writers of the facts can commit no more."""
         await epoch.take_over()
 
     def _begin_renewing(self) -> None:
-        # Kept in an attribute, and cancelled by `_leave`.
-        self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
-
-    async def _keep_renewing(self) -> None:
-        """Renew the lease until another process has it.
-
-        A server that does not answer keeps no one from renewing later: nobody else can take the
-        lease meanwhile, and nothing can be written.
-
-        Raises:
-            LeaseLostError: Another process has it.
-        """
-        is_failing = False
-        while True:
-            try:
-                await self._renew()
-                is_failing = False
-            except LeaseLostError:
-                raise
-            except StoreError as error:
-                self._warn(error, is_new=not is_failing)
-                is_failing = True
-            await asyncio.sleep(
-                min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE)
-                if is_failing
-                else self._lease.seconds / _PER_LEASE
-            )
-
-    async def _renew(self) -> None:
-        if not await self._lease.renew():
-            holder = await self._lease.holder()
-            name = "" if holder is None else holder.name
-            _log.warning("lease.lost", database=self._where, holder=name)
-            raise LeaseLostError(self._where, name)
+        self._lost = _renewals.setdefault(self._key, LeaseRenewal(self._leases)).add(self._shard)
+        self._lost.add_done_callback(self._log_loss)
         if self._tells_host:
-            await self._reports.tell("active")
-            await self._reports.compare_rules()
+            # Kept in an attribute, and cancelled by `_leave`.
+            self._telling = asyncio.get_running_loop().create_task(self._keep_telling())
 
-    def _warn(self, error: StoreError, *, is_new: bool) -> None:
-        if is_new:
-            _log.warning("lease.not_renewed", database=self._where, message=str(error))
+    async def _keep_telling(self) -> None:
+        """Tell the other hosts of this process as often as the lease is renewed."""
+        while True:
+            with suppress(StoreError):
+                await self._reports.tell("active")
+                await self._reports.compare_rules()
+            await asyncio.sleep(self._leases.seconds / _PER_LEASE)
+
+    def _log_loss(self, lost: asyncio.Future[None]) -> None:
+        if not lost.cancelled() and isinstance(error := lost.exception(), LeaseLostError):
+            _log.warning("lease.lost", database=self._where, holder=error.holder)
 
     async def _leave(self) -> None:
         """Give back what this process has, and close the connection."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            with suppress(asyncio.CancelledError, LeaseLostError):
-                await self._renewing
-            self._renewing = None
+        if self._lost is not None:
+            self._lost.cancel()
+            self._lost = None
+            if await _renewals[self._key].remove(self._shard):
+                _renewals.pop(self._key, None)
+        if self._telling is not None:
+            self._telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._telling
+            self._telling = None
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
-                await self._lease.release()
+                await self._leases.release(self._shard)
                 if self._tells_host:
                     await self._hosts.forget_host()
-        await self._lease.close()
+        await self._close()
+
+    async def _close(self) -> None:
+        await self._leases.close()
         await self._hosts.close()
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        return self._shard.address, self.name
 
 
 async def _finish_before(

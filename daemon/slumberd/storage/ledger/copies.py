@@ -1,7 +1,7 @@
 """The row of a ledger that says from where the rows before it were copied.
 
-A database with several shards divides the rows of one ledger among its shards. Each shard has a row
-of this kind after the copied rows. Before it, the numbers of rows may have gaps.
+The ledger of a part of a store has such a row after the copied rows. Before it, the numbers of rows
+may have gaps.
 """
 
 from __future__ import annotations

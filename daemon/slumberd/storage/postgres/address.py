@@ -29,11 +29,16 @@ def parts_of(address: str) -> dict[str, str]:
 
 
 def where(address: str) -> str:
-    """Return an address in words, with host, port, database and service, without the rest."""
+    """Return an address in words, with hosts, ports, database and service, without the rest."""
     parts = parts_of(address)
     if "service" in parts and "host" not in parts:
         return f"postgresql://?service={parts['service']}"
-    host = parts.get("host", "")
-    place = quote(host, safe="") if host.startswith("/") else host
-    port = f":{parts['port']}" if "port" in parts else ""
-    return f"postgresql://{place}{port}/{parts.get('dbname', '')}"
+    hosts = [
+        quote(host, safe="") if host.startswith("/") else host
+        for host in parts.get("host", "").split(",")
+    ]
+    ports = parts["port"].split(",") if "port" in parts else [""]
+    if len(ports) == 1:  # of every host
+        ports *= len(hosts)
+    places = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
+    return f"postgresql://{','.join(places)}/{parts.get('dbname', '')}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import psycopg
@@ -13,6 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 from slumberd.errors import (
     DatabaseUnreachableError,
     InputError,
+    OldPrimaryError,
     PermissionDeniedError,
     PoolerError,
     RowRefusedError,
@@ -57,9 +60,31 @@ def _path_of(schema: str) -> str:
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
 
-_FIND_PROCESS = b"SELECT pg_backend_pid()"
+# Each promotion raises the timeline. A replica does not tell it, and takes no writes.
+_FIND_SERVER = b"""
+SELECT pg_backend_pid(),
+  (SELECT system_identifier FROM pg_control_system()),
+  CASE
+    WHEN pg_is_in_recovery() THEN NULL
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
+  END
+"""
+_FIND_MARK = b"SELECT current_setting('slumberd.mark', true)"
+_MARK_LOOKS = 5
+"""How often two connections look for the marks of each other."""
 
-_OPTIONS = {
+_REFUSES_SETTINGS = "unsupported startup parameter"
+"""What PgBouncer says of settings at the start of a connection."""
+
+_session_pools: set[str] = set()
+"""The addresses of the pools of this process that are known to keep sessions."""
+
+_newest_timelines: dict[int, int] = {}
+"""By the identifier of a cluster, the newest timeline that this process has seen."""
+
+_timelines_lock = Lock()
+
+_SETTINGS = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
     "TimeZone": "UTC",
@@ -85,7 +110,12 @@ IDLE_SECONDS = 60
 
 
 def connect(
-    address: str, schema: str = "", *, autocommit: bool = False, read_only: bool = False
+    address: str,
+    schema: str = "",
+    *,
+    autocommit: bool = False,
+    read_only: bool = False,
+    keeps_plans: bool = False,
 ) -> Connection:
     """Open a connection.
 
@@ -94,22 +124,34 @@ def connect(
         schema: The schema whose tables statements name without a prefix; empty for none.
         autocommit: Whether each statement is a transaction of its own.
         read_only: Whether transactions only read, each of them one snapshot.
+        keeps_plans: Whether the plan of a statement is kept, as for rows that are always few.
 
     Raises:
         DatabaseUnreachableError: The server does not answer, or refuses the login.
-        PoolerError: A connection pooler answers, which ignores the settings of a connection.
+        OldPrimaryError: This process has seen a later primary, which took the place of this one.
+        PoolerError: A connection pooler answers, which gives a session to other clients, too.
         UsageError: The address is malformed.
     """
-    options = {**_OPTIONS, "search_path": _path_of(schema)}
+    settings = {**_SETTINGS, "search_path": _path_of(schema)}
+    if keeps_plans:
+        settings["plan_cache_mode"] = "force_generic_plan"
     if not read_only:
-        options["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
-    given = " ".join(f"-c {name}={value}" for name, value in options.items())
+        settings["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
     with translate_errors(where(address)):
-        connection = Connection.connect(address, autocommit=True, options=given, **_NETWORK)
-        is_pooled = _is_pooled(connection)
-    if is_pooled:
-        connection.close()
-        raise PoolerError(where(address))
+        connection = _log_in(address, settings)
+        try:
+            process, system, timeline = _find_server(connection)
+            if timeline is not None:
+                _check_timeline(address, system, timeline)
+            # A pooler answers a login by itself, so it does not know the process of the server.
+            # Settings do not show one: PgBouncer 1.20 keeps those that the server reports.
+            if process != connection.info.backend_pid:
+                # First the check: a session of other clients must not get these settings.
+                _check_session(connection, address)
+                _begin_session(connection, settings)
+        except BaseException:
+            connection.close()
+            raise
     connection.schema = schema
     connection.autocommit = autocommit
     # Every integer has 8 bytes, so that a statement is prepared once.
@@ -121,18 +163,70 @@ def connect(
     return connection
 
 
-def _is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is between; close the connection on an error.
-
-    A pooler answers a login by itself, so it does not know the process of the server. Settings do
-    not show a pooler: PgBouncer 1.20 and newer keeps those that the server reports.
-    """
+def _log_in(address: str, settings: Mapping[str, str]) -> Connection:
+    """Return a connection with settings; without them if a pooler takes none at the start."""
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     try:
-        row = connection.execute(_FIND_PROCESS).fetchone()
-    except psycopg.Error:
-        connection.close()
-        raise
-    return row != (connection.info.backend_pid,)
+        return _open(address, options)
+    except psycopg.OperationalError as error:
+        if _REFUSES_SETTINGS not in str(error):
+            raise
+    return _open(address, "")
+
+
+def _open(address: str, options: str) -> Connection:
+    return Connection.connect(address, autocommit=True, options=options, **_NETWORK)
+
+
+def _find_server(connection: Connection) -> tuple[int, int, int | None]:
+    """Return the process, the cluster and the timeline of a server; None for that of a replica."""
+    row = connection.execute(_FIND_SERVER).fetchone()
+    if row is None:
+        raise LookupError("the server has no process")
+    process, system, timeline = row
+    return process, system, timeline
+
+
+def _check_timeline(address: str, system: int, timeline: int) -> None:
+    """Note the timeline of a primary.
+
+    Raises:
+        OldPrimaryError: This process has seen a newer one of its cluster.
+    """
+    with _timelines_lock:
+        newest = max(timeline, _newest_timelines.get(system, 0))
+        _newest_timelines[system] = newest
+    if newest > timeline:
+        raise OldPrimaryError(where(address), timeline, newest)
+
+
+def _begin_session(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Remove what an earlier client has left in a session of a pool, and set the settings."""
+    connection.execute(b"DISCARD ALL")
+    every = {**settings, "application_name": _NETWORK["application_name"]}
+    changes = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in every.items())
+    connection.execute(f"SELECT {changes}".encode())
+
+
+def _check_session(connection: Connection, address: str) -> None:
+    """Check once that a pool gives a session to one client at a time.
+
+    Two clients look for the marks of each other. Without load, a pool of transactions gives the
+    second client the session that the first one has used last; under load, it changes sessions.
+
+    Raises:
+        PoolerError: It gives sessions to others between two transactions.
+    """
+    if address in _session_pools:
+        return
+    mark = secrets.token_hex(8)
+    connection.execute(f"SELECT set_config('slumberd.mark', '{mark}', false)".encode())
+    with _open(address, "") as other:
+        for _ in range(_MARK_LOOKS):
+            found = [one.execute(_FIND_MARK).fetchone() for one in (other, connection)]
+            if found[0] == (mark,) or found[1] != (mark,):
+                raise PoolerError(where(address))
+    _session_pools.add(address)
 
 
 def end_transaction(connection: Connection) -> None:
@@ -192,8 +286,6 @@ def error_of(error: psycopg.Error, place: str) -> SlumberdError:
     for kinds, make in _ERRORS:
         if isinstance(error, kinds):
             return make(place, text)
-    if "unsupported startup parameter" in text:
-        return PoolerError(place)
     if is_lost(error):
         return DatabaseUnreachableError(place, text)
     return StoreError(f"{place!r}: {text}")
@@ -217,7 +309,7 @@ def _denied(place: str, text: str) -> SlumberdError:
 
 
 def _without_schema(place: str, text: str) -> SlumberdError:
-    remedy = "`slumberd postgres init` creates it, `slumberd postgres migrate` upgrades it"
+    remedy = "`slumberd postgres init` creates it, `slumberd postgres upgrade` upgrades it"
     return SchemaError(place, f"has not the schema of this slumberd: {text}", remedy)
 
 

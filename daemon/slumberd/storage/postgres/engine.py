@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Literal, TypeVar
 
 import psycopg
 
 from slumberd.errors import (
-    DatabaseUnreachableError,
     PermissionDeniedError,
     StaleWriterError,
     StoppedError,
     StoreError,
-    StoreReplacedError,
+    TailLostError,
 )
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
@@ -29,15 +28,18 @@ from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import (
     Connection,
     end_transaction,
+    error_of,
     is_lost,
     translate_errors,
 )
-from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
+from slumberd.storage.postgres.connection_pool import Use, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.replica import Replica, ReplicaUnusableError, find_position
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
+from slumberd.storage.replica_reads import are_replica_reads_allowed
 
 T = TypeVar("T")
 _USES: tuple[Use, ...] = ("read", "write")
@@ -48,11 +50,11 @@ _CANCEL_CHECK_SECONDS = 0.02
 _CANCEL_SECONDS = 2.0
 """How long the request to cancel a statement may take."""
 
+_EPOCH_STEPS = 2**20
+"""By at most how much an epoch is later than the one before."""
+
 _MOST_TRIES = 4
 """How often a transaction of episodes runs that other transactions have made impossible."""
-
-NOTIFY_SECONDS = 0.05
-"""The least time between two notifications of one process: each one makes commits wait."""
 
 
 class _UnnumberedError(Exception):
@@ -74,9 +76,10 @@ class PostgresEngine:
         key: The key of the ledger; None without one.
         naive: The zone of a timestamp without an offset, in filters.
         person: The speakers whose words are those of the user, in filters.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
-    def __init__(  # one for each setting
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         shard: Shard,
         *,
@@ -85,6 +88,7 @@ class PostgresEngine:
         key: bytes | None = None,
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
+        read_address: str | None = None,
     ) -> None:
         self.shard = shard
         self.where = shard.where
@@ -94,6 +98,9 @@ class PostgresEngine:
         self._key = key
         self._filter_rows = FilterRows(naive, person)
         self._pool = pool_for(shard.address)
+        self._replica: Replica | None = None
+        if read_address is not None:
+            self._replica = Replica(shard._replace(address=read_address))
         self._written = 0
 
     def halt(self) -> None:
@@ -125,18 +132,32 @@ class PostgresEngine:
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
-
-        def run(connection: Connection) -> T:
-            try:
-                return self._run_session(connection, work, cancelled)
-            finally:
-                end_transaction(connection)
-
         try:
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
         except _LostError:
             # The server was restarted, or ended the connection; nothing was written.
-            return await self._run("read", run)
+            return await self._read(work, cancelled)
+
+    async def _read(self, work: Work[T], cancelled: Callable[[], bool] | None) -> T:
+        """Run `work` on the replica, if it may run there and the replica is fit; else here."""
+        replica = self._replica
+        if replica is not None and are_replica_reads_allowed() and not replica.rests:
+            position = await self._run("read", find_position)
+            run = partial(self._run_read, work, cancelled)
+            with suppress(ReplicaUnusableError):
+                return await replica.read(position, run)
+        return await self._run("read", partial(self._run_read, work, cancelled))
+
+    def _run_read(
+        self,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
+        connection: Connection,
+    ) -> T:
+        try:
+            return self._run_session(connection, work, cancelled)
+        finally:
+            end_transaction(connection)
 
     async def write(
         self,
@@ -191,7 +212,10 @@ class PostgresEngine:
             ) from error
 
     def _run_session(
-        self, connection: Connection, work: Work[T], cancelled: Callable[[], bool] | None
+        self,
+        connection: Connection,
+        work: Work[T],
+        cancelled: Callable[[], bool] | None,
     ) -> T:
         check = None if cancelled is None else partial(_check, cancelled)
         session = PostgresSession(
@@ -216,36 +240,39 @@ class PostgresEngine:
     async def pulse(self) -> int:
         """Check that the database answers; return how many rows were written."""
         for use in _USES:
-            if self._pool.opened(use, self.shard.number) is not None:
-                await self._run(use, _pulse)
+            if self._pool.is_open(use):
+                with translate_errors(self.where):
+                    await self._pool.run(use, _pulse, queue=self._queue_of(use))
         return self._written
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close the connections; the next use opens them again."""
         del at_once
         await self._pool.leave()
+        if self._replica is not None:
+            await self._replica.close()
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
-        opened = await self._pool.get(use, self.shard.number)
+        with translate_errors(self.where):
+            try:
+                return await self._pool.run(
+                    use, work, schema=self.shard.schema, queue=self._queue_of(use)
+                )
+            except psycopg.Error as error:
+                if use == "read" and is_lost(error):
+                    raise _LostError(str(error_of(error, self.where))) from error
+                raise
 
-        def run(connection: Connection) -> T:
-            connection.use(self.shard.schema)
-            return work(connection)
-
-        try:
-            with translate_errors(self.where):
-                return await opened.run(run)
-        except StoreError as error:
-            if is_broken(opened):
-                self._pool.forget(opened)
-                if isinstance(error, DatabaseUnreachableError) and use == "read":
-                    raise _LostError(str(error)) from error
-            raise
+    def _queue_of(self, use: Use) -> str:
+        """Return the queue of a work: transactions that write follow each other."""
+        return f"{self.shard.schema}.{self._table}" if use == "write" else ""
 
     def __del__(self) -> None:
         if hasattr(self, "_pool"):  # the address may have been refused
             self._pool.leave_at_once()
+        if (replica := getattr(self, "_replica", None)) is not None:
+            replica.release()
 
 
 class _LostError(StoreError):
@@ -261,10 +288,14 @@ class PostgresFactEngine(PostgresEngine):
     Args:
         shard: The shard.
         key: The key of the ledger; None for a ledger without a key.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
-    def __init__(self, shard: Shard, *, key: bytes | None = None) -> None:
-        super().__init__(shard, table="facts", store="postgres_fact", key=key)
+    def __init__(
+        self, shard: Shard, *, key: bytes | None = None, read_address: str | None = None
+    ) -> None:
+        store = "postgres_fact"
+        super().__init__(shard, table="facts", store=store, key=key, read_address=read_address)
         self._epoch: int | None = None
         self._head: Row | None = None
 
@@ -281,7 +312,9 @@ class PostgresFactEngine(PostgresEngine):
 
         def work(connection: Connection) -> tuple[int, Row | None]:
             def begin(session: Session) -> tuple[int, Row | None]:
-                epoch: int = session.value("fence.lock") + 1
+                # A failover may have lost the epoch that an earlier writer took. With a random
+                # step, no two writers have the same one.
+                epoch: int = session.value("fence.lock") + 1 + secrets.randbelow(_EPOCH_STEPS)
                 session.do("ledger.set_number", {"name": "epoch", "value": epoch})
                 return epoch, session.one("ledger.last_row")
 
@@ -334,16 +367,25 @@ class PostgresFactEngine(PostgresEngine):
         current: int = session.value(statement)
         if self._epoch is None:
             return
+        self._check_head(session, is_older=current < self._epoch)
         if current != self._epoch:
             raise StaleWriterError(self.where, self._epoch, current)
-        if self._head is None:
-            return
-        # A database that was restored lacks the last row that was written here.
-        number, chain = self._head
-        row = session.one("ledger.chain_at", (number,))
-        if row is None or row[0] != chain:
-            problem = f"has not ledger row {number} as it was written"
-            raise StoreReplacedError(self.where, problem)
+
+    def _check_head(self, session: Session, *, is_older: bool) -> None:
+        """Check that the database has the last row that this store wrote or found.
+
+        Args:
+            session: The transaction.
+            is_older: Whether the database also lacks the epoch of this store.
+
+        Raises:
+            TailLostError: It has not: it was restored, or lost its last commits in a failover.
+        """
+        number, chain = self._head or (0, b"")
+        row = session.one("ledger.chain_at", (number,)) if number else (chain,)
+        if is_older or row is None or row[0] != chain:
+            last = session.one("ledger.last_row")
+            raise TailLostError(self.where, number, last[0] if last else 0)
 
 
 def _unfenced(work: Work[T], session: Session) -> T:
@@ -362,6 +404,7 @@ class PostgresEpisodeEngine(PostgresEngine):
         person: The speakers whose words are those of the user, in filters.
         must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,
             where the role may only read and on a replica, it reads what has a number.
+        read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
     def __init__(
@@ -371,12 +414,18 @@ class PostgresEpisodeEngine(PostgresEngine):
         naive: NaiveTimestamps = "local",
         person: Collection[str] = PERSON,
         must_number: bool = True,
+        read_address: str | None = None,
     ) -> None:
         store = "postgres_memory"
-        super().__init__(shard, table="episodes", store=store, naive=naive, person=person)
+        super().__init__(
+            shard,
+            table="episodes",
+            store=store,
+            naive=naive,
+            person=person,
+            read_address=read_address,
+        )
         self._must_number = must_number
-        self._notifying = Lock()
-        self._notified_at = float("-inf")
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
@@ -465,27 +514,20 @@ class PostgresEpisodeEngine(PostgresEngine):
         """
 
         def run(connection: Connection) -> None:
-            connection.use(self.shard.schema)
-
             def transact(work: Work[T]) -> T:
                 with translate_errors(self.where):
+                    connection.use(self.shard.schema)
                     return self._transact(connection, work)
 
             flush(transact)
 
-        (await self._pool.get("write", self.shard.number)).post(run)
+        queue = self._queue_of("write")
+        await self._pool.post("write", run, schema=self.shard.schema, queue=queue)
 
     def notify(self) -> None:
         """Wake those who wait for new episodes, on every host; from any thread."""
-        wake_watches(self.where)
-        with self._notifying:
-            now = time.monotonic()
-            if now - self._notified_at < NOTIFY_SECONDS:
-                return  # whoever waits also looks by itself
-            self._notified_at = now
-        opened = self._pool.opened("write", self.shard.number)
-        if opened is not None:
-            opened.post(_notify)
+        wake_watches(self.shard)
+        self._pool.notify(_notify)
 
     async def fsync(self) -> None:
         """Do nothing: each commit is on the disk of the server."""

@@ -33,6 +33,8 @@ class PostgresFactStore(EngineFactStore):
         key: The key of the ledger, from its first row on; None for a ledger without a key.
         comparer: Returns what compares texts, for rules that compare; None when there is none.
         backlog_rows: A batch of so many candidates counts as a backlog.
+        read_address: The address of a replica, on which operations that only read run their reads;
+            None without one.
     """
 
     def __init__(  # noqa: PLR0913 # one per setting
@@ -45,9 +47,10 @@ class PostgresFactStore(EngineFactStore):
         key: bytes | None = None,
         comparer: Callable[[], TextComparer] | None = None,
         backlog_rows: int = BACKLOG_ROWS,
+        read_address: str | None = None,
     ) -> None:
         self._key = key
-        self.engine = PostgresFactEngine(Shard(shard, address), key=key)
+        self.engine = PostgresFactEngine(Shard(shard, address), key=key, read_address=read_address)
         super().__init__(
             self.engine,
             clock=clock,

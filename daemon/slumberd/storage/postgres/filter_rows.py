@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
+from threading import Lock
 
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import Filter, FilterResult
@@ -23,7 +24,7 @@ _INSERT = (
 
 
 class FilterRows:
-    """A database in memory with the rows of one batch; used in one thread at a time.
+    """A database in memory with the rows of one batch at a time; for any thread.
 
     Args:
         naive: The zone of a timestamp without an offset.
@@ -33,6 +34,7 @@ class FilterRows:
     def __init__(self, naive: NaiveTimestamps, person: Collection[str] = PERSON) -> None:
         self._naive: NaiveTimestamps = naive
         self._person = person
+        self._alone = Lock()
         self._connection: sqlite3.Connection | None = None
 
     def apply(
@@ -49,12 +51,13 @@ class FilterRows:
             FilterError: The filter does not compile, or runs over its time limit.
             StoppedError: Its stop event was set.
         """
-        connection = self._open()
-        connection.execute("PRAGMA query_only = OFF")
-        connection.execute("DELETE FROM episodes")
-        connection.executemany(_INSERT, rows)
-        connection.execute("PRAGMA query_only = ON")
-        return rule_filter.select(connection, numbers)
+        with self._alone:
+            connection = self._open()
+            connection.execute("PRAGMA query_only = OFF")
+            connection.execute("DELETE FROM episodes")
+            connection.executemany(_INSERT, rows)
+            connection.execute("PRAGMA query_only = ON")
+            return rule_filter.select(connection, numbers)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -67,6 +70,7 @@ class FilterRows:
 
     def close(self) -> None:
         """Free the rows."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._alone:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None

@@ -40,6 +40,8 @@ class PostgresMemoryStore(EngineMemoryStore):
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
         person: The speakers whose words are those of the user.
+        read_address: The address of a replica, on which operations that only read run their reads;
+            None without one.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -56,9 +58,15 @@ class PostgresMemoryStore(EngineMemoryStore):
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
         person: Collection[str] = PERSON,
+        read_address: str | None = None,
     ) -> None:
+        self._watch: PostgresWatch | None = None
         self.engine = PostgresEpisodeEngine(
-            Shard(shard, address), naive=naive_timestamps, person=person, must_number=not read_only
+            Shard(shard, address),
+            naive=naive_timestamps,
+            person=person,
+            must_number=not read_only,
+            read_address=read_address,
         )
         super().__init__(
             self.engine,
@@ -81,5 +89,20 @@ class PostgresMemoryStore(EngineMemoryStore):
             notify: The callback; called from a thread of the watch.
             poll_seconds: How long a commit may go unnoticed.
         """
-        engine = self.engine
-        return PostgresWatch(engine.shard, notify, poll_seconds=poll_seconds)
+        self._watch = PostgresWatch(self.engine.shard, notify, poll_seconds=poll_seconds)
+        return self._watch
+
+    async def changed(self) -> bool:
+        """Return whether any connection committed since the last call; True at the first call.
+
+        With a watch, a call without news asks the server nothing.
+        """
+        if self._watch is None:
+            return await super().changed()
+        if not self._watch.take_news():
+            return False
+        try:
+            return await super().changed()
+        except BaseException:
+            self._watch.note_news()
+            raise

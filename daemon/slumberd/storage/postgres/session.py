@@ -5,7 +5,7 @@ list is an array. A list of tuples is one array for each place: ``:name_1``, ``:
 are those of the schema that the connection uses. Two lines under a name say more:
 
 * ``-- many:`` Each parameter by place is an array, with one element for each row.
-* ``-- copy: TYPES`` The statement copies rows from the client.
+* ``-- copy: TYPES`` The ``INSERT`` of a row becomes a ``COPY`` of rows from the client.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _PARAMETER = re.compile(r"\?|(?<![:\w]):([a-z_][a-z0-9_]*)")
 _ARRAY = re.compile(rf"\$(\d+)::({'|'.join(ELEMENT_TYPES)})\[\]")
 _MARK = re.compile(r"^-- (many|copy):(.*)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
+_INSERT = re.compile(r"\AINSERT INTO (.*?)\s+VALUES \([?, ]*\)\Z", re.DOTALL)
 _PAGE_ROWS = 500
 """Rows that a stream fetches at a time."""
 
@@ -65,6 +66,9 @@ def _find_statement(name: str) -> _Statement:
     file, _, own_name = name.partition(".")
     text = f"{statement(file, own_name, PACKAGE)}\n"
     marks = {found[1]: found[2].split() for found in _MARK.finditer(text)}
+    text = _COMMENT.sub("", text).strip()
+    if "copy" in marks:
+        text = _INSERT.sub(r"COPY \1 FROM STDIN (FORMAT BINARY)", text)
     order: list[int | str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -75,7 +79,7 @@ def _find_statement(name: str) -> _Statement:
             order.append(name)
         return f"${len(order) if name is None else order.index(name) + 1}"
 
-    sql = _PARAMETER.sub(number, _COMMENT.sub("", text)).strip()
+    sql = _PARAMETER.sub(number, text)
     encodes = decoding(file, own_name, PACKAGE) == "bytes"
     arrays = {order[int(found[1]) - 1]: found[2] for found in _ARRAY.finditer(sql)}
     types = tuple(marks.get("copy", ()))

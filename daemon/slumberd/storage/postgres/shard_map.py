@@ -6,14 +6,21 @@ database that a configuration names. A shard lies in that database, or in anothe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from threading import Lock
+from typing import NamedTuple, TypeVar
 
 import psycopg
 
 from slumberd.errors import UsageError, UserMovingError
+from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
+
+T = TypeVar("T")
 
 POSITIONS = 1_024
 """How many positions the users are spread over; each position belongs to one shard."""
@@ -23,10 +30,10 @@ _USERS = b"SELECT shard, moving_to FROM slumberd.find_users($1::text[])"
 
 
 class Shard(NamedTuple):
-    """A shard.
+    """A complete store: the episodes, facts and ledger of some users.
 
     Attributes:
-        number: Its number, from 0.
+        number: Its number, from 0; it is the name of the shard everywhere.
         address: The address of its database, with the password.
     """
 
@@ -44,8 +51,13 @@ class Shard(NamedTuple):
         return where(self.address)
 
 
+def position_of(user: str) -> int:
+    """Return the position of a user; the database computes the same."""
+    return int.from_bytes(sha256(f"/user/{escape(user)}/".encode()).digest()[:4]) % POSITIONS
+
+
 class ShardMap:
-    """Reads the map of shards of a database; each call opens a connection.
+    """Reads the map of shards of a database, through a connection that stays open.
 
     Args:
         address: The address of the database that has the map.
@@ -53,6 +65,8 @@ class ShardMap:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._alone = Lock()
+        self._connection: Connection | None = None
 
     def shards(self) -> list[Shard]:
         """Return all shards, by number.
@@ -61,8 +75,7 @@ class ShardMap:
             StoreError: The database cannot be read.
             SchemaError: It has no map of shards.
         """
-        with connect(self.address, read_only=True) as connection, translate_errors(self._where):
-            return shards_of(connection, self.address)
+        return self._read(lambda connection: shards_of(connection, self.address))
 
     def shard(self, number: int) -> Shard:
         """Return the shard with a number.
@@ -79,23 +92,60 @@ class ShardMap:
         raise UsageError(f"{self._where!r} has no shard {number}; its shards are {known}")
 
     def find(self, user: str) -> Shard:
-        """Return the shard that has a user.
+        """Return the shard that has a user, or is to get what is put for a new one.
 
         Raises:
+            MemoryScopeError: No user can have that name.
             UserMovingError: The user is being moved to another shard.
             StoreError: The database cannot be read.
         """
-        with (
-            connect(self.address, read_only=True) as connection,
-            translate_errors(self._where),
-            psycopg.RawCursor(connection) as cursor,
-        ):
-            row = cursor.execute(_USERS, ([user],)).fetchone()
-            shards = shards_of(connection, self.address)
-        number, moving_to = row or (0, None)
+        ScopeFilter.of(user, None, None)
+
+        def read(connection: Connection) -> tuple[int, int | None, list[Shard]]:
+            with psycopg.RawCursor(connection) as cursor:
+                row = cursor.execute(_USERS, ([user],)).fetchone()
+            number, moving_to = row or (0, None)
+            return number, moving_to, shards_of(connection, self.address)
+
+        number, moving_to, shards = self._read(read)
         if moving_to is not None:
             raise UserMovingError(user, number, moving_to)
         return next(shard for shard in shards if shard.number == number)
+
+    def name_users(self, users: Sequence[str], shard: int) -> None:
+        """Check that users lie in a shard, before their rows are copied into it.
+
+        Raises:
+            UsageError: A user lies in another shard.
+        """
+        for user in users:
+            if (found := self.find(user)).number != shard:
+                raise UsageError(
+                    f"user {user!r} belongs to shard {found.number}, and not to shard {shard}"
+                )
+
+    def close(self) -> None:
+        """Close the connection; the next read opens it again."""
+        with self._alone:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, again on a new connection when the open one was lost."""
+        with self._alone, translate_errors(self._where):
+            if self._connection is not None:
+                with suppress(psycopg.Error):
+                    return work(self._connection)
+                self._connection.close()
+            self._connection = connect(self.address, autocommit=True)
+            try:
+                return work(self._connection)
+            except psycopg.Error as error:
+                if not is_lost(error):
+                    self._connection.close()
+                    self._connection = None
+                raise
 
     @property
     def _where(self) -> str:
@@ -111,3 +161,9 @@ def shards_of(connection: Connection, address: str) -> list[Shard]:
     """
     rows: Sequence[tuple[int, str | None]] = connection.execute(_SHARDS).fetchall()
     return [Shard(number, other or address) for number, other in rows]
+
+
+@cache
+def shard_map_of(address: str) -> ShardMap:
+    """Return the map of a database, which all parts of this process share."""
+    return ShardMap(address)

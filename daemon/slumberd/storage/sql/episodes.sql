@@ -2,3 +2,10 @@
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE id = ?
+
+-- name: any_of_ids
+SELECT 1
+FROM episodes
+WHERE id
+  -- include: in_ids
+LIMIT 1

@@ -16,8 +16,22 @@ SELECT moment
 FROM slumberd_erased_scopes
 WHERE digest = ?
 
+-- name: add_moment
+INSERT INTO slumberd_erased_scopes AS known (digest, moment)
+VALUES (?, ?)
+ON CONFLICT (digest) DO UPDATE SET
+  moment = excluded.moment
+WHERE known.moment < excluded.moment
+
 -- name: written_since
 SELECT DISTINCT rid
 FROM slumberd_episode_log
 WHERE seq > :seq
   AND rid IS NOT NULL
+
+-- name: blank_log
+UPDATE slumberd_episode_log
+SET eid = '', rid = NULL
+WHERE eid
+  -- include: in_eids
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

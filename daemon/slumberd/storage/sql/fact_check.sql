@@ -8,6 +8,13 @@ WHERE ledger.key_id IS NOT NULL
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
+-- name: facts_of
+-- texts: escaped
+SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
+  facts.metadata, facts.pinned_at
+-- include: from_ids
+INNER JOIN facts ON facts.fact_id = wanted.value
+
 -- name: count_summaries
 SELECT count(*)
 FROM slumberd_keys

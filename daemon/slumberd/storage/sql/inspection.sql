@@ -13,6 +13,27 @@ LIMIT 1
 SELECT max(winner_at)
 FROM slumberd_keys
 
+-- name: last_firings
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd_firings
+  UNION ALL
+  SELECT (SELECT min(firings.rule) FROM slumberd_firings AS firings WHERE firings.rule > rules.rule)
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n,
+  -- include: recorded_at
+  AS recorded_at, firings.counts
+FROM rules
+INNER JOIN slumberd_firings AS firings
+  ON firings.n = (
+    SELECT max(last.n)
+    FROM slumberd_firings AS last
+    WHERE last.rule = rules.rule
+      AND last.generation >= 0
+  )
+
 -- name: erasures
 SELECT count(*)
 FROM slumberd_firings

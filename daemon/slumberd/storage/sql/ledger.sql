@@ -62,6 +62,13 @@ INSERT INTO slumberd_firings
   (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: add_row
+-- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
+INSERT INTO slumberd_ledger
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+   salt, commitment, chain)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: all_evaluations
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing

@@ -6,6 +6,12 @@ FROM episodes
 SELECT count(*)
 FROM slumberd_episode_log
 
+-- name: write_episode_log
+-- copy: int8 int8 text
+INSERT INTO slumberd_episode_log
+  (seq, rid, eid)
+VALUES (?, ?, ?)
+
 -- name: read_episode_deletions
 -- texts: escaped
 SELECT number, rid
@@ -16,9 +22,21 @@ ORDER BY number
 SELECT count(*)
 FROM slumberd_episode_deletions
 
+-- name: write_episode_deletions
+-- copy: int8 int8
+INSERT INTO slumberd_episode_deletions
+  (number, rid)
+VALUES (?, ?)
+
 -- name: count_accesses
 SELECT count(*)
 FROM slumberd_accesses
+
+-- name: write_accesses
+-- copy: text text int8 int8 int4
+INSERT INTO slumberd_accesses
+  (eid, scope_key, count, last, held)
+VALUES (?, ?, ?, ?, ?)
 
 -- name: read_extractions
 -- texts: escaped
@@ -30,6 +48,12 @@ ORDER BY key
 SELECT count(*)
 FROM slumberd_extractions
 
+-- name: write_extractions
+-- copy: text text text text text int8 text text int8 int8
+INSERT INTO slumberd_extractions
+  (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: read_model_summaries
 -- texts: escaped
 SELECT key, eid, model, status, text, problem, attempts, at
@@ -39,6 +63,12 @@ ORDER BY key
 -- name: count_model_summaries
 SELECT count(*)
 FROM slumberd_model_summaries
+
+-- name: write_model_summaries
+-- copy: text text text text text text int8 int8
+INSERT INTO slumberd_model_summaries
+  (key, eid, model, status, text, problem, attempts, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: read_model_requests
 -- texts: escaped
@@ -50,6 +80,12 @@ ORDER BY eid, id
 SELECT count(*)
 FROM slumberd_model_requests
 
+-- name: write_model_requests
+-- copy: text text text text text
+INSERT INTO slumberd_model_requests
+  (eid, id, scope_key, key, request)
+VALUES (?, ?, ?, ?, ?)
+
 -- name: read_model_usage
 -- texts: escaped
 SELECT day, calls, tokens_in, tokens_out, cost_micros
@@ -59,6 +95,12 @@ ORDER BY day
 -- name: count_model_usage
 SELECT count(*)
 FROM slumberd_model_usage
+
+-- name: write_model_usage
+-- copy: text int8 int8 int8 int8
+INSERT INTO slumberd_model_usage
+  (day, calls, tokens_in, tokens_out, cost_micros)
+VALUES (?, ?, ?, ?, ?)
 
 -- name: read_facts
 -- texts: lenient
@@ -81,6 +123,13 @@ ORDER BY key, slot
 SELECT count(*)
 FROM slumberd_keys
 
+-- name: write_keys
+-- copy: text text int8 int8 int8 text int8 text text bytea bytea
+INSERT INTO slumberd_keys
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact, winner_object,
+   retractions, replaced)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: read_firings
 -- texts: escaped
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts
@@ -90,6 +139,12 @@ ORDER BY n
 -- name: count_firings
 SELECT count(*)
 FROM slumberd_firings
+
+-- name: write_firings
+-- copy: int8 text text text int8 int8 int8 int8 text bytea
+INSERT INTO slumberd_firings
+  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: read_ledger
 -- texts: escaped
@@ -102,6 +157,13 @@ ORDER BY seq
 SELECT count(*)
 FROM slumberd_ledger
 
+-- name: write_ledger
+-- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
+INSERT INTO slumberd_ledger
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt, payload,
+   commitment, chain)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: read_claim_references
 -- texts: escaped
 SELECT referenced, referrer
@@ -111,6 +173,12 @@ ORDER BY referenced, referrer
 -- name: count_claim_references
 SELECT count(*)
 FROM slumberd_references
+
+-- name: write_claim_references
+-- copy: text text
+INSERT INTO slumberd_references
+  (referenced, referrer)
+VALUES (?, ?)
 
 -- name: read_watermark
 -- texts: escaped
@@ -122,6 +190,12 @@ ORDER BY rule
 SELECT count(*)
 FROM slumberd_watermark
 
+-- name: write_watermark
+-- copy: text int8 text int8
+INSERT INTO slumberd_watermark
+  (rule, seq, eid, served)
+VALUES (?, ?, ?, ?)
+
 -- name: read_successes
 -- texts: escaped
 SELECT rule, at
@@ -131,6 +205,12 @@ ORDER BY rule
 -- name: count_successes
 SELECT count(*)
 FROM slumberd_successes
+
+-- name: write_successes
+-- copy: text int8
+INSERT INTO slumberd_successes
+  (rule, at)
+VALUES (?, ?)
 
 -- name: read_quarantine
 -- texts: escaped
@@ -142,6 +222,12 @@ ORDER BY rule, channel, eid
 SELECT count(*)
 FROM slumberd_quarantine
 
+-- name: write_quarantine
+-- copy: text text text int8 text text text int8
+INSERT INTO slumberd_quarantine
+  (rule, channel, eid, version, owner, reason, detail, seq)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: read_channels
 -- texts: escaped
 SELECT seq, multi_valued
@@ -151,6 +237,12 @@ ORDER BY seq
 -- name: count_channels
 SELECT count(*)
 FROM slumberd_channels
+
+-- name: write_channels
+-- copy: int8 bytea
+INSERT INTO slumberd_channels
+  (seq, multi_valued)
+VALUES (?, ?)
 
 -- name: read_generations
 -- texts: escaped
@@ -162,6 +254,12 @@ ORDER BY generation
 SELECT count(*)
 FROM slumberd_generations
 
+-- name: write_generations
+-- copy: int8 int8
+INSERT INTO slumberd_generations
+  (generation, after)
+VALUES (?, ?)
+
 -- name: read_held_batches
 -- texts: escaped
 SELECT rule, n, upto_seq, upto_eid, problem, approved
@@ -172,6 +270,12 @@ ORDER BY rule
 SELECT count(*)
 FROM slumberd_held_batches
 
+-- name: write_held_batches
+-- copy: text int8 int8 text text int4
+INSERT INTO slumberd_held_batches
+  (rule, n, upto_seq, upto_eid, problem, approved)
+VALUES (?, ?, ?, ?, ?, ?)
+
 -- name: read_unfinished_erasures
 -- texts: escaped
 SELECT scope, eids, moment, by
@@ -181,6 +285,12 @@ ORDER BY scope
 -- name: count_unfinished_erasures
 SELECT count(*)
 FROM slumberd_unfinished_erasures
+
+-- name: write_unfinished_erasures
+-- copy: text bytea int8 text
+INSERT INTO slumberd_unfinished_erasures
+  (scope, eids, moment, by)
+VALUES (?, ?, ?, ?)
 
 -- name: read_numbers
 -- texts: escaped

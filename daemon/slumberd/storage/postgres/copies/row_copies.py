@@ -1,13 +1,12 @@
-"""Copy all rows between a pair of SQLite files and one shard or several, and compare them.
+"""Copy all rows between a pair of SQLite files and a shard, and compare them.
 
-Rows keep their numbers, salts and commitments. A copy into one shard keeps the chain hashes, too:
-it has the ledger of its source, and proofs about one are proofs about the other. Rows are read and
-written in pages.
+Rows keep their numbers, salts, commitments and chain hashes: the copy has the ledger of its source,
+and proofs about one are proofs about the other. Rows are read and written in pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -61,27 +60,6 @@ class Target(Protocol):
         ...
 
 
-class Division(Protocol):
-    """Says which rows of a source belong to which part of a target."""
-
-    def divide(self, table: Table, rows: Sequence[Row]) -> Mapping[int, Sequence[Row]]:
-        """Return the rows of each part, in their order.
-
-        Args:
-            table: The table.
-            rows: Some of its rows, after those of the call before.
-        """
-        ...
-
-
-class Whole:
-    """The division into one part, which has every row."""
-
-    def divide(self, _: Table, rows: Sequence[Row]) -> Mapping[int, Sequence[Row]]:
-        """Return the rows of the only part."""
-        return {0: rows}
-
-
 def copy_rows(source: Rows, target: Target, on_progress: OnProgress) -> dict[str, int]:
     """Copy all rows into empty stores; return how many, by table."""
     total = sum(map(source.count, source.tables))
@@ -115,38 +93,30 @@ class Difference(NamedTuple):
 
 
 def find_differences(
-    ours: Rows,
-    theirs: Sequence[Rows],
-    on_progress: OnProgress,
-    *,
-    names: tuple[str, str],
-    division: Division,
+    ours: Rows, theirs: Rows, on_progress: OnProgress, *, names: tuple[str, str]
 ) -> list[Difference]:
     """Compare all rows of stores with those of their copy; return the tables that differ.
 
     Args:
         ours: The stores.
-        theirs: The parts of the copy.
+        theirs: The copy.
         on_progress: Called after each page.
         names: What to call the stores, and the copy.
-        division: Says which rows each part of the copy has.
     """
     total = sum(map(ours.count, ours.tables))
     done = 0
     found = []
     for table in ours.tables:
-        comparison = _Comparison(table, [part.read(table) for part in theirs], names)
+        comparison = _Comparison(table, theirs.read(table), names)
         for page in _pages(ours.read(table)):
-            for place, rows in division.divide(table, page).items():
-                comparison.compare(place, rows)
+            comparison.compare(page)
             done += len(page)
             on_progress(table.name, done, total)
         comparison.finish()
         if comparison.rows:
             found.append(Difference(table.name, comparison.rows, comparison.first))
-    for part in theirs:
-        found += _differing_ends(ours.log_end(), part.log_end(), names)
-    if ours.erasures() != theirs[0].erasures():
+    found += _differing_ends(ours.log_end(), theirs.log_end(), names)
+    if ours.erasures() != theirs.erasures():
         found.append(Difference("erased_scopes", 1, "the erased scopes differ"))
     return found
 
@@ -164,7 +134,7 @@ class _Comparison:
 
     Args:
         table: The table.
-        parts: The rows of each part of the copy.
+        theirs: The rows of the copy.
         names: What to call the stores, and the copy.
 
     Attributes:
@@ -172,41 +142,39 @@ class _Comparison:
         first: The key of the first such row, and what is different.
     """
 
-    def __init__(self, table: Table, parts: list[Iterator[Row]], names: tuple[str, str]) -> None:
+    def __init__(self, table: Table, theirs: Iterator[Row], names: tuple[str, str]) -> None:
         self.rows = 0
         self.first = ""
         self._keys = table.keys
         self._names = names
-        self._parts = parts
-        self._next = [next(part, None) for part in parts]
+        self._theirs = theirs
+        self._next = next(theirs, None)
 
-    def compare(self, part: int, rows: Sequence[Row]) -> None:
-        """Compare rows with the next ones of a part."""
+    def compare(self, rows: Sequence[Row]) -> None:
+        """Compare rows with the next ones of the copy."""
         for row in rows:
             key = row[: self._keys]
-            while (their := self._next[part]) is not None and their[: self._keys] < key:
-                self._take_surplus(part, their)
+            while (their := self._next) is not None and their[: self._keys] < key:
+                self._take_surplus(their)
             if their is None or their[: self._keys] != key:
-                self._note(part, row, f"is only in {self._names[0]}")
+                self._note(row, f"is only in {self._names[0]}")
                 continue
             if their != row:
-                self._note(part, row, "is different")
-            self._next[part] = next(self._parts[part], None)
+                self._note(row, "is different")
+            self._next = next(self._theirs, None)
 
     def finish(self) -> None:
         """Compare with nothing what is left of the copy."""
-        for part in range(len(self._parts)):
-            while (their := self._next[part]) is not None:
-                self._take_surplus(part, their)
+        while (their := self._next) is not None:
+            self._take_surplus(their)
 
-    def _take_surplus(self, part: int, row: Row) -> None:
-        self._note(part, row, f"is only in {self._names[1]}")
-        self._next[part] = next(self._parts[part], None)
+    def _take_surplus(self, row: Row) -> None:
+        self._note(row, f"is only in {self._names[1]}")
+        self._next = next(self._theirs, None)
 
-    def _note(self, part: int, row: Row, problem: str) -> None:
+    def _note(self, row: Row, problem: str) -> None:
         self.rows += 1
-        place = f" of shard {part}" if len(self._parts) > 1 else ""
-        self.first = self.first or f"row {_words(row, self._keys)}{place} {problem}"
+        self.first = self.first or f"row {_words(row, self._keys)} {problem}"
 
 
 def _words(row: Row, keys: int) -> str:

@@ -7,7 +7,9 @@ row than the epoch, so that a long transaction does not delay its renewal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 import psycopg
 
-from slumberd.storage.engine import Row
+from slumberd.errors import DatabaseUnreachableError, StoreError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, translate_errors
 from slumberd.storage.postgres.connection_pool import ConnectionPool, pool_for
@@ -25,35 +27,52 @@ T = TypeVar("T")
 
 _address_of = attrgetter("address")
 
-_CLAIM = b"""
-UPDATE lease
+_CLAIM = """
+UPDATE {schema}.lease
 SET holder = $1, held_until = clock_timestamp() + make_interval(secs => $2), host = $3::jsonb
 WHERE held_until < clock_timestamp()
   OR holder = $1
 """
-_RENEW = b"""
-UPDATE lease
-SET held_until = clock_timestamp() + make_interval(secs => $2)
-WHERE holder = $1
+_RENEW = """
+renewed_{number} AS (
+  UPDATE {schema}.lease
+  SET held_until = clock_timestamp() + make_interval(secs => $2)
+  WHERE id IN (SELECT id FROM {schema}.lease WHERE holder = $1 FOR UPDATE SKIP LOCKED)
+  RETURNING 1
+)"""
+"""A row that is locked stays as it is: it must not delay the renewal of the others."""
+_RENEWED = """
+SELECT {number}, lease.holder
+FROM {schema}.lease
+WHERE NOT EXISTS (SELECT 1 FROM renewed_{number})
+  AND lease.holder IS DISTINCT FROM $1
 """
-_RELEASE = b"""
-UPDATE lease
-SET holder = NULL, held_until = least(held_until, clock_timestamp()), host = '{}',
+"""The shard, if its lease is lost. A row of the holder that is locked is none of these."""
+_RELEASE = """
+UPDATE {schema}.lease
+SET holder = NULL, held_until = least(held_until, clock_timestamp()), host = '{{}}',
   last_holder = holder, released_at = clock_timestamp()
 WHERE holder = $1
 """
-_SHORTEN = b"""
-UPDATE lease
-SET held_until = clock_timestamp()
-  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
-WHERE held_until > clock_timestamp()
+_IS_TOO_LONG = """
+held_until > clock_timestamp()
   + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
 """
 """No lease lasts longer than its holder said. One that does is of a clock that was set back since.
 
 A holder that lives renews it in time. A holder of 0.2.0 did not say how long: an hour at most.
 """
-_HOLDER = b"SELECT holder, host FROM lease WHERE held_until >= clock_timestamp()"
+_SHORTEN = """
+UPDATE {schema}.lease
+SET held_until = clock_timestamp()
+  + make_interval(secs => coalesce((host ->> 'seconds')::float8, 3600))
+WHERE {is_too_long}
+"""
+_HOLDER = """
+SELECT {number}, CASE WHEN held_until >= clock_timestamp() THEN holder END,
+  host ->> 'daemon' = 'true', {is_too_long}
+FROM {schema}.lease
+"""
 _HOST = b"""
 INSERT INTO slumberd.hosts (name, seen_at, state)
 VALUES ($1, clock_timestamp(), $2::jsonb)
@@ -67,6 +86,7 @@ WHERE seen_at < clock_timestamp() - interval '1 hour'
   OR seen_at > clock_timestamp() + interval '1 hour'
 """
 """An instant of the future is of a clock that was set back; a host that lives tells again."""
+_FORGET_SECONDS = 60.0
 _RULES_OF_OTHERS = b"""
 SELECT name, state ->> 'rules_hash'
 FROM slumberd.hosts
@@ -101,12 +121,26 @@ class ClusterView(NamedTuple):
     """Who uses a database at one instant.
 
     Attributes:
-        shards: The holder of each shard, by its number; None for a free one.
+        shards: All shards that can be read, by number.
+        holders: The holder of each of them, by its number; None for a free one.
         hosts: The names of the daemons that are alive.
+        problems: Why other shards cannot be read.
     """
 
-    shards: dict[Shard, str | None]
+    shards: dict[int, Shard]
+    holders: dict[int, str | None]
     hosts: list[str]
+    problems: list[StoreError]
+
+
+@lru_cache(maxsize=256)
+def _join(template: str, separator: str, shards: tuple[Shard, ...]) -> str:
+    """Return a part of a statement for each of some shards."""
+    each = (
+        template.format(number=one.number, schema=one.schema, is_too_long=_IS_TOO_LONG)
+        for one in shards
+    )
+    return separator.join(each)
 
 
 class HostTable:
@@ -121,6 +155,7 @@ class HostTable:
         self.name = name
         self.address = address
         self._pools: dict[str, ConnectionPool] = {}
+        self._forgotten_at = float("-inf")
 
     async def tell_host(self, state: Mapping[str, Any]) -> int:
         """Record that this process is alive, and its state.
@@ -129,7 +164,9 @@ class HostTable:
             The newest version of the published rules; 0 when none were published.
         """
         row = await self._row(_HOST, (self.name, orjson.dumps(state).decode()))
-        await self._run(_FORGET_OLD_HOSTS, ())
+        if (now := time.monotonic()) - self._forgotten_at > _FORGET_SECONDS:
+            await self._run(_FORGET_OLD_HOSTS, ())
+            self._forgotten_at = now
         return int(row[0]) if row else 0
 
     async def rules_of_others(self) -> list[tuple[str, str]]:
@@ -148,10 +185,11 @@ class HostTable:
     async def view(self, seconds: float) -> ClusterView:
         """Return who holds each shard, and which hosts are alive.
 
-        A shard whose database does not answer is missing.
-
         Args:
             seconds: A host is alive that told of itself so recently.
+
+        Raises:
+            StoreError: The database of the map cannot be read.
         """
 
         def work(connection: Connection) -> tuple[list[Shard], list[str]]:
@@ -160,25 +198,32 @@ class HostTable:
             return shards_of(connection, self.address), hosts
 
         shards, hosts = await self._call(work)
-        holders: dict[Shard, str | None] = {}
+        found: dict[Shard, Holder | None] = {}
+        problems: list[StoreError] = []
         for address, own in groupby(sorted(shards, key=_address_of), _address_of):
-            holders |= await self._holders([*own], address)
-        return ClusterView(dict(sorted(holders.items())), hosts)
+            found |= await self._holders(address, [*own], problems)
+        readable = {shard.number: shard for shard in sorted(found)}
+        holders = {number: _name_of(found[shard]) for number, shard in readable.items()}
+        return ClusterView(readable, holders, hosts, problems)
 
-    async def _holders(self, shards: list[Shard], address: str) -> dict[Shard, str | None]:
-        """Return the holders of the shards of one database."""
-
-        def work(connection: Connection) -> dict[Shard, str | None]:
-            found: dict[Shard, str | None] = {}
-            with psycopg.RawCursor(connection) as cursor:
-                for shard in shards:
-                    connection.use(shard.schema)
-                    cursor.execute(_SHORTEN)
-                    row = cursor.execute(_HOLDER).fetchone()
-                    found[shard] = None if row is None else row[0]
-            return found
-
-        return await self._call(work, address)
+    async def _holders(
+        self, address: str, shards: Sequence[Shard], problems: list[StoreError]
+    ) -> dict[Shard, Holder | None]:
+        """Return the holders of shards of one server; add why some cannot be read."""
+        work = partial(read_holders, shards=shards)
+        try:
+            return await self._call(work, address)
+        except StoreError as error:
+            is_away = isinstance(error, DatabaseUnreachableError)
+            if is_away and address == self.address:
+                raise
+            if is_away or len(shards) == 1:
+                problems.append(error)
+                return {}
+        found: dict[Shard, Holder | None] = {}
+        for shard in shards:  # one of them has not its table; the others are read
+            found |= await self._holders(address, [shard], problems)
+        return found
 
     async def database_time(self) -> float:
         """Return the clock of the database, in seconds since 1970 UTC."""
@@ -208,55 +253,84 @@ class HostTable:
         place = address or self.address
         if place not in self._pools:
             self._pools[place] = pool_for(place)
-        opened = await self._pools[place].get("lease")
         with translate_errors(where(place)):
-            return await opened.run(work)
+            return await self._pools[place].run("lease", work)
 
 
-class Lease:
-    """The lease of one shard, taken by one process.
+def _name_of(holder: Holder | None) -> str | None:
+    return None if holder is None else holder.name
+
+
+def read_holders(connection: Connection, shards: Collection[Shard]) -> dict[Shard, Holder | None]:
+    """Return who holds shards of a server now, in one statement; None for who nobody holds."""
+    if not shards:
+        return {}
+    every = {shard.number: shard for shard in shards}
+    rows = connection.execute(_join(_HOLDER, "UNION ALL", (*shards,)).encode()).fetchall()
+    for number, _, _, is_too_long in rows:
+        if is_too_long:
+            connection.execute(_join(_SHORTEN, "", (every[number],)).encode())
+    return {
+        every[number]: None if name is None else Holder(name, bool(is_daemon))
+        for number, name, is_daemon, _ in rows
+    }
+
+
+class Leases:
+    """The leases of shards of one server, taken by one process.
 
     Args:
-        shard: The shard.
+        address: The address of the server's database.
         name: The name of this process, which no other process has.
-        seconds: How long the lease lasts without a renewal.
+        seconds: How long a lease lasts without a renewal.
         is_daemon: Whether this process answers requests.
     """
 
-    def __init__(self, shard: Shard, name: str, *, seconds: float, is_daemon: bool) -> None:
+    def __init__(self, address: str, name: str, *, seconds: float, is_daemon: bool) -> None:
+        self.address = address
         self.seconds = seconds
         self._name = name
-        self._shard = shard
         self._is_daemon = is_daemon
         self._pool: ConnectionPool | None = None
 
-    async def claim(self) -> Holder | None:
-        """Take the lease if it is free; return who holds it otherwise."""
+    async def claim(self, shard: Shard) -> Holder | None:
+        """Take the lease of a shard if it is free; return who holds it otherwise."""
         host = orjson.dumps({"daemon": self._is_daemon, "seconds": self.seconds}).decode()
         holder = None
         while holder is None:  # it may run out between the attempt and the look
-            if await self._run(_CLAIM, self._name, self.seconds, host):
+            if await self._change(_CLAIM, shard, self._name, self.seconds, host):
                 return None
-            await self._run(_SHORTEN)
-            holder = await self.holder()
+            holder = await self.holder(shard)
         return holder
 
-    async def holder(self) -> Holder | None:
-        """Return who holds the lease now; None when nobody does."""
+    async def holder(self, shard: Shard) -> Holder | None:
+        """Return who holds a shard now; None when nobody does."""
+        found = await self._call(partial(read_holders, shards=[shard]))
+        return found[shard]
 
-        def work(connection: Connection) -> Row | None:
-            return connection.execute(_HOLDER).fetchone()
+    async def renew(self, shards: Iterable[Shard]) -> dict[Shard, str]:
+        """Renew the leases of shards in one statement.
 
-        row = await self._call(work)
-        return None if row is None else Holder(row[0], bool(row[1].get("daemon")))
+        Returns:
+            The shards that this process has lost, each with its holder; empty for a free one.
+        """
+        some = tuple(shards)
+        if not some:
+            return {}
+        every = {shard.number: shard for shard in some}
+        renewals = _join(_RENEW, ",", some)
+        sql = f"WITH {renewals} {_join(_RENEWED, 'UNION ALL', some)}"
 
-    async def renew(self) -> bool:
-        """Renew the lease; return whether this process still holds it."""
-        return await self._run(_RENEW, self._name, self.seconds) > 0
+        def work(connection: Connection) -> dict[Shard, str]:
+            with psycopg.RawCursor(connection) as cursor:
+                rows = cursor.execute(sql.encode(), (self._name, self.seconds)).fetchall()
+            return {every[number]: holder or "" for number, holder in rows}
 
-    async def release(self) -> None:
-        """Give the lease back, if this process holds it."""
-        await self._run(_RELEASE, self._name)
+        return await self._call(work)
+
+    async def release(self, shard: Shard) -> None:
+        """Give the lease of a shard back, if this process holds it."""
+        await self._change(_RELEASE, shard, self._name)
 
     async def close(self) -> None:
         """Close the connection, without waiting for a server that does not answer."""
@@ -264,7 +338,9 @@ class Lease:
             self._pool.leave_at_once()
             self._pool = None
 
-    async def _run(self, sql: bytes, *values: object) -> int:
+    async def _change(self, template: str, shard: Shard, *values: object) -> int:
+        sql = _join(template, "", (shard,)).encode()
+
         def work(connection: Connection) -> int:
             with psycopg.RawCursor(connection) as cursor:
                 return cursor.execute(sql, values).rowcount
@@ -273,12 +349,6 @@ class Lease:
 
     async def _call(self, work: Callable[[Connection], T]) -> T:
         if self._pool is None:
-            self._pool = pool_for(self._shard.address)
-        opened = await self._pool.get("lease")
-
-        def run(connection: Connection) -> T:
-            connection.use(self._shard.schema)
-            return work(connection)
-
-        with translate_errors(self._shard.where):
-            return await opened.run(run)
+            self._pool = pool_for(self.address)
+        with translate_errors(where(self.address)):
+            return await self._pool.run("lease", work)

@@ -16,10 +16,11 @@ import psycopg
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 from slumberd.storage.postgres.shard_map import Shard
+from slumberd.storage.postgres.watch import REQUESTS
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 
-REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
-"""The channels on which requests and answers are announced."""
+ANSWERS = "slumberd_answers"
+"""The channel on which answers are announced."""
 
 WAITING_SECONDS = 10.0
 """How long a request waits for a daemon after its sender last touched it."""
@@ -34,7 +35,6 @@ RECONNECT_SECONDS = 20.0
 """How long a sender tries to reach the server again, to read its answer."""
 
 _TOUCH_SECONDS = 2.0
-_FORGET_SECONDS = 600.0
 
 _ACTIVE_DAEMON = b"""
 SELECT 1
@@ -78,27 +78,17 @@ WHERE number = $1
 """
 _REMOVE = b"DELETE FROM requests WHERE number = $1"
 _WITHDRAW = b"DELETE FROM requests WHERE number = $1 AND holder IS NULL"
-_FORGET = b"""
-DELETE FROM requests
+_FORGET = """
+DELETE FROM {schema}.requests
 WHERE coalesce(answered_at, requested_at) < clock_timestamp() - interval '1 hour'
   AND (answered_at IS NOT NULL OR holder IS DISTINCT FROM $1)
 """
-_WAITING = """
-SELECT {number}
-WHERE EXISTS (
-    SELECT 1
-    FROM {schema}.requests
-    WHERE answered_at IS NULL
-      AND holder IS NULL
-  )
-"""
-"""The shard, if requests wait for it."""
-_TAKE = b"""
-UPDATE requests
+_TAKE = """
+UPDATE {schema}.requests
 SET holder = $1
 WHERE number IN (
     SELECT number
-    FROM requests
+    FROM {schema}.requests
     WHERE answered_at IS NULL
       AND holder IS NULL
       AND requested_at >= clock_timestamp() - make_interval(secs => $3)
@@ -108,20 +98,20 @@ WHERE number IN (
   )
   AND EXISTS (
     SELECT 1
-    FROM lease
+    FROM {schema}.lease
     WHERE lease.holder = $1
       AND held_until >= clock_timestamp()
   )
 RETURNING number, CASE WHEN octet_length(request) <= $4 THEN request ELSE '' END, host
 """
-_ANSWER = b"""
-UPDATE requests
+_ANSWER = """
+UPDATE {schema}.requests
 SET answer = $2, answered_at = clock_timestamp()
 WHERE number = $1
   AND holder = $3
 """
-_GIVE_BACK = b"""
-UPDATE requests
+_GIVE_BACK = """
+UPDATE {schema}.requests
 SET holder = NULL, requested_at = clock_timestamp()
 WHERE number = $1
   AND answered_at IS NULL
@@ -305,77 +295,43 @@ class _Sent:
         )
 
 
-class RequestQueue:
-    """Takes the requests in a database for the daemon that holds shards; used in one thread.
+def take_requests(connection: Connection, shard: Shard, most: int, holder: str) -> list[Request]:
+    """Return new requests for a shard, the oldest first, which the holder has taken.
+
+    A daemon that has lost a shard gets none of its requests.
 
     Args:
         connection: A connection that commits each statement.
-        holder: The name under which the daemon holds its shards.
+        shard: The shard.
+        most: How many at most.
+        holder: The name under which the daemon holds the shard.
     """
-
-    def __init__(self, connection: Connection, holder: str) -> None:
-        self._connection = connection
-        self._holder = holder
-        self._forgotten_at = float("-inf")
-        connection.execute(f"LISTEN {REQUESTS}".encode())
-
-    def take(self, shards: Sequence[Shard], most: int, *, wait_seconds: float) -> list[Request]:
-        """Return new requests, the oldest of each shard first; wait for some if there are none.
-
-        A daemon that has lost a shard gets none of its requests.
-
-        Args:
-            shards: The shards of the database whose requests are wanted.
-            most: How many at most.
-            wait_seconds: How long to wait.
-        """
-        if not (found := self._take(shards, most)):
-            for _ in self._connection.notifies(timeout=wait_seconds, stop_after=1):
-                pass
-            found = self._take(shards, most)
-        return found
-
-    def _take(self, shards: Sequence[Shard], most: int) -> list[Request]:
-        if time.monotonic() - self._forgotten_at > _FORGET_SECONDS:
-            self._forgotten_at = time.monotonic()
-            for shard in shards:
-                self._connection.use(shard.schema)
-                with psycopg.RawCursor(self._connection) as cursor:
-                    cursor.execute(_FORGET, (self._holder,))
-        found: list[Request] = []
-        for shard in self._shards_with_requests(shards):
-            self._connection.use(shard.schema)
-            # A longer request arrives empty, and is refused.
-            values = (self._holder, most - len(found), WAITING_SECONDS, MOST_REQUEST_BYTES)
-            with psycopg.RawCursor(self._connection) as cursor:
-                rows = cursor.execute(_TAKE, values).fetchall()
-            found += [Request(shard, *row) for row in sorted(rows)]
-        return found
-
-    def _shards_with_requests(self, shards: Sequence[Shard]) -> list[Shard]:
-        if not shards:
-            return []
-        wanted = [_WAITING.format(number=one.number, schema=one.schema) for one in shards]
-        rows = self._connection.execute("UNION ALL".join(wanted).encode()).fetchall()
-        waiting = {number for (number,) in rows}
-        return [shard for shard in shards if shard.number in waiting]
+    # A longer request arrives empty, and is refused.
+    values = (holder, most, WAITING_SECONDS, MOST_REQUEST_BYTES)
+    with psycopg.RawCursor(connection) as cursor:
+        rows = cursor.execute(_for_shard(_TAKE, shard), values).fetchall()
+    return [Request(shard, *row) for row in sorted(rows)]
 
 
-def wake_queue(connection: Connection) -> None:
-    """End the waiting of each queue."""
-    connection.execute(f"NOTIFY {REQUESTS}".encode())
+def forget_requests(connection: Connection, shards: Sequence[Shard], holder: str) -> None:
+    """Remove old answers, and old requests that no daemon works on."""
+    with psycopg.RawCursor(connection) as cursor:
+        for shard in shards:
+            cursor.execute(_for_shard(_FORGET, shard), (holder,))
 
 
 def give_back_request(connection: Connection, request: Request, holder: str) -> None:
     """Leave a request that the holder has taken, and not begun, to the next holder."""
-    connection.use(request.shard.schema)
     with psycopg.RawCursor(connection) as cursor:
-        cursor.execute(_GIVE_BACK, (request.number, holder))
+        cursor.execute(_for_shard(_GIVE_BACK, request.shard), (request.number, holder))
 
 
 def answer_request(connection: Connection, request: Request, answer: bytes, holder: str) -> None:
     """Write the answer to a request that the holder has taken, and announce it."""
-    connection.use(request.shard.schema)
     with psycopg.RawCursor(connection) as cursor:
-        cursor.execute(_ANSWER, (request.number, answer, holder))
+        cursor.execute(_for_shard(_ANSWER, request.shard), (request.number, answer, holder))
     connection.execute(f"NOTIFY {ANSWERS}".encode())
+
+
+def _for_shard(template: str, shard: Shard) -> bytes:
+    return template.format(schema=shard.schema).encode()

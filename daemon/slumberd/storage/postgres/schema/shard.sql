@@ -762,14 +762,12 @@ AS $$
 $$;
 
 ALTER TABLE slumberd_0.facts ENABLE ROW LEVEL SECURITY;
-ALTER TABLE slumberd_0.facts FORCE ROW LEVEL SECURITY;
 CREATE POLICY writers ON slumberd_0.facts TO slumberd_owner, slumberd_daemon
   USING (true) WITH CHECK (true);
 CREATE POLICY readers ON slumberd_0.facts FOR SELECT TO slumberd_reader
   USING (slumberd_0.may_read("user"));
 
 ALTER TABLE slumberd_0.episodes ENABLE ROW LEVEL SECURITY;
-ALTER TABLE slumberd_0.episodes FORCE ROW LEVEL SECURITY;
 CREATE POLICY writers ON slumberd_0.episodes TO slumberd_owner, slumberd_daemon
   USING (true) WITH CHECK (true);
 CREATE POLICY readers ON slumberd_0.episodes FOR SELECT TO slumberd_reader

@@ -11,26 +11,6 @@ ON CONFLICT (eid) DO UPDATE SET
     THEN greatest(known.last, excluded.last)
     ELSE excluded.last END
 
--- name: hold
-INSERT INTO slumberd_accesses AS known (eid, scope_key, count, last, held)
-SELECT episodes.id, episodes.scope_key, 0, NULL::bigint, 1
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN episodes ON episodes.id = wanted.value
-ON CONFLICT (eid) DO UPDATE SET
-  scope_key = excluded.scope_key,
-  count = CASE WHEN known.scope_key = excluded.scope_key THEN known.count ELSE 0 END,
-  last = CASE WHEN known.scope_key = excluded.scope_key THEN known.last END,
-  held = 1
-
--- name: accesses
-SELECT accesses.eid, accesses.count, accesses.last
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd_accesses AS accesses ON accesses.eid = wanted.value
-INNER JOIN episodes
-  ON episodes.id = accesses.eid
-  AND episodes.scope_key = accesses.scope_key
-WHERE accesses.count > 0
-
 -- name: log_again
 INSERT INTO inbox (rid, eid)
 SELECT NULL::bigint, accesses.eid
@@ -38,14 +18,3 @@ FROM unnest(:ids::text[]) AS wanted(value)
 INNER JOIN slumberd_accesses AS accesses ON accesses.eid = wanted.value
 INNER JOIN episodes ON episodes.id = accesses.eid
 WHERE accesses.held != 0
-
--- name: let_go
-UPDATE slumberd_accesses
-SET held = 0
-WHERE eid = ANY (:ids::text[])
-  AND held != 0
-
--- name: erase
-DELETE FROM slumberd_accesses
-WHERE eid = ANY (:ids::text[])
-  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

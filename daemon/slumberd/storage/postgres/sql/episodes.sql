@@ -1,9 +1,3 @@
--- name: any_of_ids
-SELECT 1
-FROM episodes
-WHERE id = ANY (:ids::text[])
-LIMIT 1
-
 -- name: insert
 -- many: each parameter is an array
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)

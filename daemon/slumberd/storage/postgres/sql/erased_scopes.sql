@@ -14,12 +14,6 @@ SELECT 1
 -- The table is part of the schema.
 SELECT 1
 
--- name: add_moment
-INSERT INTO slumberd_erased_scopes AS erased_scopes (digest, moment)
-VALUES (?, ?)
-ON CONFLICT (digest) DO UPDATE SET
-  moment = greatest(erased_scopes.moment, excluded.moment)
-
 -- name: episodes_that_may_name
 SELECT rid, id, scope_key, content, timestamp, metadata
 FROM episodes
@@ -42,9 +36,3 @@ WHERE id = ANY (:eids::text[])
 -- name: drop_episodes
 DELETE FROM episodes
 WHERE rid = ANY (:rowids::bigint[])
-
--- name: blank_log
-UPDATE slumberd_episode_log
-SET eid = '', rid = NULL
-WHERE eid = ANY (:eids::text[])
-  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

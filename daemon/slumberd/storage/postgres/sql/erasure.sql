@@ -1,3 +1,9 @@
+-- part: is_in_scope
+  short("user") = short(:user)
+  AND "user" = :user
+  AND (:agent::text IS NULL OR agent = :agent::text)
+  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
+
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.fact_id, ledger.at, ledger.payload, keys.key
 FROM slumberd_keys AS keys
@@ -19,11 +25,6 @@ WHERE left(key, 256) >= left(:low, 256)
   AND key < :high
   AND slot = ''
 
--- name: rows_of_facts
-SELECT ledger.seq, ledger.fact_id, ledger.key_id, ledger.payload
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-
 -- name: manual_claims_that_refer
 SELECT refs.referenced, refs.referrer, claims.payload
 FROM unnest(:ids::text[]) AS wanted(value)
@@ -36,40 +37,6 @@ CROSS JOIN LATERAL (
 ) AS refs
 INNER JOIN slumberd_ledger AS claims ON claims.fact_id = refs.referrer
 WHERE claims.what = 1
-
--- name: rows_to_erase
--- texts: bytes
-SELECT seq, key_id, at, fact_id, replaces, payload, salt, commitment
-FROM slumberd_ledger
-WHERE seq = ANY (:rows::bigint[])
-
--- name: erase_rows
-UPDATE slumberd_ledger
-SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
-WHERE seq = ANY (:rows::bigint[])
-
--- name: facts_of_scope
-SELECT fact_id, payload
-FROM facts
-WHERE short("user") = short(:user)
-  AND "user" = :user
-  AND (:agent::text IS NULL OR agent = :agent::text)
-  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
-
--- name: count_facts_of_scope
-SELECT count(*)
-FROM facts
-WHERE short("user") = short(:user)
-  AND "user" = :user
-  AND (:agent::text IS NULL OR agent = :agent::text)
-  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
-
--- name: drop_facts_of_scope
-DELETE FROM facts
-WHERE short("user") = short(:user)
-  AND "user" = :user
-  AND (:agent::text IS NULL OR agent = :agent::text)
-  AND (:whole::boolean OR fact_id = ANY (:ids::text[]))
 
 -- name: drop_references
 DELETE FROM slumberd_references AS claim_references
@@ -91,22 +58,3 @@ WHERE digest IN (SELECT digest(unnest(:keys::text[])))
     WHERE ledger.key_id = keys.key_id
       AND ledger.fact_id IS NOT NULL
   )
-
--- name: drop_quarantine_of_rows
-DELETE FROM slumberd_quarantine
-WHERE seq = ANY (:rows::bigint[])
-
--- name: blank_firings
-UPDATE slumberd_firings
-SET upto_eid = ''
-WHERE upto_eid = ANY (:eids::text[])
-
--- name: blank_watermarks
-UPDATE slumberd_watermark
-SET eid = ''
-WHERE eid = ANY (:eids::text[])
-
--- name: blank_held_batches
-UPDATE slumberd_held_batches
-SET upto_eid = ''
-WHERE upto_eid = ANY (:eids::text[])

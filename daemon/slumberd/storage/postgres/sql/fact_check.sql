@@ -12,9 +12,3 @@ WHERE ledger.what IN (1, 2, 3, 6)
 GROUP BY again.fact_id
 HAVING max(ledger.what) > 1
   OR min(ledger.key_id) < max(ledger.key_id)
-
--- name: facts_of
-SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
-  facts.metadata, facts.pinned_at
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN facts ON facts.fact_id = wanted.value

@@ -49,31 +49,6 @@ WHERE claims.reason = 'unresolved'
 ORDER BY claims.seq
 LIMIT :limit
 
--- name: last_firings
-WITH RECURSIVE rules(rule) AS (
-  SELECT min(rule)
-  FROM slumberd_firings AS firings
-  UNION ALL
-  SELECT (
-    SELECT min(firings.rule)
-    FROM slumberd_firings AS firings
-    WHERE firings.rule > rules.rule
-  )
-  FROM rules
-  WHERE rule IS NOT NULL
-)
-SELECT firings.rule, firings.n,
-  -- include: recorded_at
-  AS recorded_at, firings.counts
-FROM rules
-INNER JOIN slumberd_firings AS firings
-  ON firings.n = (
-    SELECT max(n)
-    FROM slumberd_firings AS firings
-    WHERE firings.rule = rules.rule
-      AND firings.generation >= 0
-  )
-
 -- name: future
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes

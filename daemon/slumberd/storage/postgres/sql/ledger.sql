@@ -48,13 +48,6 @@ LEFT JOIN (
   LIMIT 1
 ) AS last ON true
 
--- name: add_row
--- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
-COPY slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
-   salt, commitment, chain)
-FROM STDIN (FORMAT BINARY)
-
 -- name: add_reference
 -- many: each parameter is an array
 INSERT INTO slumberd_references (referenced, referrer)

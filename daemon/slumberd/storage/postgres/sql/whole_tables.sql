@@ -7,9 +7,9 @@ ORDER BY rid
 
 -- name: write_episodes
 -- copy: int8 text text bytea text bytea
-COPY episodes
+INSERT INTO episodes
   (rid, id, scope_key, content, timestamp, metadata)
-FROM STDIN (FORMAT BINARY)
+VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: read_episode_log
 -- What was put and has no number yet comes last, with the numbers that it gets next.
@@ -24,127 +24,17 @@ FROM (
 ) AS versions
 ORDER BY seq
 
--- name: write_episode_log
--- copy: int8 int8 text
-COPY slumberd_episode_log
-  (seq, rid, eid)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_episode_deletions
--- copy: int8 int8
-COPY slumberd_episode_deletions
-  (number, rid)
-FROM STDIN (FORMAT BINARY)
-
 -- name: read_accesses
 SELECT eid, scope_key, count, last, held
 FROM slumberd_accesses
 ORDER BY eid
 
--- name: write_accesses
--- copy: text text int8 int8 int4
-COPY slumberd_accesses
-  (eid, scope_key, count, last, held)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_extractions
--- copy: text text text text text int8 text text int8 int8
-COPY slumberd_extractions
-  (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_model_summaries
--- copy: text text text text text text int8 int8
-COPY slumberd_model_summaries
-  (key, eid, model, status, text, problem, attempts, at)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_model_requests
--- copy: text text text text text
-COPY slumberd_model_requests
-  (eid, id, scope_key, key, request)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_model_usage
--- copy: text int8 int8 int8 int8
-COPY slumberd_model_usage
-  (day, calls, tokens_in, tokens_out, cost_micros)
-FROM STDIN (FORMAT BINARY)
-
 -- name: write_facts
 -- copy: text text text bytea bytea float8 bytea text text text text float8
-COPY facts
+INSERT INTO facts
   (fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
    predicate, object, object_number)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_keys
--- copy: text text int8 int8 int8 text int8 text text bytea bytea
-COPY slumberd_keys
-  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
-   winner_object, retractions, replaced)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_firings
--- copy: int8 text text text int8 int8 int8 int8 text bytea
-COPY slumberd_firings
-  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_ledger
--- copy: int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
-COPY slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-   payload, commitment, chain)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_claim_references
--- copy: text text
-COPY slumberd_references
-  (referenced, referrer)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_watermark
--- copy: text int8 text int8
-COPY slumberd_watermark
-  (rule, seq, eid, served)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_successes
--- copy: text int8
-COPY slumberd_successes
-  (rule, at)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_quarantine
--- copy: text text text int8 text text text int8
-COPY slumberd_quarantine
-  (rule, channel, eid, version, owner, reason, detail, seq)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_channels
--- copy: int8 bytea
-COPY slumberd_channels
-  (seq, multi_valued)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_generations
--- copy: int8 int8
-COPY slumberd_generations
-  (generation, after)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_held_batches
--- copy: text int8 int8 text text int4
-COPY slumberd_held_batches
-  (rule, n, upto_seq, upto_eid, problem, approved)
-FROM STDIN (FORMAT BINARY)
-
--- name: write_unfinished_erasures
--- copy: text bytea int8 text
-COPY slumberd_unfinished_erasures
-  (scope, eids, moment, by)
-FROM STDIN (FORMAT BINARY)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: write_numbers
 -- many: each parameter is an array

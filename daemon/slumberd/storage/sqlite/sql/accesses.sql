@@ -21,25 +21,6 @@ ON CONFLICT (eid) DO UPDATE SET
     THEN max(coalesce(last, excluded.last), excluded.last)
     ELSE excluded.last END
 
--- name: hold
-INSERT INTO slumberd_accesses (eid, scope_key, count, last, held)
-SELECT episodes.id, episodes.scope_key, 0, NULL, 1
-FROM json_each(:ids) AS wanted
-CROSS JOIN episodes ON episodes.id = wanted.value
-WHERE true
-ON CONFLICT (eid) DO UPDATE SET
-  scope_key = excluded.scope_key,
-  count = CASE WHEN scope_key = excluded.scope_key THEN count ELSE 0 END,
-  last = CASE WHEN scope_key = excluded.scope_key THEN last END,
-  held = 1
-
--- name: accesses
-SELECT accesses.eid, accesses.count, accesses.last
-FROM json_each(:ids) AS wanted
-CROSS JOIN slumberd_accesses AS accesses ON accesses.eid = wanted.value
-CROSS JOIN episodes ON episodes.id = accesses.eid AND episodes.scope_key = accesses.scope_key
-WHERE accesses.count > 0
-
 -- name: log_again
 INSERT INTO slumberd_episode_log (rid, eid)
 SELECT NULL, accesses.eid
@@ -47,14 +28,3 @@ FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_accesses AS accesses ON accesses.eid = wanted.value
 CROSS JOIN episodes ON episodes.id = accesses.eid
 WHERE accesses.held
-
--- name: let_go
-UPDATE slumberd_accesses
-SET held = 0
-WHERE eid IN (SELECT value FROM json_each(:ids))
-  AND held
-
--- name: erase
-DELETE FROM slumberd_accesses
-WHERE eid IN (SELECT value FROM json_each(:ids))
-  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

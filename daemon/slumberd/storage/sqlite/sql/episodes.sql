@@ -96,12 +96,6 @@ ON episodes(
 WHERE scope_key = '/user/anon/session/default/agent/default/'
   OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
 
--- name: any_of_ids
-SELECT 1
-FROM episodes
-WHERE id IN (SELECT value FROM json_each(:ids))
-LIMIT 1
-
 -- name: insert
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)
 VALUES (?, ?, ?, ?, ?)

@@ -20,12 +20,6 @@ CREATE TABLE IF NOT EXISTS slumberd_erased_scopes (
   moment INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
--- name: add_moment
-INSERT INTO slumberd_erased_scopes (digest, moment)
-VALUES (?, ?)
-ON CONFLICT (digest) DO UPDATE SET
-  moment = max(moment, excluded.moment)
-
 -- name: episodes_that_may_name
 -- texts: lenient
 SELECT rowid, id, scope_key, content, timestamp, metadata
@@ -51,9 +45,3 @@ WHERE id IN (SELECT value FROM json_each(:eids))
 -- name: drop_episodes
 DELETE FROM episodes
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
-
--- name: blank_log
-UPDATE slumberd_episode_log
-SET eid = '', rid = NULL
-WHERE eid IN (SELECT value FROM json_each(:eids))
-  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

@@ -47,27 +47,6 @@ WHERE claims.reason = 'unresolved'
 ORDER BY claims.seq
 LIMIT :limit
 
--- name: last_firings
-WITH RECURSIVE rules(rule) AS (
-  SELECT min(rule)
-  FROM slumberd_firings
-  UNION ALL
-  SELECT (SELECT min(rule) FROM slumberd_firings WHERE rule > rules.rule)
-  FROM rules
-  WHERE rule IS NOT NULL
-)
-SELECT firings.rule, firings.n,
-  -- include: recorded_at
-  AS recorded_at, firings.counts
-FROM rules
-CROSS JOIN slumberd_firings AS firings
-  ON firings.n = (
-    SELECT max(n)
-    FROM slumberd_firings
-    WHERE rule = rules.rule
-      AND generation >= 0
-  )
-
 -- name: future
 SELECT rowid
 FROM episodes INDEXED BY idx_episodes_scope_ts

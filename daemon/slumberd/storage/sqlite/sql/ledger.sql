@@ -46,12 +46,6 @@ LEFT JOIN (
   LIMIT 1
 ) AS last
 
--- name: add_row
-INSERT INTO slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
-   salt, commitment, chain)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
 -- name: add_reference
 INSERT INTO slumberd_references (referenced, referrer)
 VALUES (?, ?)

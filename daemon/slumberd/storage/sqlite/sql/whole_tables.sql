@@ -17,16 +17,6 @@ SELECT seq, rid, eid
 FROM slumberd_episode_log
 ORDER BY seq
 
--- name: write_episode_log
-INSERT INTO slumberd_episode_log
-  (seq, rid, eid)
-VALUES (?, ?, ?)
-
--- name: write_episode_deletions
-INSERT INTO slumberd_episode_deletions
-  (number, rid)
-VALUES (?, ?)
-
 -- name: read_accesses
 -- texts: lenient
 SELECT accesses.eid, accesses.scope_key, accesses.count, accesses.last, accesses.held,
@@ -37,92 +27,10 @@ LEFT JOIN episodes
   AND episodes.scope_key = accesses.scope_key
 ORDER BY accesses.eid
 
--- name: write_accesses
-INSERT INTO slumberd_accesses
-  (eid, scope_key, count, last, held)
-VALUES (?, ?, ?, ?, ?)
-
--- name: write_extractions
-INSERT INTO slumberd_extractions
-  (key, eid, model, status, triples, dropped, problem, answer, attempts, at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_model_summaries
-INSERT INTO slumberd_model_summaries
-  (key, eid, model, status, text, problem, attempts, at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_model_requests
-INSERT INTO slumberd_model_requests
-  (eid, id, scope_key, key, request)
-VALUES (?, ?, ?, ?, ?)
-
--- name: write_model_usage
-INSERT INTO slumberd_model_usage
-  (day, calls, tokens_in, tokens_out, cost_micros)
-VALUES (?, ?, ?, ?, ?)
-
 -- name: write_facts
 INSERT INTO facts
   (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_keys
-INSERT INTO slumberd_keys
-  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact, winner_object,
-   retractions, replaced)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_firings
-INSERT INTO slumberd_firings
-  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_ledger
-INSERT INTO slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt, payload,
-   commitment, chain)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_claim_references
-INSERT INTO slumberd_references
-  (referenced, referrer)
-VALUES (?, ?)
-
--- name: write_watermark
-INSERT INTO slumberd_watermark
-  (rule, seq, eid, served)
-VALUES (?, ?, ?, ?)
-
--- name: write_successes
-INSERT INTO slumberd_successes
-  (rule, at)
-VALUES (?, ?)
-
--- name: write_quarantine
-INSERT INTO slumberd_quarantine
-  (rule, channel, eid, version, owner, reason, detail, seq)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: write_channels
-INSERT INTO slumberd_channels
-  (seq, multi_valued)
-VALUES (?, ?)
-
--- name: write_generations
-INSERT INTO slumberd_generations
-  (generation, after)
-VALUES (?, ?)
-
--- name: write_held_batches
-INSERT INTO slumberd_held_batches
-  (rule, n, upto_seq, upto_eid, problem, approved)
-VALUES (?, ?, ?, ?, ?, ?)
-
--- name: write_unfinished_erasures
-INSERT INTO slumberd_unfinished_erasures
-  (scope, eids, moment, by)
-VALUES (?, ?, ?, ?)
 
 -- name: write_numbers
 INSERT INTO slumberd_numbers

@@ -1,0 +1,34 @@
+"""Print what each shard of a database holds, one row a shard."""
+
+from __future__ import annotations
+
+from slumberd.cli.output import number, print_json, print_table
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
+from slumberd.service.shard_counts import count_shards
+
+COLUMNS = ("shard", "held by", "episodes", "facts", "pending", "oldest", "last firing")
+
+
+def print_shards(settings: Settings, rules: RuleSet, *, json: bool) -> None:
+    """Print the counts of all shards.
+
+    Args:
+        settings: The configuration, which names no shard.
+        rules: The loaded rules.
+        json: Whether to print JSON.
+    """
+    counted = count_shards(settings, rules)
+    if json:
+        print_json(counted.document())
+        return
+    print_table(
+        COLUMNS,
+        (
+            (
+                one.shard, one.holder, number(one.episodes), number(one.facts),
+                number(one.pending), one.oldest_pending, one.fired_at,
+            )
+            for one in counted.shards
+        ),
+    )  # fmt: skip

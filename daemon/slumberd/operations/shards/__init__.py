@@ -1,1 +1,0 @@
-"""Answer an operation from several shards: ask each, and join their answers."""

@@ -1,0 +1,79 @@
+"""Put episodes into the shards of their users."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from slumberd.model.episode import Episode
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.writes.put_once import OncePutter, PutOnce
+
+
+class UserStores:
+    """Opens the memory store of a user's shard when it is first needed.
+
+    Args:
+        find: Returns the number of the shard of a user.
+        memory_of: Returns the memory store of a shard.
+    """
+
+    def __init__(self, find: Callable[[str], int], memory_of: Callable[[int], Episodes]) -> None:
+        self._find = find
+        self._memory_of = memory_of
+        self._stores: dict[int, Episodes] = {}
+
+    async def shard_of(self, user: str) -> int:
+        """Return the number of a user's shard.
+
+        Raises:
+            UserMovingError: The user is being moved to another shard.
+            StoreError: The database cannot be read.
+        """
+        return await asyncio.to_thread(self._find, user)
+
+    def memory(self, shard: int) -> Episodes:
+        """Return the memory store of a shard."""
+        if shard not in self._stores:
+            self._stores[shard] = self._memory_of(shard)
+        return self._stores[shard]
+
+    async def close(self) -> None:
+        """Close the stores."""
+        for store in self._stores.values():
+            await store.close()
+
+
+class ShardPutter:
+    """Puts each episode once into the shard of its user; implements ``PutsOnce``.
+
+    Args:
+        stores: The memory stores.
+    """
+
+    def __init__(self, stores: UserStores) -> None:
+        self._stores = stores
+        self._putters: dict[int, OncePutter] = {}
+
+    async def put(self, episodes: Sequence[Episode]) -> PutOnce:
+        """Put those episodes whose ids their users do not have yet.
+
+        Raises:
+            UserMovingError: A user is being moved to another shard; nothing is put.
+            StoreError: The database cannot be written; it may hold some of them.
+        """
+        parts: dict[int, list[Episode]] = {}
+        for episode in episodes:
+            parts.setdefault(await self._stores.shard_of(episode.user), []).append(episode)
+        results = [await self._putter(shard).put(part) for shard, part in sorted(parts.items())]
+        return PutOnce(
+            sum(result.new for result in results),
+            sum(result.known for result in results),
+            {id: reason for result in results for id, reason in result.refused.items()},
+            sum(result.erased for result in results),
+        )
+
+    def _putter(self, shard: int) -> OncePutter:
+        if shard not in self._putters:
+            self._putters[shard] = OncePutter(self._stores.memory(shard))
+        return self._putters[shard]

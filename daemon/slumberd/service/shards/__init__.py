@@ -1,1 +1,0 @@
-"""Serve several shards of a database: which ones, and how requests reach them."""
