@@ -79,7 +79,7 @@ class PostgresEngine:
         read_address: The address of a replica, for the reads that may run there; None without one.
     """
 
-    def __init__(  # one for each setting
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         shard: Shard,
         *,
