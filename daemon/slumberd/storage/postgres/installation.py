@@ -298,19 +298,16 @@ def create_shard(shard: Shard) -> None:
         PermissionDeniedError: The role may not create it.
     """
     with connect(shard.address) as connection, translate_errors(shard.where):
-        _check_server(connection, shard.where)
+        check_server(connection, shard.where)
         connection.execute(_LOCK)
         if has_schema(connection, shard.schema):
             return
-        statements = [
-            roles(),
-            f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;",
-            f"{_AS_OWNER.decode()};",
-            shard_statements(shard.schema),
-            f"INSERT INTO {shard.schema}.absent_positions (position) "  # our own name
-            f"SELECT generate_series(0, {POSITIONS - 1});",
-        ]
-        for one in statements:
+        absent = (
+            f"INSERT INTO {shard.schema}.absent_positions (position) "  # noqa: S608 # of numbers
+            f"SELECT generate_series(0, {POSITIONS - 1});"
+        )
+        created = f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;"
+        for one in (roles(), created, AS_OWNER, statements_of(shard.schema), absent):
             connection.execute(one.encode())
 
 
