@@ -10,6 +10,7 @@ from typing import Any
 from slumberd.consolidation.manual import (
     Assert,
     Declare,
+    Edit,
     ManualAssertion,
     ManualBatch,
     Remove,
@@ -109,8 +110,6 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
     match what:
         case "put":
             await world.put(*value)
-        case "fire":
-            await world.fire()
         case "many":
             for shard in world.shards:
                 await shard.facts.ledger.set_channels(MANY if value else {}, at=world.clock.now())
@@ -120,7 +119,7 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
                 f"pin-{episode.id}", user, "rag",
                 {"user": user, "agent": "rag", **triple_of(episode)}, 1.0, [{"by": "p"}], {},
             )  # fmt: skip
-            edits = {
+            edits: dict[str, Edit] = {
                 "retract": Retract((episode.id,), [{"by": "p"}]),
                 "assert": Assert(asserted),
                 "declare": Declare(asserted),
@@ -138,3 +137,5 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
                     await shard.facts.ledger.undo(
                         f"{rule_id}@{n}", at=world.clock.now(), by="me", dry_run=False
                     )
+        case _:
+            await world.fire()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
+from slumberd.model.moves import Move, MovedUser
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
@@ -60,17 +61,15 @@ class TwoShards:
 
     Attributes:
         address: The address of the database with the map.
+        map: The map.
         shards: The stores by the number of the shard.
         clock: The clock of both.
     """
 
     address: str
+    map: ShardMap
     shards: list[ShardStores]
     clock: FakeClock
-
-    @property
-    def map(self) -> ShardMap:
-        return ShardMap(self.address)
 
     def of(self, user: str) -> ShardStores:
         return self.shards[self.map.find(user).number]
@@ -124,7 +123,8 @@ async def two_shards(address: str) -> AsyncIterator[TwoShards]:
     clock = FakeClock(START)
     async with AsyncExitStack() as stack:
         shards = []
-        for shard in ShardMap(address).shards():
+        found = stack.enter_context(closing(ShardMap(address)))
+        for shard in found.shards():
             place = shard.address
             memory = PostgresMemoryStore(place, shard=shard.number, clock=clock)
             facts = PostgresFactStore(place, shard=shard.number, clock=clock, key=KEY)
@@ -137,4 +137,4 @@ async def two_shards(address: str) -> AsyncIterator[TwoShards]:
             )
             await facts.bootstrap()
             await facts.transactions.take_over()
-        yield TwoShards(address, shards, clock)
+        yield TwoShards(address, found, shards, clock)

@@ -15,7 +15,7 @@ from slumberd.errors import (
     UserElsewhereError,
     UserMovingError,
 )
-from slumberd.storage.postgres.moves import Move
+from slumberd.model.moves import Move
 from tests.support.builders import at, triple
 from tests.support.failpoints import KILLED
 from tests.support.killed_moves import move_in_process

@@ -303,7 +303,7 @@ def create_shard(shard: Shard) -> None:
         if has_schema(connection, shard.schema):
             return
         absent = (
-            f"INSERT INTO {shard.schema}.absent_positions (position) "  # noqa: S608 # of numbers
+            f"INSERT INTO {shard.schema}.absent_positions (position) "  # of numbers
             f"SELECT generate_series(0, {POSITIONS - 1});"
         )
         created = f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;"
