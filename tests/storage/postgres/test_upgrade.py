@@ -89,6 +89,16 @@ def upgraded_up_to(postgres: PostgresServer, name: str, last: str) -> None:
         assert last in iter(changes)
 
 
+def shards_of(address: str) -> list[int]:
+    with closing(ShardMap(address)) as shard_map:
+        return [shard.number for shard in shard_map.shards()]
+
+
+def shard_of(address: str, user: str) -> int:
+    with closing(ShardMap(address)) as shard_map:
+        return shard_map.find(user).number
+
+
 def old_rows(postgres: PostgresServer, name: str) -> Rows:
     """Return the rows of the old tables by shard and new name, without the column of the shard."""
     found = {}
@@ -104,7 +114,7 @@ def new_rows(postgres: PostgresServer, name: str) -> Rows:
         (number, table): in_order(
             postgres.rows(f"SELECT to_jsonb(t) FROM slumberd_{number}.{table} AS t", name)
         )
-        for number in [shard.number for shard in ShardMap(postgres.address_of(name)).shards()]
+        for number in shards_of(postgres.address_of(name))
         for table in COPIED.values()
     }
 
@@ -131,10 +141,10 @@ async def test_each_ledger_verifies_and_no_version_is_read_again(
     address = postgres.address_of(kept)
     read = []
     profile = rule("profile", when_filter="predicate IS NOT NULL")
-    for shard in ShardMap(address).shards():
+    for number in shards_of(address):
         async with (
-            PostgresFactStore(address, shard=shard.number) as facts,
-            PostgresMemoryStore(address, shard=shard.number) as memory,
+            PostgresFactStore(address, shard=number) as facts,
+            PostgresMemoryStore(address, shard=number) as memory,
         ):
             await facts.bootstrap()
             assert (await facts.verify())[2] is None
@@ -164,13 +174,12 @@ def test_erased_scopes_stay_erased_in_the_shard_of_their_user(
 ) -> None:
     upgraded(postgres, divided)
 
-    shard_map = ShardMap(postgres.address_of(divided))
     for user, agent, outcome in (
         ("user/8", "a", "erased"),
         ("bob", "b", "erased"),
         ("x", "a", "new"),
     ):
-        shard = shard_map.find(user).number
+        shard = shard_of(postgres.address_of(divided), user)
         key = user.replace("/", "%2F")
         put = PUT.format(shard=shard, id=f"again {user}", user=key, agent=agent)
         assert postgres.rows(put, divided) == [([outcome],)], user
@@ -298,9 +307,9 @@ def test_each_user_is_in_one_shard_which_the_map_names(
 ) -> None:
     upgraded(postgres, divided)
 
-    shard_map = ShardMap(postgres.address_of(divided))
+    address = postgres.address_of(divided)
     for user in ("ann", "bob", "zed", *(f"user/{number}" for number in range(9)), "new"):
-        assert places_of(postgres, divided, user) == [shard_map.find(user).number]
+        assert places_of(postgres, divided, user) == [shard_of(address, user)]
 
 
 def test_gathering_that_is_interrupted_goes_on(
@@ -407,20 +416,22 @@ class _Killed(BaseException):
     """The process ends here; what it has not committed is lost."""
 
 
-def killed_at(patch: pytest.MonkeyPatch, last: int) -> list[str]:
-    """Let a connection end before its statement with a number; return the statements before."""
-    done: list[str] = []
+def kill_at(patch: pytest.MonkeyPatch, last: int) -> None:
+    """Let an upgrade end before its statement with a number."""
+    done: list[Connection] = []
     execute = Connection.execute
 
     def run(self: Connection, query: bytes, *args: Any, **keywords: Any) -> Any:
-        if "pg_backend_pid" not in query.decode():  # it belongs to the opening of a connection
-            if len(done) == last:
+        # The upgrade's own connection begins with a lock; others open connections of their own.
+        if b"pg_advisory_lock" in query:
+            done.append(self)
+        elif self in done:
+            if len(done) > last:
                 raise _Killed
-            done.append(query.decode())
+            done.append(self)
         return execute(self, query, *args, **keywords)
 
     patch.setattr(Connection, "execute", run)
-    return done
 
 
 CHANGING_TIMES = re.compile(r"'\d{4}-\d\d-\d\d \d\d:[^']*'")
@@ -464,7 +475,7 @@ def kill_in_next_change(address: str, monkeypatch: pytest.MonkeyPatch, step: int
             closing(upgrade.upgrade(address)) as changes,
             suppress(_Killed),
         ):
-            killed_at(patch, last)
+            kill_at(patch, last)
             return next(changes, None)
     raise AssertionError("an upgrade has an end")
 
@@ -510,7 +521,7 @@ def test_put_that_has_begun_is_kept_and_a_later_one_fails(
 
     upgraded(postgres, divided)
 
-    shard = ShardMap(address).find("late").number
+    shard = shard_of(address, "late")
     assert postgres.rows(f"SELECT 1 FROM slumberd_{shard}.episodes WHERE id = 'late'", divided)
 
 

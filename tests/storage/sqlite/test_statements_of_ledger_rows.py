@@ -82,9 +82,11 @@ def evaluations(t: Tables, values: list[str]) -> list[Any]:
     ]
 
 
-@ORACLES.rows(*({"upto": upto} for upto in (LARGE, *range(40))))
-def all_evaluations(t: Tables, upto: int) -> list[Any]:
-    rows = [row for row in t.ledger if row.fact_id and row.seq <= upto]
+@ORACLES.rows(
+    *({"first": first, "upto": upto} for first in (0, 9) for upto in (LARGE, *range(40)))
+)
+def all_evaluations(t: Tables, first: int, upto: int) -> list[Any]:
+    rows = [row for row in t.ledger if row.fact_id and first <= row.seq <= upto]
     return [evaluation(t, row) for row in rows if row.what in EVALUATIONS]
 
 
@@ -106,7 +108,7 @@ def last_of_rule(t: Tables, ids: list[str], rule: str) -> list[Any]:
 
 @ORACLES.rows((1,), (2,), (LARGE,))
 def firing(t: Tables, n: int) -> list[Any]:
-    return [values_of(firing, "rule", "at") for firing in t.firings if firing.n == n]
+    return [values_of(firing, "rule", "at", "generation") for firing in t.firings if firing.n == n]
 
 
 @ORACLES.rows({"run": "r1"}, {"run": "r2"}, {"run": "r3"}, {"run": "u"})
