@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
+from slumberd.model.moves import Move, MovedUser
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.model.moves import Move, MovedUser
 from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.builders import START, rule
@@ -85,7 +86,8 @@ class TwoShards:
 
     async def put(self, *episodes: Episode) -> None:
         for episode in episodes:
-            await self.of(episode.user).memory.put_many([episode])
+            home = await asyncio.to_thread(self.of, episode.user)
+            await home.memory.put_many([episode])
 
     async def fire(self, batch: int = 100) -> None:
         for shard in self.shards:

@@ -97,7 +97,8 @@ FLAT = {
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
-    "channels declared_states first_key_between drop_held_batch drop_quarantine drop_states end_of_firing "
+    "first_key_between "
+    "channels declared_states drop_held_batch drop_quarantine drop_states end_of_firing "
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
     "generations held_batches last_counts last_firings last_generation last_of_firings number "
