@@ -1176,7 +1176,7 @@ class ChangedRowsError(StoreError):
         self.numbers = numbers
         named = ", ".join(map(str, numbers))
         super().__init__(
-            f"{where!r}: the content of these ledger rows does not match their commitments: {named}; "
+            f"{where!r}: the content of ledger rows does not match their commitments: {named}; "
             "`slumberd audit verify` says more"
         )
 
