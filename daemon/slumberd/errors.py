@@ -1135,7 +1135,7 @@ class IdTakenInTargetError(StoreError):
         self.ids = ids
         named = ", ".join(map(repr, ids))
         super().__init__(
-            f"user {user!r} was not moved: another user of shard {target} has the id {named}; "
+            f"user {user!r} was not moved: other users of shard {target} have these ids: {named}; "
             "move the user to another shard"
         )
 
@@ -1176,7 +1176,7 @@ class ChangedRowsError(StoreError):
         self.numbers = numbers
         named = ", ".join(map(str, numbers))
         super().__init__(
-            f"{where!r}: the content of ledger row {named} does not match its commitment; "
+            f"{where!r}: the content of ledger rows does not match their commitments: {named}; "
             "`slumberd audit verify` says more"
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from slumberd.consolidation.manual import (
     Assert,
     Declare,
+    Edit,
     ManualAssertion,
     ManualBatch,
     Remove,
@@ -91,17 +92,21 @@ async def check_moves(moved: str, stayed: str, seed: int) -> None:
                 await one.check()
             shots.append(one.clock.now())
         await one.check()
-        for user in USERS:
-            assert await one.facts(user) == await other.facts(user)
-            for believed_at in shots:
-                assert await one.facts(user, believed_at=believed_at) == await other.facts(
-                    user, believed_at=believed_at
-                ), (user, believed_at)
-            for second in range(5):
-                then = {"valid_at": at(second), "believed_at": shots[len(shots) // 2]}
-                assert await one.facts(user, **then) == await other.facts(user, **then)
+        await compare(one, other, shots)
+
+
+async def compare(one: TwoShards, other: TwoShards, shots: Sequence[datetime]) -> None:
+    """Compare the facts of two databases now, and at instants of both clocks."""
+    for user in USERS:
+        assert await one.facts(user) == await other.facts(user)
         for believed_at in shots:
-            assert await one.all_facts(believed_at) == await other.all_facts(believed_at)
+            then: dict[str, Any] = {"believed_at": believed_at}
+            assert await one.facts(user, **then) == await other.facts(user, **then), then
+        for second in range(5):
+            then = {"valid_at": at(second), "believed_at": shots[len(shots) // 2]}
+            assert await one.facts(user, **then) == await other.facts(user, **then), then
+    for believed_at in shots:
+        assert await one.all_facts(believed_at) == await other.all_facts(believed_at)
 
 
 async def take_step(world: TwoShards, what: str, value: Any) -> None:
@@ -109,8 +114,6 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
     match what:
         case "put":
             await world.put(*value)
-        case "fire":
-            await world.fire()
         case "many":
             for shard in world.shards:
                 await shard.facts.ledger.set_channels(MANY if value else {}, at=world.clock.now())
@@ -120,7 +123,7 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
                 f"pin-{episode.id}", user, "rag",
                 {"user": user, "agent": "rag", **triple_of(episode)}, 1.0, [{"by": "p"}], {},
             )  # fmt: skip
-            edits = {
+            edits: dict[str, Edit] = {
                 "retract": Retract((episode.id,), [{"by": "p"}]),
                 "assert": Assert(asserted),
                 "declare": Declare(asserted),
@@ -138,3 +141,5 @@ async def take_step(world: TwoShards, what: str, value: Any) -> None:
                     await shard.facts.ledger.undo(
                         f"{rule_id}@{n}", at=world.clock.now(), by="me", dry_run=False
                     )
+        case _:
+            await world.fire()

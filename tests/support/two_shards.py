@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,11 @@ import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
+from slumberd.model.moves import Move, MovedUser
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
@@ -60,17 +62,15 @@ class TwoShards:
 
     Attributes:
         address: The address of the database with the map.
+        map: The map.
         shards: The stores by the number of the shard.
         clock: The clock of both.
     """
 
     address: str
+    map: ShardMap
     shards: list[ShardStores]
     clock: FakeClock
-
-    @property
-    def map(self) -> ShardMap:
-        return ShardMap(self.address)
 
     def of(self, user: str) -> ShardStores:
         return self.shards[self.map.find(user).number]
@@ -86,7 +86,8 @@ class TwoShards:
 
     async def put(self, *episodes: Episode) -> None:
         for episode in episodes:
-            await self.of(episode.user).memory.put_many([episode])
+            home = await asyncio.to_thread(self.of, episode.user)
+            await home.memory.put_many([episode])
 
     async def fire(self, batch: int = 100) -> None:
         for shard in self.shards:
@@ -124,7 +125,8 @@ async def two_shards(address: str) -> AsyncIterator[TwoShards]:
     clock = FakeClock(START)
     async with AsyncExitStack() as stack:
         shards = []
-        for shard in ShardMap(address).shards():
+        found = stack.enter_context(closing(ShardMap(address)))
+        for shard in found.shards():
             place = shard.address
             memory = PostgresMemoryStore(place, shard=shard.number, clock=clock)
             facts = PostgresFactStore(place, shard=shard.number, clock=clock, key=KEY)
@@ -137,4 +139,4 @@ async def two_shards(address: str) -> AsyncIterator[TwoShards]:
             )
             await facts.bootstrap()
             await facts.transactions.take_over()
-        yield TwoShards(address, shards, clock)
+        yield TwoShards(address, found, shards, clock)

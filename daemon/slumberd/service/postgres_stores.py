@@ -41,6 +41,7 @@ from slumberd.storage.postgres.inspection import (
     PostgresFactInspection,
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 
@@ -200,6 +201,20 @@ def tenure_of(
         is_daemon=is_daemon,
         name=name,
     )
+
+
+def moves_of(settings: Settings, facts: Facts) -> UserMoves:
+    """Return what moves users out of the shard of a configuration.
+
+    Args:
+        settings: The configuration.
+        facts: The open store of the facts of the shard.
+    """
+    if not isinstance(facts, PostgresFactStore):
+        raise TypeError("users move between the shards of a database only")
+    depth = settings.facts.lineage_depth
+    shards = shard_map_of(database_of(settings))
+    return UserMoves(facts.engine, shards, depth=depth, key=facts.engine.key)
 
 
 def is_divided(settings: Settings) -> bool:

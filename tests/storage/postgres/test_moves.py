@@ -15,7 +15,7 @@ from slumberd.errors import (
     UserElsewhereError,
     UserMovingError,
 )
-from slumberd.storage.postgres.moves import Move
+from slumberd.model.moves import Move
 from tests.support.builders import at, triple
 from tests.support.failpoints import KILLED
 from tests.support.killed_moves import move_in_process
@@ -259,7 +259,7 @@ async def test_puts_during_moves_are_all_acknowledged_once(world: TwoShards) -> 
         ids = [f"p{first}-{n}" for n in range(20)]
         for id in ids:
             while not await try_put(world, id):
-                await asyncio.sleep(0)
+                pass
         return ids
 
     async def move() -> None:

@@ -25,9 +25,10 @@ from slumberd.errors import (
     SchemaError,
     StoreBusyError,
 )
+from slumberd.model.moves import Move, MovedUser
 from slumberd.storage.postgres import installation, upgrade
 from slumberd.storage.postgres.connection import Connection
-from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.builders import rule
 from tests.support.cli_runner import called

@@ -15,12 +15,13 @@ names the move by a random number, so that a process that was paused moves nothi
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from slumberd.errors import (
     ChangedRowsError,
@@ -30,6 +31,7 @@ from slumberd.errors import (
     UserElsewhereError,
     UserMovingError,
 )
+from slumberd.model.moves import FinishedMoves, Move, MovedUser
 from slumberd.model.scope import escape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.postgres.connection import connect, translate_errors
@@ -50,54 +52,6 @@ T = TypeVar("T")
 _MOVE_BYTES = 16
 _LOCK_SECONDS = 10.0
 """How long a move waits for puts that have begun."""
-
-
-class Move(NamedTuple):
-    """A request to move a user.
-
-    Attributes:
-        user: The user.
-        target: The number of the shard that gets the user.
-        at: The instant of the request.
-        by: Who requested it.
-    """
-
-    user: str
-    target: int
-    at: datetime
-    by: str
-
-
-class MovedUser(NamedTuple):
-    """A user who was moved, or who would be.
-
-    Attributes:
-        user: The user.
-        source: The shard that had the user.
-        target: The shard that has the user now.
-        episodes: How many episodes were moved.
-        facts: How many facts were moved.
-        rows: How many rows of the ledger were moved; 0 when an earlier holder moved them.
-    """
-
-    user: str
-    source: int
-    target: int
-    episodes: int = 0
-    facts: int = 0
-    rows: int = 0
-
-
-class FinishedMoves(NamedTuple):
-    """What became of the moves that an earlier holder has begun.
-
-    Attributes:
-        moved: The users who were moved.
-        failed: The users who were not, and why.
-    """
-
-    moved: list[MovedUser]
-    failed: list[tuple[str, SlumberdError]]
 
 
 class UserMoves:
@@ -127,7 +81,7 @@ class UserMoves:
             UserElsewhereError: The source does not have the user.
             IdTakenInTargetError: Another user of the target has an id of the user.
         """
-        target = self._target_of(move)
+        target = await self._target_of(move)
         rows = await self._engine.read(partial(self._read, move=move, target=target.number))
         engine = PostgresFactEngine(target, key=self._key)
         try:
@@ -148,12 +102,12 @@ class UserMoves:
             ChangedRowsError: Another program changed rows of the user.
             StoreError: A server does not answer. The move goes on later when it had begun.
         """
-        target = self._target_of(move)
-        self._begin_in_map(move)
+        target = await self._target_of(move)
+        await self._begin_in_map(move)
         try:
             await self._engine.write(partial(self._leave, move=move), wait_seconds=_LOCK_SECONDS)
         except SlumberdError:
-            self._in_map(partial(_take_back_in_map, move=move, source=self._source))
+            await self._in_map(partial(_take_back_in_map, move=move, source=self._source))
             raise
         return await self._complete(move, target)
 
@@ -165,7 +119,7 @@ class UserMoves:
         leaving = await self._engine.read(lambda session: session.rows("moves.leaving"))
         moved, failed = [], []
         # A process may have ended after the first step.
-        for user, target in dict([*self._in_map(self._begun), *leaving]).items():
+        for user, target in dict([*await self._in_map(self._begun), *leaving]).items():
             try:
                 moved.append(await self.move(Move(user, target, at, by)))
             except SlumberdError as error:
@@ -177,7 +131,7 @@ class UserMoves:
 
         A user whose ids another user of the target has, or with a changed row, is planned no more.
         """
-        planned = self._in_map(self._next_planned)
+        planned = await self._in_map(self._next_planned)
         if planned is None:
             return None
         user, target = planned
@@ -185,7 +139,7 @@ class UserMoves:
             return await self.move(Move(user, target, at, by))
         except (IdTakenInTargetError, ChangedRowsError):
             names = {"user": user, "source": self._source}
-            self._in_map(lambda session: session.do("moves.drop_plan", names))
+            await self._in_map(lambda session: session.do("moves.drop_plan", names))
             raise
 
     def _next_planned(self, session: Session) -> Row | None:
@@ -194,12 +148,12 @@ class UserMoves:
     def _begun(self, session: Session) -> list[Row]:
         return session.rows("moves.begun_from", {"source": self._source})
 
-    def _target_of(self, move: Move) -> Shard:
+    async def _target_of(self, move: Move) -> Shard:
         if move.target == self._source:
             raise UsageError(f"user {move.user!r} is in shard {move.target} already")
-        return self._map.shard(move.target)
+        return await asyncio.to_thread(self._map.shard, move.target)
 
-    def _begin_in_map(self, move: Move) -> None:
+    async def _begin_in_map(self, move: Move) -> None:
         """Write into the map that a user is being moved.
 
         Raises:
@@ -217,7 +171,7 @@ class UserMoves:
                 raise UserMovingError(move.user, shard, moving_to)
             raise UserElsewhereError(move.user, self._engine.where)
 
-        self._in_map(begin)
+        await self._in_map(begin)
 
     def _leave(self, session: Session, move: Move) -> None:
         """Let the source have a user no more, in its transaction."""
@@ -240,7 +194,7 @@ class UserMoves:
             moved, head = await self._arrive(move, engine)
         finally:
             await engine.close()
-        self._in_map(partial(_end_in_map, move=move, source=self._source))
+        await self._in_map(partial(_end_in_map, move=move, source=self._source))
         await self._engine.write(partial(self._blank, move=move, head=head))
         return moved
 
@@ -257,7 +211,7 @@ class UserMoves:
         except SlumberdError:
             if not await engine.write(partial(_expect_no_more, move=move)):
                 await self._engine.write(lambda s: s.do("moves.stay", {"user": move.user}))
-                self._in_map(partial(_take_back_in_map, move=move, source=self._source))
+                await self._in_map(partial(_take_back_in_map, move=move, source=self._source))
                 raise
         return moved, await engine.read(partial(arrival_head, user=move.user))
 
@@ -306,13 +260,17 @@ class UserMoves:
             len(rows.episodes), len(rows.facts), len(rows.ledger),
         )  # fmt: skip
 
-    def _in_map(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction of the map."""
-        place = self._engine.where
-        with connect(self._map.address) as connection, translate_errors(place):
-            session = PostgresSession(connection, place)
-            with closing(session):
-                return work(session)
+    async def _in_map(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in one transaction of the map, in another thread."""
+
+        def run() -> T:
+            place = self._engine.where
+            with connect(self._map.address) as connection, translate_errors(place):
+                session = PostgresSession(connection, place)
+                with closing(session):
+                    return work(session)
+
+        return await asyncio.to_thread(run)
 
 
 def _end_in_map(session: Session, move: Move, source: int) -> None:

@@ -62,7 +62,7 @@ def add_shard(address: str, place: str | None = None) -> AddedShard:
     """
     begun = _run(address, "", _find_begun)
     number = begun if begun is not None else _create(address, place)
-    shards = {shard.number: shard for shard in ShardMap(address).shards()}
+    shards = {shard.number: shard for shard in _shards_of(address)}
     target = shards[number]
     for source, positions in _left(address, number).items():
         users = _run(shards[source].address, shards[source].schema, _release(source, positions))
@@ -110,7 +110,7 @@ def _find_begun(session: Session) -> int | None:
 
 def _create(address: str, place: str | None) -> int:
     """Create the schema of the next shard, and plan its positions in the map."""
-    number = max(shard.number for shard in ShardMap(address).shards()) + 1
+    number = max(shard.number for shard in _shards_of(address)) + 1
     if number >= installation.MOST_SHARDS:
         raise UsageError(f"{where(address)!r} has {number} shards, which is the most")
     installation.create_shard(Shard(number, place or address))
@@ -124,6 +124,11 @@ def _create(address: str, place: str | None) -> int:
 
     _run(address, "", plan)
     return number
+
+
+def _shards_of(address: str) -> list[Shard]:
+    with closing(ShardMap(address)) as shards:
+        return shards.shards()
 
 
 def _left(address: str, number: int) -> dict[int, list[int]]:
