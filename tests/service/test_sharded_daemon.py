@@ -60,13 +60,15 @@ def put(address: str, day: int) -> None:
 def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     """Wait until each user has the fact of a day, and no other."""
     name = address.rpartition("/")[2]
+    each = (
+        "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
+        f"FROM slumberd_{shard}.facts"
+        for shard in range(SHARDS)
+    )
+    every = " UNION ALL ".join(each) + " ORDER BY 1"
 
     def objects() -> list[tuple[str, str]]:
-        return postgres.rows(
-            "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
-            "FROM slumberd_0.facts ORDER BY 1",
-            name,
-        )
+        return postgres.rows(every, name)
 
     wait_until(lambda: objects() == [(user, f"tea {day}") for user in sorted(USERS)])
 
