@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         NothingKeptError,
         NotQuarantinedError,
         NotRunningError,
+        OldPrimaryError,
         OtherRulesPublishedError,
         OtherSettingsError,
         OutputExistsError,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         UserMovingError,
         VersionConflictError,
         WrongFormatError,
+        WrongShardError,
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -184,6 +186,7 @@ __all__ = [
     "NotQuarantinedError",
     "NotRunningError",
     "NothingKeptError",
+    "OldPrimaryError",
     "OneOf",
     "OtherRulesPublishedError",
     "OtherSettingsError",
@@ -244,6 +247,7 @@ __all__ = [
     "VersionConflictError",
     "Window",
     "WrongFormatError",
+    "WrongShardError",
 ]
 
 # A name's module is imported when the name is first used: importing all of them would take longer

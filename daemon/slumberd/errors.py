@@ -8,7 +8,8 @@ of its file, or the address of its database without a password::
     ├── UsageError                        a request that is impossible           (exit 64)
     │   ├── OtherSettingsError            a directory that is open with other settings
     │   ├── PatternError                  a malformed pattern of facts
-    │   └── ShardNotNamedError            a request that names neither a shard nor a user
+    │   ├── ShardNotNamedError            a request that names neither a shard nor a user
+    │   └── WrongShardError               a request for another shard than its user's
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
@@ -51,6 +52,7 @@ of its file, or the address of its database without a password::
         ├── DatabaseHeldError             a database in use                      (exit 75)
         ├── UserMovingError               a user on the way to another shard     (exit 75)
         ├── DatabaseUnreachableError      a database server that is away         (exit 69)
+        ├── OldPrimaryError               a database server that was replaced    (exit 69)
         ├── SourceChangedError            a store that changed while it was copied (exit 75)
         ├── OtherRulesPublishedError      rules that somebody else published first (exit 75)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
@@ -159,6 +161,22 @@ class ShardNotNamedError(UsageError):
             f"{where!r} has the shards {', '.join(map(str, self.shards))}: name one, as --shard"
             f" {self.shards[0]} at the command line or as the field 'shard' of a request"
         )
+
+
+class WrongShardError(UsageError):
+    """A request is for another shard than that of the user whom it names.
+
+    Attributes:
+        user: The user.
+        shard: The shard of the user.
+        named: The shard of the request.
+    """
+
+    def __init__(self, user: str, shard: int, named: int) -> None:
+        self.user = user
+        self.shard = shard
+        self.named = named
+        super().__init__(f"user {user!r} lies in shard {shard}, and not in shard {named}")
 
 
 class InputError(SlumberdError):
@@ -1043,6 +1061,27 @@ class DatabaseUnreachableError(StoreError):
         )
 
 
+class OldPrimaryError(StoreError):
+    """A database server came back after another one was promoted in its place.
+
+    Attributes:
+        where: The database.
+        timeline: The timeline of the server.
+        newest: The timeline of the server that was promoted.
+    """
+
+    exit_code = 69
+
+    def __init__(self, where: str, timeline: int, newest: int) -> None:
+        self.where = where
+        self.timeline = timeline
+        self.newest = newest
+        super().__init__(
+            f"{where!r} is an old primary on timeline {timeline}, and another server has taken its "
+            f"place on timeline {newest}: stop the old one, or make it a standby"
+        )
+
+
 class PoolerError(StoreError):
     """An address of a database leads to a connection pooler that divides sessions among clients.
 
@@ -1127,15 +1166,15 @@ class ChangedRowsError(StoreError):
 
     Attributes:
         where: The database.
-        rows: The numbers of some of the rows.
+        numbers: The numbers of some of the rows.
     """
 
     exit_code = 65
 
-    def __init__(self, where: str, rows: Sequence[int]) -> None:
+    def __init__(self, where: str, numbers: Sequence[int]) -> None:
         self.where = where
-        self.rows = rows
-        named = ", ".join(map(str, rows))
+        self.numbers = numbers
+        named = ", ".join(map(str, numbers))
         super().__init__(
             f"{where!r}: the content of ledger row {named} does not match its commitment; "
             "`slumberd audit verify` says more"

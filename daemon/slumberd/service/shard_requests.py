@@ -10,7 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from slumberd.errors import NotRunningError, ShardNotNamedError, UsageError, UserMovingError
+from slumberd.errors import (
+    NotRunningError,
+    ShardNotNamedError,
+    UsageError,
+    UserMovingError,
+    WrongShardError,
+)
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import OperatorForm, RequestForm
 from slumberd.operations.forwarded_caller import forward
@@ -35,6 +41,8 @@ SPARE_SECONDS = 2.0
 MOST_CALLS = 64
 """Calls of the handlers of one host at the same time; further ones wait."""
 
+Passing = type[Exception] | tuple[type[Exception], ...]
+
 _ASK_AGAIN_SECONDS = 0.1
 """The pause between two attempts."""
 
@@ -47,7 +55,6 @@ def find_shard(
     user: str | None,
     number: int | None = None,
     *,
-    address: str,
     patience_seconds: float,
 ) -> Shard:
     """Return the shard of a user, or the shard with a number, or the only shard.
@@ -58,12 +65,12 @@ def find_shard(
         shards: The shards of the database.
         user: The user; None when a request concerns all users of a shard.
         number: The number; None when it is not given.
-        address: The address of the database, for messages.
         patience_seconds: How long to wait.
 
     Raises:
         ShardNotNamedError: Neither is given, and there are several shards.
-        UsageError: There is no such shard, or the user lies in another one.
+        UsageError: There is no such shard.
+        WrongShardError: The user lies in another one.
         UserMovingError: The user is still being moved.
         StoreError: The database cannot be read.
     """
@@ -73,18 +80,16 @@ def find_shard(
             return named
         known = shards.shards()
         if len(known) > 1:
-            raise ShardNotNamedError(where(address), [shard.number for shard in known])
+            raise ShardNotNamedError(where(known[0].address), [shard.number for shard in known])
         return known[0]
     found = _patiently(partial(shards.find, user), UserMovingError, patience_seconds)
     if named is not None and named != found:
-        raise UsageError(
-            f"user {user!r} lies in shard {found.number}, and not in shard {named.number}"
-        )
+        raise WrongShardError(user, found.number, named.number)
     return found
 
 
-def _patiently(attempt: Callable[[], T], passing: type[Exception], patience_seconds: float) -> T:
-    """Repeat an attempt that fails with a passing error, until the patience ends."""
+def _patiently(attempt: Callable[[], T], passing: Passing, patience_seconds: float) -> T:
+    """Repeat an attempt that does nothing when it fails with a passing error."""
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
@@ -99,8 +104,7 @@ class ShardRequests:
     """Sends each request to the shard that it concerns.
 
     Args:
-        address: The address of the database, for messages.
-        shards: Its shards.
+        shards: The shards of the database.
         lease_seconds: The lease of the shards.
         own: The shard of requests that name none; None without one.
         ask: Asks the daemon that holds a shard; None asks through its database.
@@ -108,14 +112,12 @@ class ShardRequests:
 
     def __init__(
         self,
-        address: str,
         shards: ShardMap,
         *,
         lease_seconds: float,
         own: int | None = None,
         ask: Ask | None = None,
     ) -> None:
-        self._address = address
         self._shards = shards
         self._patience_seconds = lease_seconds + SPARE_SECONDS
         self._own = own
@@ -138,31 +140,37 @@ class ShardRequests:
             raise UsageError(f"unknown operation {operation!r}")
         form = read_form(known, request)
         fields = {name: value for name, value in request.items() if name not in _ROUTED}
-        try:
-            if isinstance(form, (ScopedForm, OperatorForm)):
-                return self._ask(self._find(form, caller), operation, forward(fields, caller))
-            return self._ask_any(operation, forward(fields, caller))
-        except RefusedError as refused:
-            raise own_error(refused) from None
-
-    def _find(self, form: ScopedForm | OperatorForm, caller: Caller | None) -> Shard:
+        passed = forward(fields, caller)
+        if not isinstance(form, (ScopedForm, OperatorForm)):
+            return self._ask_any(operation, passed)
         own_user = None if caller is None else caller.user
+        user = getattr(form, "user", None) if own_user is None else own_user
         number = getattr(form, "shard", None)
-        return find_shard(
-            self._shards,
-            getattr(form, "user", None) if own_user is None else own_user,
-            self._own if number is None else number,
-            address=self._address,
-            patience_seconds=self._patience_seconds,
-        )
+        number = self._own if number is None else number
+        # A user may be moved between the look at the map and the answer.
+        passing = (UserMovingError, WrongShardError) if number is None else UserMovingError
+        attempt = partial(self._ask_shard_of, user, number, operation, passed)
+        return _patiently(attempt, passing, self._patience_seconds)
+
+    def _ask_shard_of(
+        self, user: str | None, number: int | None, operation: str, request: Request
+    ) -> Answer:
+        shard = find_shard(self._shards, user, number, patience_seconds=0.0)
+        return self._ask_one(shard, operation, request)
 
     def _ask_any(self, operation: str, request: Request) -> Answer:
         """Ask the daemon of any shard what concerns all shards."""
         *others, last = self._shards.shards()
         for shard in others:
             with suppress(NotRunningError):
-                return self._ask(shard, operation, request)
-        return self._ask(last, operation, request)
+                return self._ask_one(shard, operation, request)
+        return self._ask_one(last, operation, request)
+
+    def _ask_one(self, shard: Shard, operation: str, request: Request) -> Answer:
+        try:
+            return self._ask(shard, operation, request)
+        except RefusedError as refused:
+            raise own_error(refused) from None
 
 
 def ask_daemon(shard: Shard, operation: str, request: Request) -> Answer:

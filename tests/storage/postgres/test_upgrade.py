@@ -5,9 +5,11 @@ Kept databases have the step 1 of 0.2.0, or the step 2 that came after it.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -18,13 +20,16 @@ import pytest
 from slumberd import FactPattern, PostgresFactStore, PostgresMemoryStore
 from slumberd.errors import (
     DatabaseHeldError,
+    LedgerKeyError,
     PermissionDeniedError,
     SchemaError,
     StoreBusyError,
 )
 from slumberd.storage.postgres import installation, upgrade
 from slumberd.storage.postgres.connection import Connection
+from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
+from tests.support.builders import rule
 from tests.support.cli_runner import called
 from tests.support.forked_commands import start_command
 from tests.support.installation import environment
@@ -74,11 +79,23 @@ def divided(postgres: PostgresServer) -> Iterator[str]:
 
 
 def upgraded(postgres: PostgresServer, name: str) -> list[str]:
-    return [*upgrade.upgrade(postgres.address_of(name), move=stay)]
+    return [*upgrade.upgrade(postgres.address_of(name))]
 
 
-def stay(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-    """Leave a user where the rows are; a test of the move itself moves them."""
+def upgraded_up_to(postgres: PostgresServer, name: str, last: str) -> None:
+    """Upgrade a database, and end after the transaction with a title."""
+    with closing(upgrade.upgrade(postgres.address_of(name))) as changes:
+        assert last in iter(changes)
+
+
+def shards_of(address: str) -> list[int]:
+    with closing(ShardMap(address)) as shard_map:
+        return [shard.number for shard in shard_map.shards()]
+
+
+def shard_of(address: str, user: str) -> int:
+    with closing(ShardMap(address)) as shard_map:
+        return shard_map.find(user).number
 
 
 def old_rows(postgres: PostgresServer, name: str) -> Rows:
@@ -96,7 +113,7 @@ def new_rows(postgres: PostgresServer, name: str) -> Rows:
         (number, table): in_order(
             postgres.rows(f"SELECT to_jsonb(t) FROM slumberd_{number}.{table} AS t", name)
         )
-        for number in [shard.number for shard in ShardMap(postgres.address_of(name)).shards()]
+        for number in shards_of(postgres.address_of(name))
         for table in COPIED.values()
     }
 
@@ -107,8 +124,9 @@ def in_order(rows: list[tuple[dict[str, Any]]]) -> list[Any]:
 
 def test_every_row_of_each_shard_is_kept(postgres: PostgresServer, kept: str) -> None:
     before = old_rows(postgres, kept)
+    [(shards,)] = postgres.rows("SELECT count(*) FROM slumberd.shards", kept)
 
-    upgraded(postgres, kept)
+    upgraded_up_to(postgres, kept, "shard 0" if shards == 1 else "places of the users")
 
     assert new_rows(postgres, kept) == before
 
@@ -116,27 +134,28 @@ def test_every_row_of_each_shard_is_kept(postgres: PostgresServer, kept: str) ->
 async def test_each_ledger_verifies_and_no_version_is_read_again(
     postgres: PostgresServer, kept: str
 ) -> None:
-    [(unread,)] = postgres.rows("SELECT count(*) FROM slumberd.inbox", kept)
-    upgraded(postgres, kept)
+    unread = [eid for (eid,) in postgres.rows("SELECT eid FROM slumberd.inbox", kept)]
+    await asyncio.to_thread(upgraded, postgres, kept)
 
     address = postgres.address_of(kept)
-    pending = 0
-    for shard in ShardMap(address).shards():
+    read = []
+    profile = rule("profile", when_filter="predicate IS NOT NULL")
+    for number in shards_of(address):
         async with (
-            PostgresFactStore(address, shard=shard.number) as facts,
-            PostgresMemoryStore(address, shard=shard.number) as memory,
+            PostgresFactStore(address, shard=number) as facts,
+            PostgresMemoryStore(address, shard=number) as memory,
         ):
             await facts.bootstrap()
-            await memory.bootstrap()
             assert (await facts.verify())[2] is None
-            after, _ = (await facts.next_window("profile")).after
-            pending += await memory.pending(after, at_most=9)
-    assert pending == unread
+            window = await facts.next_window("profile")
+            found = await memory.consolidate(profile, window=window)
+            read += [version.id for version in found.versions]
+    assert read == unread
 
 
 async def test_facts_of_0_2_0_are_those_that_it_printed(postgres: PostgresServer) -> None:
     with kept_database(postgres, "0.2.0", 1) as name:
-        upgraded(postgres, name)
+        await asyncio.to_thread(upgraded, postgres, name)
 
         async with PostgresFactStore(postgres.address_of(name)) as facts:
             found = sorted(fact.id for fact in await facts.query(FactPattern()))
@@ -154,13 +173,12 @@ def test_erased_scopes_stay_erased_in_the_shard_of_their_user(
 ) -> None:
     upgraded(postgres, divided)
 
-    shard_map = ShardMap(postgres.address_of(divided))
     for user, agent, outcome in (
         ("user/8", "a", "erased"),
         ("bob", "b", "erased"),
         ("x", "a", "new"),
     ):
-        shard = shard_map.find(user).number
+        shard = shard_of(postgres.address_of(divided), user)
         key = user.replace("/", "%2F")
         put = PUT.format(shard=shard, id=f"again {user}", user=key, agent=agent)
         assert postgres.rows(put, divided) == [([outcome],)], user
@@ -169,7 +187,7 @@ def test_erased_scopes_stay_erased_in_the_shard_of_their_user(
 def test_next_numbers_follow_the_old_ones(postgres: PostgresServer, divided: str) -> None:
     [(last,)] = postgres.rows("SELECT last_value FROM slumberd.episode_numbers", divided)
 
-    upgraded(postgres, divided)
+    upgraded_up_to(postgres, divided, "places of the users")
 
     for number in range(3):
         following = f"SELECT nextval('slumberd_{number}.episode_numbers')"
@@ -188,7 +206,7 @@ def test_what_else_a_database_had_is_kept(postgres: PostgresServer, divided: str
         database=divided,
     )
 
-    upgraded(postgres, divided)
+    upgraded_up_to(postgres, divided, "places of the users")
 
     seen = set()
     as_reader = postgres.address_of(divided, login="reads_ann")
@@ -231,44 +249,23 @@ ORDER BY 1, 2, 3
 # Users
 
 
-def test_shard_with_most_episodes_of_a_user_gets_the_user(
-    postgres: PostgresServer, divided: str
-) -> None:
-    counts: dict[str, dict[int, int]] = {}
-    owner = "split_part(scope_key, '/', 3)"
-    counted = f"SELECT shard, {owner}, count(*) FROM slumberd.episodes GROUP BY 1, 2"
-    for number, key, count in postgres.rows(counted, divided):
-        counts.setdefault(key.replace("%2F", "/"), {})[number] = count
-    gathered: list[tuple[str, int, int]] = []
-
-    def note(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        gathered.append((user, source, target))
-
-    assert [*upgrade.upgrade(postgres.address_of(divided), move=note)]
-
-    for user, own in counts.items():
-        parts = {source for name, source, _ in gathered if name == user}
-        targets = {target for name, _, target in gathered if name == user}
-        [target] = targets or {*own}
-        assert own.get(target, 0) == max(own.values()), user
-        assert parts >= own.keys() - {target}
-    assert len(counts["ann"]) == 3
+def owners(postgres: PostgresServer, name: str, tables: str) -> dict[str, Counter[int]]:
+    """Return how many episodes of each user each shard has."""
+    counts: dict[str, Counter[int]] = {}
+    for number in range(3):
+        owner = "replace(split_part(scope_key, '/', 3), '%2F', '/')"
+        asked = f"SELECT {owner}, count(*) FROM {tables.format(number)} GROUP BY 1"
+        for user, count in postgres.rows(asked, name):
+            counts.setdefault(user, Counter())[number] = count
+    return counts
 
 
-def move_in_map(postgres: PostgresServer, name: str) -> upgrade.Move:
-    """Return what moves a user, but no rows: all that the upgrade looks at."""
-
-    def move(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        assert shard_map.find(user).number == source
-        assert places_of(postgres, name, user) == [source]
-        postgres.run(
-            f"UPDATE slumberd.users SET shard = {target} WHERE \"user\" = '{user}'",
-            f"UPDATE slumberd_{source}.moved_users SET is_here = false WHERE \"user\" = '{user}'",
-            f"UPDATE slumberd_{target}.moved_users SET is_here = true WHERE \"user\" = '{user}'",
-            database=name,
-        )
-
-    return move
+def all_facts(postgres: PostgresServer, name: str, tables: str) -> list[Any]:
+    facts = [
+        postgres.rows(f"SELECT to_jsonb(t) - 'shard' FROM {tables.format(number)} AS t", name)
+        for number in range(3)
+    ]
+    return in_order([*itertools.chain(*facts)])
 
 
 def places_of(postgres: PostgresServer, name: str, user: str) -> list[int]:
@@ -281,38 +278,89 @@ def places_of(postgres: PostgresServer, name: str, user: str) -> list[int]:
     ]
 
 
+def test_shard_with_most_episodes_of_a_user_gets_all_of_them(
+    postgres: PostgresServer, divided: str
+) -> None:
+    before = owners(postgres, divided, "slumberd.episodes_{}")
+    assert [len(before[user]) for user in ("ann", "bob")] == [3, 2]
+
+    upgraded(postgres, divided)
+
+    after = owners(postgres, divided, "slumberd_{}.episodes")
+    for user, counts in before.items():
+        [(place, count)] = after[user].items()
+        assert counts[place] == max(counts.values())
+        assert count == counts.total()
+
+
+def test_facts_of_gathered_users_are_the_same(postgres: PostgresServer, divided: str) -> None:
+    before = all_facts(postgres, divided, "slumberd.facts_{}")
+
+    upgraded(postgres, divided)
+
+    assert all_facts(postgres, divided, "slumberd_{}.facts") == before
+
+
 def test_each_user_is_in_one_shard_which_the_map_names(
     postgres: PostgresServer, divided: str
 ) -> None:
-    address = postgres.address_of(divided)
-    assert [*upgrade.upgrade(address, move=move_in_map(postgres, divided))]
+    upgraded(postgres, divided)
 
+    address = postgres.address_of(divided)
     for user in ("ann", "bob", "zed", *(f"user/{number}" for number in range(9)), "new"):
-        assert places_of(postgres, divided, user) == [ShardMap(address).find(user).number]
+        assert places_of(postgres, divided, user) == [shard_of(address, user)]
 
 
-def test_gathering_that_is_interrupted_goes_on(postgres: PostgresServer, divided: str) -> None:
-    address = postgres.address_of(divided)
-    whole = move_in_map(postgres, divided)
-    moved = []
+def test_gathering_that_is_interrupted_goes_on(
+    postgres: PostgresServer, divided: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = all_facts(postgres, divided, "slumberd.facts_{}")
+    move = UserMoves.move
+    stops: Counter[tuple[str, int]] = Counter()
 
-    def stop_before(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        if (user, source) not in moved:
-            moved.append((user, source))
+    async def stop_before_and_after(self: UserMoves, request: Move) -> MovedUser:
+        part = (request.user, self._source)
+        stops[part] += 1
+        if stops[part] == 1:
             raise _Killed
-        whole(shard_map, user, source, target)
+        moved = await move(self, request)
+        if stops[part] == 2:
+            raise _Killed
+        return moved
 
-    def stop_after(shard_map: ShardMap, user: str, source: int, target: int) -> None:
-        stop_before(shard_map, user, source, target)
-        raise _Killed
-
-    done: list[str] = []
-    for move in itertools.cycle([stop_before, stop_after]):
+    monkeypatch.setattr(UserMoves, "move", stop_before_and_after)
+    while True:
         with suppress(_Killed):
-            done += upgrade.upgrade(address, move=move)
+            upgraded(postgres, divided)
             break
-    assert len(moved) == len({*moved}) >= 3
-    assert installation.examine(address).shards == 3
+
+    assert len(stops) == 4
+    assert {*stops.values()} == {2}
+    assert all_facts(postgres, divided, "slumberd_{}.facts") == facts
+    assert installation.examine(postgres.address_of(divided)).shards == 3
+
+
+def test_shards_that_resolve_claims_in_different_ways_are_refused_untouched(
+    postgres: PostgresServer, divided: str
+) -> None:
+    change = "UPDATE slumberd.numbers SET value = 9 WHERE name = 'depth' AND shard = 1"
+    postgres.run(change, database=divided)
+    before = postgres.dump(divided)
+
+    with pytest.raises(SchemaError, match=r"another depth of lineage; .*reload"):
+        upgraded(postgres, divided)
+
+    assert postgres.dump(divided) == before
+
+
+def test_ledgers_with_a_key_need_it(postgres: PostgresServer, divided: str) -> None:
+    postgres.run("UPDATE slumberd.numbers SET value = 9 WHERE name = 'key'", database=divided)
+    before = postgres.dump(divided)
+
+    with pytest.raises(LedgerKeyError, match="the ledger has a key"):
+        upgraded(postgres, divided)
+
+    assert postgres.dump(divided) == before
 
 
 # What is refused, and what interrupts
@@ -367,20 +415,22 @@ class _Killed(BaseException):
     """The process ends here; what it has not committed is lost."""
 
 
-def killed_at(patch: pytest.MonkeyPatch, last: int) -> list[str]:
-    """Let a connection end before its statement with a number; return the statements before."""
-    done: list[str] = []
+def kill_at(patch: pytest.MonkeyPatch, last: int) -> None:
+    """Let an upgrade end before its statement with a number."""
+    done: list[Connection] = []
     execute = Connection.execute
 
     def run(self: Connection, query: bytes, *args: Any, **keywords: Any) -> Any:
-        if "pg_backend_pid" not in query.decode():  # it belongs to the opening of a connection
-            if len(done) == last:
+        # The upgrade's own connection begins with a lock; others open connections of their own.
+        if b"pg_advisory_lock" in query:
+            done.append(self)
+        elif self in done:
+            if len(done) > last:
                 raise _Killed
-            done.append(query.decode())
+            done.append(self)
         return execute(self, query, *args, **keywords)
 
     patch.setattr(Connection, "execute", run)
-    return done
 
 
 CHANGING_TIMES = re.compile(r"'\d{4}-\d\d-\d\d \d\d:[^']*'")
@@ -394,7 +444,7 @@ def test_upgrade_killed_before_any_statement_is_finished_by_the_next_one(
     postgres: PostgresServer, divided: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with kept_database(postgres, "step2", 3) as whole:
-        upgraded(postgres, whole)
+        upgraded_up_to(postgres, whole, "places of the users")
         expected = dump_of(postgres, whole)
 
     step = amount(9, full=1)
@@ -402,12 +452,14 @@ def test_upgrade_killed_before_any_statement_is_finished_by_the_next_one(
     changes = []
     while change := kill_in_next_change(address, monkeypatch, step):
         changes.append(change)
+        if change == "places of the users":
+            assert dump_of(postgres, divided) == expected
         if change != "all schemas: done":
             with pytest.raises(SchemaError, match="is being upgraded"):
                 installation.examine(address)
 
     assert len(changes) == 7
-    assert dump_of(postgres, divided) == expected
+    assert installation.examine(address).shards == 3
 
 
 def kill_in_next_change(address: str, monkeypatch: pytest.MonkeyPatch, step: int) -> str | None:
@@ -419,10 +471,10 @@ def kill_in_next_change(address: str, monkeypatch: pytest.MonkeyPatch, step: int
     for last in itertools.count(0, step):
         with (
             monkeypatch.context() as patch,
-            closing(upgrade.upgrade(address, move=stay)) as changes,
+            closing(upgrade.upgrade(address)) as changes,
             suppress(_Killed),
         ):
-            killed_at(patch, last)
+            kill_at(patch, last)
             return next(changes, None)
     raise AssertionError("an upgrade has an end")
 
@@ -468,8 +520,8 @@ def test_put_that_has_begun_is_kept_and_a_later_one_fails(
 
     upgraded(postgres, divided)
 
-    shard = ShardMap(address).find("late").number
-    assert postgres.rows(f"SELECT eid FROM slumberd_{shard}.inbox WHERE eid = 'late'", divided)
+    shard = shard_of(address, "late")
+    assert postgres.rows(f"SELECT 1 FROM slumberd_{shard}.episodes WHERE id = 'late'", divided)
 
 
 def test_printed_statements_do_the_same(postgres: PostgresServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Json
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.registry import examples
+from slumberd.config.credentials import read_key
 
 app = typer.Typer(
     add_completion=False,
@@ -65,7 +67,18 @@ def init(
     ),
 )
 @app.command("migrate", hidden=True)
-def upgrade(address: Address, only_print: Print = False) -> None:
+def upgrade(
+    address: Address,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with "
+            "several shards needs it.",
+            show_default=False,
+        ),
+    ] = None,
+    only_print: Print = False,
+) -> None:
     """Bring the schemas of a database to the newest step.
 
     Each schema is upgraded in one transaction. If the command is interrupted, run it again: it goes
@@ -79,8 +92,9 @@ def upgrade(address: Address, only_print: Print = False) -> None:
     if only_print:
         print(upgrade.upgrade_script(address))
         return
+    key = None if key_file is None else read_key(key_file, credentials=None)
     is_newest = True
-    for title in upgrade.upgrade(address):
+    for title in upgrade.upgrade(address, key=key):
         say(f"upgraded {title}")
         is_newest = False
     if is_newest:

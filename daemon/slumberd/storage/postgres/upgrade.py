@@ -7,7 +7,8 @@ it has read. A killed upgrade goes on where it was. No slumberd works on the dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import psycopg
@@ -17,6 +18,13 @@ from slumberd.storage.added_columns import quoted
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.gathering import (
+    GATHERING_TABLES,
+    check_settings,
+    count_parts,
+    gather,
+    place_users,
+)
 from slumberd.storage.postgres.installation import AS_OWNER, MAP, RESTORE, UNFINISHED
 from slumberd.storage.postgres.shard_map import Shard, ShardMap, shards_of
 
@@ -45,9 +53,6 @@ _SHARD = "slumberd_0"
 _ADDED_BY_STEP_2 = "model_requests"
 _HELD = "SL005"
 
-Move = Callable[[ShardMap, str, int, int], None]
-"""Moves a user's rows: takes the map, the user, the source and the target."""
-
 
 class Change(NamedTuple):
     """One transaction of an upgrade.
@@ -65,27 +70,29 @@ class Change(NamedTuple):
     address: str | None = None
 
 
-def upgrade(address: str, *, move: Move | None = None) -> Generator[str, None, None]:
+def upgrade(address: str, *, key: bytes | None = None) -> Generator[str, None, None]:
     """Bring all schemas to the newest step, and yield what each transaction did.
 
     Args:
         address: The address of the database of the map; its role may create schemas.
-        move: Gathers the rows of a user that lay in several shards.
+        key: The key of the ledgers of a database of 0.2 with several shards; None without one.
 
     Raises:
         SchemaError: The database has no schema of slumberd, that of a newer one, or a damaged one.
         DatabaseHeldError: A slumberd still works on the old database.
+        LedgerKeyError: The ledgers have another key.
     """
     place = where(address)
     with connect(address, autocommit=True) as connection, translate_errors(place):
         installation.check_server(connection, place)
         connection.execute(_LOCK)
-        fills, ends = _conversion(connection, place)
+        fills, ends = _conversion(connection, place, key)
         for change in fills:
             _run(connection, change, place)
             yield change.title
-        if ends and move is not None:
-            yield from gather(connection, ShardMap(address), move)
+        if ends:
+            with closing(ShardMap(address)) as shard_map:
+                yield from gather(connection, shard_map, key)
         for change in ends or _later_steps(connection, address):
             if change.address is None:
                 _run(connection, change, place)
@@ -103,7 +110,7 @@ def upgrade_script(address: str) -> str:
     """
     place = where(address)
     with connect(address, read_only=True) as connection, translate_errors(place):
-        fills, ends = _conversion(connection, place)
+        fills, ends = _conversion(connection, place, None)
         changes = [*fills, *ends] or _later_steps(connection, address)
     if not changes:
         return "-- The schema is the newest."
@@ -151,7 +158,9 @@ def _step_change(step: installation.Step, schema: str, address: str | None) -> C
 # The upgrade of a database of step 1 or 2
 
 
-def _conversion(connection: Connection, place: str) -> tuple[list[Change], list[Change]]:
+def _conversion(
+    connection: Connection, place: str, key: bytes | None
+) -> tuple[list[Change], list[Change]]:
     """Return what is left to do before the users are gathered, and after it."""
     is_begun = _has_table(connection, OLD, "numbers")
     old = OLD if is_begun else MAP
@@ -160,6 +169,8 @@ def _conversion(connection: Connection, place: str) -> tuple[list[Change], list[
     old_columns = _columns_to_copy(connection, old, place)
     rows = connection.execute(f"SELECT shard FROM {old}.shards ORDER BY shard".encode())  # noqa: S608 # our own name
     numbers = [number for (number,) in rows]
+    if len(numbers) > 1 and not is_begun:
+        check_settings(connection, place, key)
     changes = [] if is_begun else [_begin(len(numbers))]
     changes += [
         _fill(number, len(numbers), old_columns)
@@ -167,7 +178,8 @@ def _conversion(connection: Connection, place: str) -> tuple[list[Change], list[
         if not installation.has_schema(connection, Shard(number, "").schema)
     ]
     if len(numbers) > 1 and (not is_begun or _has_table(connection, MAP, "upgrade_parts")):
-        changes.append(_plan(numbers))
+        title = "places of the users"
+        changes.append(Change(title, MAP, [AS_OWNER, *place_users(numbers)]))
     return changes, [_finish(numbers)]
 
 
@@ -215,7 +227,7 @@ def _begin(shards: int) -> Change:
         _TAKE_SHARED,
         installation.spread(shards),
         installation.ERASURE_KEY,
-        _PLAN_TABLES,
+        GATHERING_TABLES,
     ]
     return Change("map of the shards", MAP, statements)
 
@@ -247,19 +259,6 @@ INSERT INTO {MAP}.rule_sets (version, hash, document, published_at, by, reason)
 SELECT version, hash, document, published_at, by, reason FROM {OLD}.rule_sets;
 INSERT INTO {MAP}.erasure_key (id, key) SELECT id, key FROM {OLD}.erasure_key;"""  # noqa: S608 # our own names
 
-_PLAN_TABLES = f"""CREATE TABLE {MAP}.upgrade_parts (
-  "user" text COLLATE "C" NOT NULL,
-  shard smallint NOT NULL,
-  episodes bigint NOT NULL,
-  head bytea NOT NULL
-);
-CREATE TABLE {MAP}.gathering (
-  "user" text COLLATE "C" NOT NULL,
-  source smallint NOT NULL,
-  target smallint NOT NULL,
-  is_begun boolean NOT NULL DEFAULT false
-);"""
-
 
 def _fill(number: int, shards: int, old_columns: dict[str, dict[str, str]]) -> Change:
     """Return the transaction that fills a shard from the old tables, and drops its partitions."""
@@ -278,7 +277,7 @@ def _fill(number: int, shards: int, old_columns: dict[str, dict[str, str]]) -> C
         installation.absent_positions(number, shards),
         *(step.statements(schema, UNFINISHED) for step in later),
         installation.grants(schema),
-        *([installation.in_schema(_PARTS, schema)] if shards > 1 else []),
+        *([count_parts(schema)] if shards > 1 else []),
         f"DROP TABLE {partitions};",
         f"ANALYZE {', '.join(f'{schema}.{table}' for table in _LARGE)};",
     ]
@@ -324,114 +323,6 @@ def _copy(number: int, target: str, old: str, columns: str) -> str:
         source = f"{OLD}.{old} WHERE shard = {number:d}"
     in_order = " ORDER BY n" if old == "inbox" else ""
     return f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}{in_order};"  # noqa: S608 # names of columns
-
-
-_PARTS = f"""INSERT INTO {MAP}.upgrade_parts ("user", shard, episodes, head)
-SELECT replace(replace(name, '%2F', '/'), '%25', '%'), substr('slumberd_0', 10)::smallint,
-  sum(episodes), coalesce(
-    (SELECT chain FROM slumberd_0.slumberd_ledger ORDER BY seq DESC LIMIT 1), ''
-  )
-FROM (
-  SELECT split_part(scope_key, '/', 3), count(*) FROM slumberd_0.episodes GROUP BY 1
-  UNION ALL
-  SELECT DISTINCT replace(replace("user", '%', '%25'), '/', '%2F'), 0 FROM slumberd_0.facts
-  UNION ALL
-  SELECT DISTINCT split_part(key, '/', 1), 0 FROM slumberd_0.slumberd_keys
-  UNION ALL
-  SELECT DISTINCT split_part(owner, '/', 1), 0 FROM slumberd_0.slumberd_quarantine
-) AS parts(name, episodes)
-WHERE name != ''
-GROUP BY name;"""  # noqa: S608 # our own names
-
-# The shard that has most episodes of a user gets the user.
-_PLACE_USERS = f"""INSERT INTO {MAP}.users ("user", shard)
-SELECT most."user", most.shard
-FROM (
-  SELECT DISTINCT ON ("user") "user", shard
-  FROM {MAP}.upgrade_parts
-  ORDER BY "user", episodes DESC, shard
-) AS most
-INNER JOIN {MAP}.find_users(ARRAY(SELECT DISTINCT "user" FROM {MAP}.upgrade_parts)) AS found
-  ON found.name = most."user"
-WHERE found.shard != most.shard;
-INSERT INTO {MAP}.gathering ("user", source, target)
-SELECT parts."user", parts.shard, found.shard
-FROM {MAP}.upgrade_parts AS parts
-INNER JOIN {MAP}.find_users(ARRAY(SELECT DISTINCT "user" FROM {MAP}.upgrade_parts)) AS found
-  ON found.name = parts."user"
-WHERE found.shard != parts.shard;"""  # noqa: S608 # our own names
-
-_TELL_SHARD = f"""INSERT INTO slumberd_0.moved_users ("user", is_here, peer, head)
-SELECT users."user", users.shard = own.shard,
-  CASE WHEN users.shard = own.shard THEN positions.shard ELSE users.shard END, parts.head
-FROM (SELECT substr('slumberd_0', 10)::smallint) AS own(shard)
-CROSS JOIN {MAP}.users AS users
-INNER JOIN {MAP}.positions AS positions ON positions.position = slumberd_0.position_of(
-  replace(replace(users."user", '%', '%25'), '/', '%2F')
-)
-INNER JOIN {MAP}.upgrade_parts AS parts
-  ON parts."user" = users."user" AND parts.shard = users.shard
-WHERE own.shard IN (users.shard, positions.shard);"""  # noqa: S608 # our own names
-
-
-def _plan(numbers: list[int]) -> Change:
-    """Return the transaction that gives each user a shard."""
-    tell = [installation.in_schema(_TELL_SHARD, Shard(number, "").schema) for number in numbers]
-    drop = f"DROP TABLE {MAP}.upgrade_parts;"
-    return Change("places of the users", MAP, [AS_OWNER, _PLACE_USERS, *tell, drop])
-
-
-def gather(connection: Connection, shard_map: ShardMap, move: Move) -> Iterator[str]:
-    """Move the rows of users that lie in other shards than their own.
-
-    A user is first given to the shard that has some of the rows, and moved from there as any other.
-    """
-    gathered = 0
-    while row := connection.execute(_NEXT_TO_GATHER).fetchone():
-        user, source, target, is_begun = row
-        part = (user, source)
-        if not is_begun:
-            give = _GIVE_IN_MAP, _give(source, is_here=True), _give(target, is_here=False), _BEGIN
-            _execute(connection, [(statement, part) for statement in give])
-        if _is_in(connection, user, source):
-            move(shard_map, user, source, target)
-        _execute(connection, [(_END, part)])
-        gathered += 1
-    if gathered:
-        yield f"{gathered} parts of users whom several shards had"
-
-
-_NEXT_TO_GATHER = b"""
-SELECT "user", source, target, is_begun FROM slumberd.gathering ORDER BY is_begun DESC LIMIT 1
-"""
-_GIVE_IN_MAP = b"""
-INSERT INTO slumberd.users ("user", shard) VALUES ($1, $2::smallint)
-ON CONFLICT (digest) DO UPDATE SET shard = excluded.shard, moving_to = NULL
-"""
-_BEGIN = b'UPDATE slumberd.gathering SET is_begun = true WHERE "user" = $1 AND source = $2'
-_IS_IN = b"SELECT shard = $2 FROM slumberd.find_users(ARRAY[$1::text])"
-_END = b'DELETE FROM slumberd.gathering WHERE "user" = $1 AND source = $2'
-
-
-def _give(number: int, *, is_here: bool) -> bytes:
-    """Return the statement that says whether a shard has a user."""
-    return f"""
-INSERT INTO {Shard(number, "").schema}.moved_users ("user", is_here, peer, head)
-VALUES ($1, {is_here}, $2::smallint, '')
-ON CONFLICT (digest) DO UPDATE SET is_here = excluded.is_here
-""".encode()  # noqa: S608 # our own names
-
-
-def _is_in(connection: Connection, user: str, shard: int) -> bool:
-    with psycopg.RawCursor(connection) as cursor:
-        return cursor.execute(_IS_IN, (user, shard)).fetchone() == (True,)
-
-
-def _execute(connection: Connection, statements: list[tuple[bytes, tuple[object, ...]]]) -> None:
-    with connection.transaction(), psycopg.RawCursor(connection) as cursor:
-        cursor.execute(AS_OWNER.encode())
-        for statement, values in statements:
-            cursor.execute(statement, values)
 
 
 def _finish(numbers: list[int]) -> Change:
