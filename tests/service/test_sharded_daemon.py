@@ -145,11 +145,14 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
     with home.started(until="shards.held") as daemon:
         for _ in range(SHARDS):
             daemon.wait_for("daemon.ready")
-        postgres.run(
-            "UPDATE slumberd_0.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
-            "UPDATE slumberd_0.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
-            database=database.rpartition("/")[2],
-        )
+        for shard in range(SHARDS):
+            postgres.run(
+                f"UPDATE slumberd_{shard}.lease"
+                " SET holder = 'b/2', held_until = now() + interval '1 hour'",
+                f"UPDATE slumberd_{shard}.slumberd_numbers SET value = value + 1"
+                " WHERE name = 'epoch'",
+                database=database.rpartition("/")[2],
+            )
         put(database, 1)
         lost = [daemon.wait_for("lease.lost") for _ in range(SHARDS)]
         assert daemon.stop() == 0
