@@ -51,6 +51,7 @@ of its file, or the address of its database without a password::
         ├── DatabaseHeldError             a database in use                      (exit 75)
         ├── UserMovingError               a user on the way to another shard     (exit 75)
         ├── DatabaseUnreachableError      a database server that is away         (exit 69)
+        ├── OldPrimaryError               a database server that was replaced    (exit 69)
         ├── SourceChangedError            a store that changed while it was copied (exit 75)
         ├── OtherRulesPublishedError      rules that somebody else published first (exit 75)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
@@ -1043,6 +1044,27 @@ class DatabaseUnreachableError(StoreError):
         )
 
 
+class OldPrimaryError(StoreError):
+    """A database server came back after another one was promoted in its place.
+
+    Attributes:
+        where: The database.
+        timeline: The timeline of the server.
+        newest: The timeline of the server that was promoted.
+    """
+
+    exit_code = 69
+
+    def __init__(self, where: str, timeline: int, newest: int) -> None:
+        self.where = where
+        self.timeline = timeline
+        self.newest = newest
+        super().__init__(
+            f"{where!r} is an old primary on timeline {timeline}, and another server has taken its "
+            f"place on timeline {newest}: stop the old one, or make it a standby"
+        )
+
+
 class PoolerError(StoreError):
     """An address of a database leads to a connection pooler that divides sessions among clients.
 
@@ -1117,8 +1139,8 @@ class ShardSettingsDifferError(StoreError):
         self.source = source
         self.target = target
         super().__init__(
-            f"user {user!r} was not moved: shards {source} and {target} have other channels, another "
-            "law or another depth of lineage; reload the daemons of both, and try again"
+            f"user {user!r} was not moved: shards {source} and {target} have other channels, "
+            "another law or another depth of lineage; reload the daemons of both, and try again"
         )
 
 

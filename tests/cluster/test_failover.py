@@ -12,6 +12,8 @@ import orjson
 import pytest
 
 from slumberd.clock import SystemClock
+from slumberd.errors import OldPrimaryError
+from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.cluster.cluster_run import Cluster
 from tests.support.builders import triple
@@ -154,3 +156,18 @@ def test_daemon_goes_on_after_a_failover_that_lost_the_last_commits(tmp_path: Pa
     assert "the ledger ends here" in against
     assert "rows 3 to 5 went in a failover" in against
     assert marks == [(3, 3)]
+
+
+def test_old_primary_that_comes_back_is_refused() -> None:
+    with running_pair(is_synchronous=False) as pair:
+        address = pair.create_database(DATABASE)
+        pair.wait_until_replayed()
+        connect(address).close()
+        pair.fail_over()
+        connect(address).close()
+        pair.primary.start()  # it is the first server of the address
+
+        with pytest.raises(OldPrimaryError, match="an old primary on timeline 1"):
+            connect(address)
+        pair.primary.stop()
+        connect(address).close()

@@ -25,7 +25,6 @@ NAMES = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
 HOSTILE = "<b>kim</b>"
 USERS = ("ana", "bob", HOSTILE)
 SELDOM = 1_000_000
-SHARDS = 3
 TWICE = "We spoke of the old harbour for an hour."
 """A text that two episodes of each user have."""
 
@@ -49,7 +48,7 @@ def call(daemon: HttpDaemon, path: str, **fields: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-@pytest.fixture(scope="module", params=["files", "shards"])
+@pytest.fixture(scope="module", params=["files", "database"])
 def daemon(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HttpDaemon]:
@@ -57,9 +56,9 @@ def daemon(
     folder: Path = tmp_path_factory.mktemp("counted") / "home"
     with ExitStack() as stack:
         store = None
-        if request.param == "shards":
+        if request.param == "database":
             postgres = request.getfixturevalue("postgres")
-            store = postgres.address_of(stack.enter_context(postgres.database(shards=SHARDS)))
+            store = postgres.address_of(stack.enter_context(postgres.database()))
         running = stack.enter_context(http_daemon(folder, store=store))
         seldom = {"every": SELDOM}
         running.home.rule("all", cadence=seldom, stages=[{"dedup": {"method": "exact"}}])

@@ -28,7 +28,8 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
 from slumberd.service.composition import database_status_of, rules_of
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.hosts.lease import Lease
+from slumberd.storage.postgres.hosts.lease import HostTable, Leases
+from slumberd.storage.postgres.shard_map import Shard
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
@@ -269,11 +270,12 @@ def test_login_with_the_role_of_a_daemon_suffices(
 async def test_shard_that_nobody_holds_is_a_finding_after_three_leases(
     site: Installation, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
-    lease = Lease(postgres_address, 0, "a", seconds=10, is_daemon=True)
-    await lease.claim()
+    shard = Shard(0, postgres_address)
+    leases = Leases(postgres_address, "a", seconds=10, is_daemon=True)
+    await leases.claim(shard)
     held = find(site, replace(UNLIMITED, leases=0))
-    await lease.release()
-    await lease.close()
+    await leases.release(shard)
+    await leases.close()
 
     just_free = find(site)
     ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd_0.lease"
@@ -322,7 +324,7 @@ async def test_host_whose_clock_is_off_is_a_finding(
     site: Installation, postgres_address: str
 ) -> None:
     tenure = DatabaseTenure(
-        postgres_address, 0, "the database", ClockAhead(), seconds=60, is_daemon=True
+        Shard(0, postgres_address), postgres_address, ClockAhead(), seconds=60, is_daemon=True
     )
     async with tenure:
         found = await asyncio.to_thread(find_when_there_is_a_host, site)
@@ -335,9 +337,7 @@ async def test_hosts_with_other_versions_or_rules_are_a_finding(
     site: Installation, postgres_address: str
 ) -> None:
     state = {"version": "1.0", "rules_hash": "abc", "clock_offset_seconds": 0.0}
-    first, second = [
-        Lease(postgres_address, 0, name, seconds=60, is_daemon=True) for name in ("a/1", "b/1")
-    ]
+    first, second = [HostTable(postgres_address, name) for name in ("a/1", "b/1")]
     await first.tell_host(state)
     await second.tell_host(state)
     alike = find(site)

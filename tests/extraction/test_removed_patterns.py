@@ -48,7 +48,9 @@ def test_unknown_pattern_is_a_mistake_with_a_suggestion(tmp_path: Path) -> None:
 
 def test_every_pattern_of_the_code_has_its_name_in_the_list() -> None:
     sources = Path(slumberd.extraction.__file__).parent.glob("*.py")
-    literal = r'add,? ?\(?\s*clause,\s*"(\w+)"|retract\(\s*clause,\s*"(\w+)"|\{NAME\}/(\w+)"'
+    literal = (
+        r'add,? ?\(?\s*clause,\s*"(\w+)"|(?:retract|end_pet)\(\s*clause,\s*"(\w+)"|\{NAME\}/(\w+)"'
+    )
 
     found = [match for file in sources for match in re.findall(literal, file.read_text())]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import UsageError
 from slumberd.retrieval import scope_index
-from slumberd.retrieval.priors import sought_by, weight_of
+from slumberd.retrieval.priors import signs_of, sought_by, weight_of
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import LANGUAGES
 from tests.support.lists import of_each
@@ -579,16 +579,16 @@ def test_text_by_the_one_person_in_the_question_comes_first() -> None:
 def test_long_text_gains_nothing_by_its_speaker() -> None:
     sought = sought_by("What did Ann say?", ["what", "did", "ann"], [("Ann", frozenset({"ann"}))])
 
-    assert weight_of("word " * 60, "Ann", None, sought) > 0
-    assert weight_of("word " * 61, "Ann", None, sought) == 0
-    assert weight_of("word", "Ben", None, sought) == 0
+    assert weight_of(signs_of("word " * 60), "Ann", None, sought) > 0
+    assert weight_of(signs_of("word " * 61), "Ann", None, sought) == 0
+    assert weight_of(signs_of("word"), "Ben", None, sought) == 0
 
 
 def test_long_text_gains_less_by_its_session() -> None:
     sought = sought_by("What is it?", ["what", "is", "it"], [])
 
-    assert weight_of("word " * 60, "", 1.0, sought) == 0
-    assert -0.7 < weight_of("word " * 61, "", 1.0, sought) < 0
+    assert weight_of(signs_of("word " * 60), "", 1.0, sought) == 0
+    assert -0.7 < weight_of(signs_of("word " * 61), "", 1.0, sought) < 0
 
 
 def test_two_persons_in_the_question_raise_no_text() -> None:

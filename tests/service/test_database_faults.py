@@ -44,9 +44,11 @@ def put_until_the_disk_is_full(disk: Disk, address: str) -> int:
 
 def check_written_once(server: PostgresServer, home: Home, address: str, episodes: int) -> None:
     database = address.rpartition("/")[2]
-    logged = server.rows("SELECT count(*), max(seq) FROM slumberd_0.slumberd_episode_log", database)
+    log = "SELECT count(*), max(seq) FROM slumberd_0.slumberd_episode_log"
+    logged = server.rows(log, database)
     claims = server.rows(
-        "SELECT count(*), count(DISTINCT fact_id) FROM slumberd_0.slumberd_ledger WHERE fact_id IS NOT NULL",
+        "SELECT count(*), count(DISTINCT fact_id) FROM slumberd_0.slumberd_ledger"
+        " WHERE fact_id IS NOT NULL",
         database,
     )
     assert logged == claims == [(episodes, episodes)]

@@ -23,9 +23,9 @@ from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
 from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect
 from slumberd.storage.postgres.hosts.requests import send_request
+from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
@@ -100,13 +100,13 @@ def daemon_on(address: str, operations: Operations, *, holder: str | None = None
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
         tenure = DatabaseTenure(
-            address, 0, where(address), SystemClock(), seconds=3, is_daemon=True
+            Shard(0, address), address, SystemClock(), seconds=3, is_daemon=True
         )
         served = ServedShards()
         async with (
             tenure if holder is None else nullcontext(),
-            answer_requests(address, served, holder=holder or tenure.name),
-            served.serve(0, operations.by_name()),
+            answer_requests(served, holder=holder or tenure.name),
+            served.serve(Shard(0, address), operations.by_name()),
         ):
             ready.set()
             await stop.wait()
@@ -144,11 +144,12 @@ class Asking:
 
 
 def asking(address: str, operation: str, **fields: Any) -> Asking:
-    return Asking(lambda: ask_database(address, 0, operation, fields))
+    return Asking(lambda: ask_database(Shard(0, address), operation, fields))
 
 
 def sending(address: str, line: bytes = b"{}\n") -> Asking:
-    return Asking(lambda: send_request(address, 0, "echo", line, host="me", poll_seconds=0.01))
+    shard = Shard(0, address)
+    return Asking(lambda: send_request(shard, "echo", line, host="me", poll_seconds=0.01))
 
 
 def test_daemon_answers_requests_and_leaves_none_in_the_table(
@@ -156,7 +157,8 @@ def test_daemon_answers_requests_and_leaves_none_in_the_table(
 ) -> None:
     operations = Operations()
     with daemon_on(postgres_address, operations):
-        answers = [ask_database(postgres_address, 0, "echo", {"text": str(n)}) for n in range(5)]
+        shard = Shard(0, postgres_address)
+        answers = [ask_database(shard, "echo", {"text": str(n)}) for n in range(5)]
 
     assert [answer["echo"] for answer in answers] == ["0", "1", "2", "3", "4"]
     assert all("@" in caller for caller in operations.callers)
@@ -326,7 +328,7 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
     postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
     postgres.run("UPDATE slumberd_0.lease SET holder = 'b/2'", database=database)
     with daemon_on(postgres_address, operations, holder="b/2"):
-        ask_database(postgres_address, 0, "echo", {"text": "between"})
+        ask_database(Shard(0, postgres_address), "echo", {"text": "between"})
         postgres.run("UPDATE slumberd_0.requests SET holder = NULL", database=database)
         answer = asked.result()
 
@@ -346,7 +348,7 @@ def test_daemon_performs_no_request_whose_sender_has_ended_long_ago(
     )
 
     with daemon_on(postgres_address, operations):
-        ask_database(postgres_address, 0, "echo", {"text": "new"})
+        ask_database(Shard(0, postgres_address), "echo", {"text": "new"})
 
     assert [request["text"] for request in operations.seen] == ["new"]
 
@@ -357,7 +359,7 @@ def test_daemon_that_lost_the_database_takes_no_request(
     old, new = Operations(), Operations()
     with daemon_on(postgres_address, old, holder="a/1"), daemon_on(postgres_address, new):
         for number in range(20):
-            ask_database(postgres_address, 0, "echo", {"text": str(number)})
+            ask_database(Shard(0, postgres_address), "echo", {"text": str(number)})
 
     assert (len(old.seen), len(new.seen)) == (0, 20)
 
@@ -378,7 +380,7 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
     )
 
     with daemon_on(postgres_address, Operations(), holder="a/1"):
-        ask_database(postgres_address, 0, "echo", {})
+        ask_database(Shard(0, postgres_address), "echo", {})
 
     left = postgres.rows("SELECT operation FROM slumberd_0.requests ORDER BY number", database)
     assert left == [("fresh",), ("working",)]

@@ -11,8 +11,8 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
@@ -42,7 +42,7 @@ async def tenure(make: Make) -> AsyncIterator[DatabaseTenure]:
 
 def tenure_at(address: str, *, seconds: float, is_daemon: bool = True) -> DatabaseTenure:
     return DatabaseTenure(
-        address, 0, where(address), SystemClock(), seconds=seconds, is_daemon=is_daemon
+        Shard(0, address), address, SystemClock(), seconds=seconds, is_daemon=is_daemon
     )
 
 
@@ -165,7 +165,7 @@ async def test_daemon_that_lost_its_database_pauses_no_rule(
     make: Make, tenure: DatabaseTenure, postgres: PostgresServer, postgres_address: str
 ) -> None:
     await tenure.__aenter__()
-    paused = PausedTable(postgres_address, 0, holder=tenure.name)
+    paused = PausedTable(Shard(0, postgres_address), holder=tenure.name)
     paused.write({"a": "me"})
     postgres.run(
         "UPDATE slumberd_0.lease SET holder = 'other'",

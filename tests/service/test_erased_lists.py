@@ -66,7 +66,7 @@ def empty_lists(home: OpenStores) -> None:
                 file.execute("DELETE FROM slumberd_erased_scopes")
         return
     assert isinstance(home.facts, PostgresFactStore)
-    with psycopg.connect(home.facts.engine.address) as connection:
+    with psycopg.connect(home.facts.engine.shard.address) as connection:
         connection.execute("DELETE FROM slumberd_0.slumberd_erased_scopes")
 
 

@@ -185,7 +185,7 @@ def test_random_requests_of_users_are_answered_by_one_shard_as_by_one_store(
 
     chance = random.Random(7)
     with serving(cluster):
-        requests = ShardRequests(database, ShardMap(database), lease_seconds=3.0, ask=ask)
+        requests = ShardRequests(ShardMap(database), lease_seconds=3.0, ask=ask)
         fill(of_files)
         fill(lambda operation, **fields: requests.call(operation, fields))
         of_files("fire")
@@ -322,13 +322,13 @@ def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
 
     for operation, request in (("episodes", {"user": "ana"}), ("pause", {"rules": ["all"]})):
         with pytest.raises(RefusedError, match=r"token bob via .* (may not name|has no right)"):
-            ask_database(database, 0, operation, forward(request, bob))
+            ask_database(Shard(0, database), operation, forward(request, bob))
 
 
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
     fill(of_shards)
     of_shards("fire", shard=shard_of("ana", SHARDS))
-    handlers = shard_handlers(ShardRequests(database, ShardMap(database), lease_seconds=3.0))
+    handlers = shard_handlers(ShardRequests(ShardMap(database), lease_seconds=3.0))
     ana = Caller(name="token ana", user="ana", rights=frozenset({Right.READ, Right.WRITE}))
     one_agent = Caller(name="token desk", user="ana", agent="desk", rights=ana.rights)
 
@@ -362,7 +362,7 @@ class MovingMap(ShardMap):
         self.moving = moving
 
     def shards(self) -> list[Shard]:
-        return [Shard(number, "postgresql:///none", f"slumberd_{number}") for number in (0, 1)]
+        return [Shard(number, "postgresql:///none") for number in (0, 1)]
 
     def find(self, user: str) -> Shard:
         self.moving -= 1
@@ -374,7 +374,7 @@ class MovingMap(ShardMap):
 def test_request_waits_while_its_user_is_being_moved() -> None:
     shards = MovingMap(2)
 
-    found = find_shard(shards, "ana", address="x", patience_seconds=60.0)
+    found = find_shard(shards, "ana", patience_seconds=60.0)
 
     assert found == ShardMap.find(shards, "ana")
     assert shards.moving == -1
@@ -382,14 +382,14 @@ def test_request_waits_while_its_user_is_being_moved() -> None:
 
 def test_request_of_a_user_who_is_moved_for_long_is_refused() -> None:
     with pytest.raises(UserMovingError) as caught:
-        find_shard(MovingMap(10**9), "ana", address="x", patience_seconds=0.0)
+        find_shard(MovingMap(10**9), "ana", patience_seconds=0.0)
 
     assert (caught.value.user, caught.value.shard, caught.value.target) == ("ana", 0, 1)
 
 
 def test_name_that_no_user_can_have_is_refused() -> None:
     with pytest.raises(MemoryScopeError):
-        find_shard(MovingMap(0), "a\nb", address="x", patience_seconds=0.0)
+        find_shard(MovingMap(0), "a\nb", patience_seconds=0.0)
 
 
 def test_malformed_request_is_refused_with_its_mistakes(of_files: Asker, database: str) -> None:

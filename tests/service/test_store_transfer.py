@@ -22,6 +22,7 @@ from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.pause import PausedFile
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called
@@ -103,7 +104,7 @@ def test_copy_back_has_every_row_of_every_table(
     assert empty == ["facts.db: slumberd_external_changes"]
     assert rows_of_files(tmp_path / "back") == wanted
     assert schema_of(tmp_path / "back") == schema_of(home.state)
-    assert PausedTable(postgres_address, 0).read() == PAUSED
+    assert PausedTable(Shard(0, postgres_address)).read() == PAUSED
     assert PausedFile(tmp_path / "back").read() == PAUSED
 
 
@@ -212,7 +213,7 @@ def test_verify_says_that_both_are_equal_with_the_head(home: Home, postgres_addr
 CHANGES = {
     "episodes": "UPDATE slumberd_0.episodes SET content = '{}' WHERE id = 'e1'",
     "episode_log": "UPDATE slumberd_0.slumberd_episode_log SET eid = 'x' WHERE seq = 2",
-    "episode_deletions": "UPDATE slumberd_0.slumberd_episode_deletions SET rid = 99 WHERE number = 2",
+    "episode_deletions": "UPDATE slumberd_0.slumberd_episode_deletions SET rid = 9 WHERE rid = 2",
     "accesses": "UPDATE slumberd_0.slumberd_accesses SET count = count + 1",
     "extractions": "UPDATE slumberd_0.slumberd_extractions SET dropped = 9",
     "model_summaries": "UPDATE slumberd_0.slumberd_model_summaries SET text = 'x'",
@@ -601,7 +602,7 @@ def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
         asyncio.run(put_by_user(address, episodes))
         use_database(small, address)
         small.call("--all-shards", "fire", "--all")
-        PausedTable(address, 2).write(PAUSED)
+        PausedTable(Shard(2, address)).write(PAUSED)
         found: list[str] = []
         for shard in range(3):
             folder, config = tmp_path / f"shard-{shard}", tmp_path / f"shard-{shard}.yaml"

@@ -16,6 +16,7 @@ from slumberd.service.composition import inspections_of, open_stores
 from slumberd.service.one_operation import run_operation
 from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.postgres.inspection import PostgresFactInspection
+from slumberd.storage.postgres.shard_map import Shard
 from tests.support.builders import START, at, episode, triple
 from tests.support.fakes import FakeLogs
 from tests.support.postgres_server import PostgresServer
@@ -131,12 +132,12 @@ def test_retraction_before_a_claim_does_not_reach_it(
     ]
     for seq, reason, what, fact, payload in rows:
         postgres.run(
-            f"INSERT INTO slumberd_0.slumberd_ledger SELECT 0, {seq}, 1, 1, 1, 0, '{reason}', {what}, NULL, 0,"
-            f" '{fact}', NULL, NULL, '{payload}', '', ''",
+            f"INSERT INTO slumberd_0.slumberd_ledger SELECT {seq}, 1, 1, 1, 0, '{reason}',"
+            f" {what}, NULL, 0, '{fact}', NULL, NULL, '{payload}', '', ''",
             database=postgres_address.rpartition("/")[2],
         )
 
-    assert PostgresFactInspection(postgres_address, 0).unreached_retractions(None) == ["c1"]
+    assert PostgresFactInspection(Shard(0, postgres_address)).unreached_retractions(None) == ["c1"]
 
 
 @pytest.mark.path
@@ -231,12 +232,12 @@ def test_pass_over_a_database_ends_at_its_time_limit(
 ) -> None:
     database = postgres_address.rpartition("/")[2]
     postgres.run(
-        "INSERT INTO slumberd_0.slumberd_ledger SELECT 0, n, 1, 1, 1, 0, 'unresolved', 1, NULL, 0, n, NULL,"
-        " NULL, '{\"names\":[\"x\"]}', '', '' FROM generate_series(1, 20000) AS n",
+        "INSERT INTO slumberd_0.slumberd_ledger SELECT n, 1, 1, 1, 0, 'unresolved', 1, NULL, 0, n,"
+        " NULL, NULL, '{\"names\":[\"x\"]}', '', '' FROM generate_series(1, 20000) AS n",
         database=database,
     )
 
-    inspection = PostgresFactInspection(postgres_address, 0)
+    inspection = PostgresFactInspection(Shard(0, postgres_address))
 
     assert inspection.unreached_retractions(0.001) is None
     assert len(inspection.unreached_retractions(None) or ()) == 100
@@ -244,7 +245,7 @@ def test_pass_over_a_database_ends_at_its_time_limit(
 
 def test_database_without_a_schema_has_no_store(postgres: PostgresServer) -> None:
     with postgres.empty_database() as name:
-        inspection = PostgresFactInspection(postgres.address_of(name), 0)
+        inspection = PostgresFactInspection(Shard(0, postgres.address_of(name)))
 
         assert not inspection.exists()
         with pytest.raises(StoreError):

@@ -92,6 +92,7 @@ VALUES: dict[str, Any] = {
     "table": "facts",
     "target": 5,
     "text": "a*b",
+    "timeline": 1,
     "user": "alice",
     "versions": 3,
     "violation": "is held by another user",

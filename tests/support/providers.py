@@ -25,6 +25,7 @@ from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFactEngine
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteEpisodeEngine, SQLiteFactEngine
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -229,10 +230,10 @@ class PostgresProvider:
         )
 
     def episode_engine(self) -> EpisodeEngine:
-        return PostgresEpisodeEngine(self._address, self._shard)
+        return PostgresEpisodeEngine(Shard(self._shard, self._address))
 
     def fact_engine(self, *, key: bytes | None = None) -> FactEngine:
-        return PostgresFactEngine(self._address, self._shard, key=key)
+        return PostgresFactEngine(Shard(self._shard, self._address), key=key)
 
 
 ON_FILES = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)

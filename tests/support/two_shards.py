@@ -96,9 +96,22 @@ class TwoShards:
         found = await self.of(user).facts.query(FactPattern(user=user), **then)
         return [fact.model_dump() for fact in found]
 
+    async def all_facts(self, believed_at: datetime) -> dict[str, Any]:
+        """Return the facts of all users at an instant, by id."""
+        return {
+            fact.id: fact.model_dump()
+            for shard in self.shards
+            for fact in await shard.facts.query(FactPattern(), believed_at=believed_at)
+        }
+
     async def check(self) -> None:
         for shard in self.shards:
             await shard.check()
+
+    def do(self, statement: str) -> None:
+        """Run a statement as another program does."""
+        with psycopg.connect(self.address) as connection:
+            connection.execute(statement.encode())
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.address) as connection:
@@ -106,17 +119,13 @@ class TwoShards:
 
 
 @asynccontextmanager
-async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
-    """Yield the stores of two shards.
-
-    Args:
-        addresses: That of the map, and that of each shard where it is another one.
-    """
+async def two_shards(address: str) -> AsyncIterator[TwoShards]:
+    """Yield the stores of all shards of a map."""
     clock = FakeClock(START)
     async with AsyncExitStack() as stack:
         shards = []
-        for shard in ShardMap(addresses[0]).shards():
-            place = addresses[shard.number] if len(addresses) > 1 else addresses[0]
+        for shard in ShardMap(address).shards():
+            place = shard.address
             memory = PostgresMemoryStore(place, shard=shard.number, clock=clock)
             facts = PostgresFactStore(place, shard=shard.number, clock=clock, key=KEY)
             shards.append(
@@ -128,4 +137,4 @@ async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
             )
             await facts.bootstrap()
             await facts.transactions.take_over()
-        yield TwoShards(addresses[0], shards, clock)
+        yield TwoShards(address, shards, clock)

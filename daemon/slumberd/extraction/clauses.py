@@ -152,6 +152,28 @@ _SUPPOSED = re.compile(
     r"|you are a)\b",
     re.IGNORECASE,
 )
+_ROLE_WORD = re.compile(
+    r"pretend|imagin|suppos|role-?play|let'?s say|let us say|scenario|game|story|scene|campaign",
+    re.IGNORECASE,
+)
+_OWN_ROLE = re.compile(
+    r"\b(?:pretend|imagine|suppose|let us say|let's (?:say|pretend|imagine)|role-?play)\b"
+    r"[^.!?]{0,80}?\b(?:I|we) (?:am|are|was|were|will be) (?:an?|the|your|(?-i:[A-Z]))"
+    r"|\bI (?:(?:am|will be) )?(?:pretend|pretending|role-?play|role-?playing|will pretend"
+    r"|will role-?play)\b(?: to be| as)? (?:an?|the|your|(?-i:[A-Z]))"
+    r"|\b(?:in|for) (?:this|our|the|my) (?:role-?play|game|scenario|scene|story|campaign),?"
+    r" (?:I|we) (?:am|are|play|will (?:be|play))\b",
+    re.IGNORECASE,
+)
+"""Gives the speaker a role: what follows in the turn is said in it."""
+
+_REAL = re.compile(
+    r"\b(?:back to reality|in real(?:ity| life)|irl|out of character|for real|jok(?:e|es|ing) aside"
+    r"|actually|seriously though|in truth)\b",
+    re.IGNORECASE,
+)
+"""Ends the role of a speaker."""
+
 _HEDGED = re.compile(
     _words(
         "wish wishes wished would might could should shall maybe perhaps probably possibly almost"
@@ -177,6 +199,7 @@ _SPEECH = re.compile(
     + r"|\b(?:according to|(?:sings|reads|writes|wrote|goes)(?= that|$|,))",
     re.IGNORECASE,
 )
+_FAREWELL = re.compile(r"\bsaid (?=(?:good-?bye|farewell) to\b)", re.IGNORECASE)
 _OWN_SPEECH = re.compile(
     r"^(?:I (?:must |have to |can |will |should |do )?(?:admit|confess|forget|forgot"
     r"|reali[sz]e|reali[sz]ed"
@@ -224,6 +247,7 @@ _OPENER = re.compile(
     r"|heads up|as you know|you know"
     r"|well then"
     r"|after all|besides|personally|for me|in fact|believe it or not|about me|a bit about me"
+    r"|in real(?:ity| life)|irl"
     r"|good morning|good evening|morning|wow|ugh|yay|correction|to clarify|just to clarify"
     r"|I should (?:mention|add|say)|just|still|apparently not|true|exactly|indeed|meanwhile"
     r"|at the moment|right now|at present|(?:my friends?|dude|man|guys|everyone)(?=[,!])"
@@ -263,9 +287,8 @@ def divide_into_clauses(text: str) -> list[Clause]:
     Args:
         text: The turn.
     """
-    cleaned = clean(text)
     found: list[Clause] = []
-    for number, sentence in enumerate(divide_into_sentences(cleaned)):
+    for number, sentence in _real_sentences(text):
         found += _clauses(sentence, number)
     return found
 
@@ -275,17 +298,39 @@ def asserted_sentences(text: str) -> Iterator[Clause]:
 
     A sentence that quotes or reports the words of another is left out.
     """
-    for number, sentence in enumerate(divide_into_sentences(clean(text))):
+    for number, sentence in _real_sentences(text):
         if CUT in sentence.text or len(sentence.text) > MAX_SENTENCE:
             continue
         words = _without_openers(_asserted(sentence.text))
-        if words and not _SPEECH.search(words) and not _BEGINS_AS_GUESS.match(words):
+        if words and not _reports(words) and not _BEGINS_AS_GUESS.match(words):
             yield Clause(_span(sentence), words, number)
 
 
 def is_stated(words: str) -> bool:
     """Return whether a clause is neither a guess nor about the time when something else was."""
     return not (_HEDGED.search(_WANTS.sub("", words)) or _PAST_TIME.match(words))
+
+
+def _real_sentences(text: str) -> Iterator[tuple[int, Sentence]]:
+    """Yield the sentences that the speaker does not say in a pretended role, each with its number.
+
+    A role that the speaker gives to another ends with its sentence: what follows is real.
+    """
+    cleaned = clean(text)
+    is_pretending, may_pretend = False, _ROLE_WORD.search(cleaned) is not None
+    for number, sentence in enumerate(divide_into_sentences(cleaned)):
+        if may_pretend:
+            words = _expand(sentence.text[:MAX_SENTENCE])
+            is_pretending = not _REAL.search(words) and (
+                is_pretending or _OWN_ROLE.search(words) is not None
+            )
+        if not is_pretending:
+            yield number, sentence
+
+
+def _reports(words: str) -> bool:
+    """Return whether words say what somebody said."""
+    return _SPEECH.search(_FAREWELL.sub("", words)) is not None
 
 
 def _span(sentence: Sentence) -> tuple[int, int]:
@@ -300,7 +345,7 @@ def _clauses(sentence: Sentence, number: int) -> Iterator[Clause]:
         parts = parts[:-1]
     for part in parts:
         words = _without_openers(part)
-        if _SPEECH.search(words):
+        if _reports(words):
             return
         if words and is_stated(words):
             yield Clause(span, words, number)

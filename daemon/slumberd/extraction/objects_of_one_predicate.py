@@ -22,6 +22,15 @@ def _company(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [] if found and _NO_COMPANY.search(str(found[0])) else found
 
 
+def _employer_no_place(text: str, vocabulary: Vocabulary) -> list[Object]:
+    return [one for one in _company(text, vocabulary) if not is_place(str(one), vocabulary)]
+
+
+def is_place(name: str, vocabulary: Vocabulary) -> bool:
+    """Return whether a name is that of a known town or country."""
+    return vocabulary.holds("places", name.split(",")[0])
+
+
 _NO_COMPANY = re.compile(
     r"\b(?:Club|Team|Gym|Choir|Band|Zoom|Discord|Facebook|Instagram|Twitter|TikTok|WhatsApp"
     r"|Reddit|Tinder|Netflix|Spotify|League)\b"
@@ -301,6 +310,7 @@ OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "bare_job": _bare_job,
     "child": _child,
     "company": _company,
+    "employer_no_place": _employer_no_place,
     "consumed": _consumed,
     "drunk": _consumed,
     "handed": _handed,

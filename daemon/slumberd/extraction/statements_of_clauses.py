@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+_OFF = (
+    r"(?:is|was|has been|had to be|got) (?:just |now |sadly |unfortunately )*(?:off|over|cancell?ed"
+    r"|called off|broken off|not happening|no longer happening)"
+)
+_SOMEBODY_ENDED = (
+    r"(?:I|we|he|she|(?-i:[A-Z])\w+(?: and I)?|my [\w ]{2,40}?)(?: have| has)?(?: had to)?"
+    r"(?: just)? (?:cancel(?:l?ed)?|call(?:ed)? off|br(?:oke|eak|oken) off|end(?:ed)?)"
+    r" (?:the|my|our)"
+)
+_WHEN = r"(?: (?:now|again|for good|today|yesterday|last (?:week|month|night)|because\b.*))?$"
+
 CLAUSES: tuple[tuple[str, str, str], ...] = (
     (
         "home_is",
@@ -13,6 +24,16 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         r"(?P<o>(?-i:[A-Z])[\w '-]+?) (?:is|has been|has become|became) (?:now |my |our )*"
         r"(?:new )?home(?: now|$| for| since| as of| from)",
         "lives_in=named_place:o",
+    ),
+    (
+        "wedding_off",
+        rf"(?:(?:the|my|our) wedding {_OFF}|{_SOMEBODY_ENDED} wedding){_WHEN}",
+        "-marital_status='engaged'",
+    ),
+    (
+        "engagement_off",
+        rf"(?:(?:the|my|our) engagement {_OFF}|{_SOMEBODY_ENDED} engagement){_WHEN}",
+        "-marital_status='engaged'; -partner",
     ),
     (
         "call_me",

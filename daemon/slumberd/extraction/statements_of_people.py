@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
 
+_LATER = (
+    r"(?:,? (?:last|this|yesterday|today|tonight|recently|suddenly|because|after|when|due|over"
+    r"|during|early|just|(?:on|in|at|to|from|for)(?! (?:a|the) (?:nap|walk|run|bath|night|bed)\b)"
+    r"|an?|two|three|four|five|six|ten|\d+|some|many|few|and)\b.*)?$"
+)
+"""What may follow the end of a pet: when and why."""
+
+_HAD_TO = r"(?:have |has |had )?(?:to )?"
+_NEW_OWNER = (
+    r"an? (?:new |good |loving |nice )*(?:home|family|couple|friend|shelter|farm)|the shelter"
+    r"|(?:my|our) \w+|[A-Z]\w+"
+)
+_SLEEP = r"(?:down(?! (?:as|on|for|in|at)\b)|to sleep(?! (?:in|at|on)\b))"
+
+_REMARRIED = (
+    rf"(?:(?:{BE} |(?:have |has )?(?:got |gotten )?)(?:remarried\b|married (?:again"
+    r"|(?:for the|a) second time))|(?:have |has )?tied the knot again\b)"
+)
+
 PEOPLE: tuple[tuple[str, ...], ...] = (
     # identity
     ("called", r"(?:am|is|are) (?:called|named|known as) (?P<o>.+)", "name=names:o", "", "known"),
@@ -216,6 +235,16 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "remarried_to",
+        rf"(?:{BE} |(?:have |has )?(?:got |gotten )?)(?:remarried(?: to)?|married again to)"
+        r" (?P<o>[A-Z].+)",
+        "partner=names:o; marital_status='married'",
+        "",
+        "known",
+    ),
+    ("remarried", rf"{_REMARRIED}(?P<z>.*)", "marital_status='married'; -partner", "", "known"),
+    ("remarried_before", rf"{_REMARRIED}(?P<z>.*)", "marital_status='married'", "", "known"),
+    (
         "married",
         rf"(?:(?:have |has )?(?:got |gotten )married|{BEEN} married|tied the knot"
         rf"|eloped)\b(?! (?:to (?:my job|my work)|in the))(?P<z>.*)",
@@ -327,19 +356,24 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "lost_pet",
-        r"(?:have |has )?(?:(?:had to )?(?:let|put|give|gave|gave away|rehomed?|lost|buried"
-        r"|bury|said goodbye to|say goodbye to|sold|euthani[sz]ed?)) (?:away |down |up"
-        r" )?(?P<o>(?:my|our|the) .+?)(?: (?:go|down|away|up|to sleep|last|this|yesterday"
-        r"|today|because|after|for)\b.*)?$",
-        "-pet~o",
+        rf"{_HAD_TO}(?:(?:lost|lose|buried|bury|sold|sell|rehomed?|euthani[sz]ed?"
+        rf"|sa(?:y|id) goodbye to|let go of|put down|g[ai]ve (?:away|up))"
+        rf" (?P<o>(?:my|our|the) .+?){_LATER}"
+        rf"|(?:put (?P<p>(?:my|our|the) .+?|him|her)|(?:have|had) (?P<q>(?:my|our|the) .+?|him|her)"
+        rf" put) {_SLEEP}{_LATER}"
+        rf"|(?:have|had) (?P<r>(?:my|our|the) .+?|him|her) euthani[sz]ed{_LATER}"
+        rf"|let (?P<s>(?:my|our|the) .+?) go{_LATER}"
+        rf"|g[ai]ve (?P<t>(?:my|our|the) .+?) (?:(?:away|up){_LATER}|to (?:{_NEW_OWNER})\b.*))",
+        "-pet~o; -pet~p; -pet~q; -pet~r; -pet~s; -pet~t",
         "",
         "known",
     ),
     (
         "lost_named_pet",
-        r"(?:have |had to |have had to )?(?:(?:put|say goodbye to|said goodbye to|lost|buried"
-        r"|bury) (?P<o>[A-Z][a-z]+)(?: (?:down|to sleep|last|this|yesterday|today|on|in)\b.*)?$)",
-        "-pet_name~o",
+        rf"{_HAD_TO}(?:(?:sa(?:y|id) goodbye to|lost|lose|buried|bury|rehomed?|euthani[sz]ed?)"
+        rf" (?P<o>[A-Z][a-z]+){_LATER}"
+        rf"|(?:put (?P<p>[A-Z][a-z]+)|(?:have|had) (?P<q>[A-Z][a-z]+) put) {_SLEEP}{_LATER})",
+        "-pet_name~o; -pet_name~p; -pet_name~q",
         "",
         "known",
     ),

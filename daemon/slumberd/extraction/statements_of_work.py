@@ -341,7 +341,8 @@ WORK: tuple[tuple[str, ...], ...] = (
         r"(?:have |has )?(?:(?:switched|changed|moved) (?:jobs|companies|employers)"
         r"(?: from)? (?P<p>.+?) to|left (?P<q>.+?) (?:for|to join|to work (?:at|for)))"
         r" (?P<o>[A-Z].+)",
-        "works_at=company:o; worked_at=company:p; worked_at=company:q",
+        "works_at=employer_no_place:o; worked_at=employer_no_place:p;"
+        " worked_at=employer_no_place:q",
         "",
         "known",
     ),
@@ -410,7 +411,9 @@ WORK: tuple[tuple[str, ...], ...] = (
     ),
     (
         "left_place",
-        r"(?:have |has )?left (?P<o>[A-Z].+)",
+        r"(?:have |has )?left (?!.+ for (?:an?|the|two|three|four|five|some|\d+) (?:[a-z]+ )?"
+        r"(?:hours?|nights?|days?|weeks?|weekends?|months?|while|holidays?|vacation|trip|visit"
+        r"|meeting|conference|funeral|wedding|concert)\b)(?P<o>[A-Z].+)",
         "-works_at=company:o; -lives_in~o; -studies_at~o",
         "",
         "known",

@@ -253,7 +253,7 @@ _SUBJECT = re.compile(
     r"|(?P<name>(?-i:[^\W\d_a-z])[\w'-]+(?: (?-i:[^\W\d_a-z])[\w'-]+)?)(?= (?:is|has|lives"
     r"|works|loves|likes"
     r"|hates|moved|was|just|also|now|died|passed|got|started|does|plays|speaks|studies|quit"
-    r"|left|became"
+    r"|left|became|crossed"
     r"|turned|had|ran|prefers|wants|eats|drinks|owns|never|still|recently)\b)",
     re.IGNORECASE,
 )

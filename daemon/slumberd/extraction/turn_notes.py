@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -115,22 +115,54 @@ class TurnNotes:
                 return subject.words
 
     def lose_pet(self, clause: Clause, id: str, text: str) -> None:
-        """Take back the pets that a text names."""
+        """Take back the pets that a text names; ``him`` is the pet that was named last."""
+        if text in ("him", "her"):
+            kind = self._people[-1][1].removeprefix(f"{self.speaker}'s ") if self._people else ""
+            text = f"my {kind}"
+        text = _OLD.sub(r"\1 ", text)
         for mention in mentions(text, self.vocabulary):
-            if mention.is_pet:
-                self.drop_implied("has_pet", mention.kind)
-                self.drop_implied("pet_name", *mention.names)
-                self.retract(clause, id, self.speaker, "has_pet", (mention.kind,))
-                for name in mention.names:
-                    self.retract(clause, id, self.speaker, "pet_name", (name,))
+            if mention.is_pet and not text[mention.end :].strip(" ,"):
+                self.end_pet(clause, id, mention.kind, mention.names)
 
-    def drop_implied(self, predicate: str, *objects: str) -> None:
-        """Forget what the turn implied before."""
-        self.found = [
-            one
-            for one in self.found
-            if one.predicate != predicate or one.object not in objects or one.intent != "add"
-        ]
+    def end_pet(self, clause: Clause, id: str, kind: str, names: Sequence[str]) -> None:
+        """Take back a pet, and its names.
+
+        Args:
+            clause: What says so.
+            id: The pattern.
+            kind: The animal; empty for an unknown one.
+            names: Its names; without any, the name of the only such animal that was named.
+        """
+        told = [name for name, (known, _) in self.told.items() if known == kind]
+        names = names or (told if len(told) == 1 else ())
+        kinds = {kind, *(self.told[name][0] for name in names if self.is_pet(name))} - {""}
+        for one in sorted(kinds):
+            self.end(clause, id, self.speaker, "has_pet", one, (one,))
+        for name in names:
+            self.end(clause, id, self.speaker, "pet_name", name, (name,))
+
+    def is_pet(self, name: str) -> bool:
+        """Return whether a name was said to be that of a pet."""
+        return name in self.told and self.told[name][1]
+
+    def end(  # the triple, and where it is said
+        self,
+        clause: Clause,
+        id: str,
+        subject: str,
+        predicate: str,
+        object_: Object,
+        words: Iterable[str],
+    ) -> None:
+        """Take back the objects that hold all words; forget that the turn stated the object."""
+        if f"{NAME}/{id}" not in self.vocabulary.removed:
+            gone = (subject, predicate, object_, "add")
+            self.found = [
+                one
+                for one in self.found
+                if (one.subject, one.predicate, one.object, one.intent) != gone
+            ]
+            self.retract(clause, id, subject, predicate, words)
 
     def drop(self, subject: str, predicate: str) -> None:
         """Forget what the turn stated before of a predicate."""
@@ -222,11 +254,12 @@ _IMPLIED = frozenset({f"{NAME}/implied", f"{NAME}/named"})
 
 _IMPLIES_NOTHING = re.compile(
     r"\b(?:used to|ex|never had|no longer|any ?more|future|imaginary|died|passed away|lost|put"
-    r" down|as a kid|childhood"
+    r" down|did not make it|crossed the rainbow|as a kid|childhood"
     r"|growing up|when I was|not my|like my|be my|become my|find my|meet my|was my|were my"
     r"|left me|dumped me)\b",
     re.IGNORECASE,
 )
+_OLD = re.compile(r"^(my|our) (?:old|late) ")
 _EATEN = frozenset({"chicken", "fish", "hen", "goat", "pig", "lab", "rat", "bird"})
 """``my fish`` may be a meal, and ``my lab`` a place of work."""
 _SEPARATED = re.compile(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slumberd.extraction.attributes_in_english import ATTRIBUTES, INVERTED
 from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses, is_stated
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
 from slumberd.extraction.english_parser import Parsed
 from slumberd.extraction.objects_in_english import READERS, Object, cut
-from slumberd.extraction.objects_of_one_predicate import OWN_READERS
+from slumberd.extraction.objects_of_one_predicate import OWN_READERS, is_place
 from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
 from slumberd.extraction.statements_in_english import (
     Effect,
@@ -48,7 +48,8 @@ _GATE = re.compile(
     r"\b(?:turned|i|im|ive|my|we|our|he|she|hes|shes|moved|adopted|quit|joined|graduated|retired|switched"
     r"|living|working|allergic|studying|based|born|cancel\w*|called off|fell through|me|us"
     r"|home|beats|favou?rites?|name|they|moved out|finished|left|ditched|dropped|transferred"
-    r"|visited|booked|watching|reading|back from|died|passed away|not a|lives|works|is|has)\b",
+    r"|visited|booked|watching|reading|back from|died|passed away|not a|lives|works|is|has"
+    r"|put down|put to sleep|crossed|called off|broke off)\b",
     re.IGNORECASE,
 )
 
@@ -160,6 +161,7 @@ class TurnReader:
     def _read(self, clause: Clause) -> None:
         if (words := cancelled_plan(clause.text)) is not None:
             self._notes.retract(clause, "cancelled", self._notes.speaker, "plans", words)
+            self._read_whole(clause)
             return
         if self._read_whole(clause) or self._read_favourite(clause):
             return
@@ -254,14 +256,23 @@ class TurnReader:
                 and _END_OF_LIFE.match(subject.rest)
             ):
                 self._notes.imply(clause, mention)
+                self._end_before(clause, mention, text)
         if subject is None or subject.kind not in ("i", "we") or said(subject.rest).negated:
             return
         for mention in introduced(subject.rest, self._vocabulary):
             self._notes.remember(mention)
+            self._end_before(clause, mention, subject.rest)
             if mention.kind in _CLOSE:
                 self._notes.imply(clause, mention)
             else:
                 self._notes.name(clause, mention)
+
+    def _end_before(self, clause: Clause, mention: Mention, text: str) -> None:
+        """Take back the partner before ``my new husband``; a name replaces it anyway."""
+        person = self._vocabulary.people.get(mention.kind)
+        words = text[mention.start : mention.end]
+        if person and person.named == "partner" and not mention.names and _NEW.search(words):
+            self._notes.retract(clause, "implied", self._notes.speaker, "partner", ())
 
     # Statements
 
@@ -278,7 +289,7 @@ class TurnReader:
             return
         if is_speaker and self._state_plan(clause, words):
             return
-        left_out = _left_out(subject, words) | self._left_out_here(clause, words)
+        left_out = self._left_out(subject, words) | self._left_out_here(clause, words)
         for expression in expressions():
             is_asked = expression.subjects == "any" or (
                 is_speaker if expression.subjects == "speaker" else known
@@ -333,6 +344,18 @@ class TurnReader:
             self._notes.retract(clause, "cancelled", self._notes.speaker, "plans", names)
         return words.negated or plan.is_kept or not words.words.startswith("am taking")
 
+    def _left_out(self, subject: Subject, words: Said) -> frozenset[str]:
+        """Return the expressions that do not fit: ``I`` leave a job, and ``we`` leave a town.
+
+        Who leaves a known place, or leaves for one, moves there.
+        """
+        names = _LEFT_FOR.match(words.words)
+        moves = names is not None and any(
+            is_place(cut(name), self._vocabulary) for name in names.groups()
+        )
+        other = "switched_jobs" if subject.kind == "we" or moves else "left_for"
+        return frozenset({other} if words.negated else {other, "drinks_nothing"})
+
     def _left_out_here(self, clause: Clause, words: Said) -> frozenset[str]:
         """Return the expressions that do not fit the sentence.
 
@@ -347,6 +370,13 @@ class TurnReader:
             for one in self._notes.found
         )
         found = set() if tells_of_work else {"now_at"}
+        if _FOUND_AGAIN.search(sentence):
+            found |= {"lost_pet", "lost_named_pet"}
+        tells_of_partner = any(
+            one.predicate == "partner" and one.intent == "add" for one in self._notes.found
+        )
+        if tells_of_partner or _YEARS_AGO.search(sentence):
+            found.add("remarried")
         if words.words == "quit" and _QUITS_HABIT.search(sentence):
             found.add("resigned")
         return frozenset(found)
@@ -398,19 +428,26 @@ class TurnReader:
     ) -> None:
         """Take back what an effect of an expression names."""
         if effect.words:
-            self._notes.retract(clause, id, who, effect.predicate, _content_words(effect.words))
+            content = _content_words(effect.words)
+            self._notes.end(clause, id, who, effect.predicate, effect.words, content)
         elif not effect.group:
             self._notes.retract(clause, id, who, effect.predicate, ())
         elif text := match[effect.group]:
-            objects = self._objects(effect, match) if effect.reader else [cut(text)]
-            text = re.sub(r"^the ", "my ", text) if effect.predicate == "pet" else text
-            for predicate in _GROUPS.get(effect.predicate, (effect.predicate,)):
-                if predicate == "has_pet":
-                    self._notes.lose_pet(clause, id, text)
-                    continue
-                for object_ in objects:
-                    if words := _content_words(str(object_)):
-                        self._notes.retract(clause, id, who, predicate, words)
+            if effect.predicate == "pet":
+                self._notes.lose_pet(clause, id, re.sub(r"^the ", "my ", text))
+            elif effect.predicate == "pet_name":
+                self._notes.end_pet(clause, id, "", (text,))
+            else:
+                objects = self._objects(effect, match) if effect.reader else [cut(text)]
+                self._take_objects(clause, id, who, effect.predicate, objects)
+
+    def _take_objects(
+        self, clause: Clause, id: str, who: str, group: str, objects: Sequence[Object]
+    ) -> None:
+        for predicate in _GROUPS.get(group, (group,)):
+            for object_ in objects:
+                if words := _content_words(str(object_)):
+                    self._notes.retract(clause, id, who, predicate, words)
 
     def _deny(
         self, clause: Clause, expression: Expression, match: re.Match[str], who: str, words: Said
@@ -447,16 +484,15 @@ class TurnReader:
 
     def _end(self, clause: Clause, subject: Subject, words: Said) -> bool:
         """Take back what ends with a death or a separation; return whether the clause is read."""
-        is_over = _END_OF_LIFE.match(words.words) is not None and not words.negated
+        is_over = _is_end(words)
         mention = self._mentioned(subject)
         if mention is None:
             if is_over and subject.kind == "name":
-                self._take_names(clause, "pet_name", [subject.words])
+                self._notes.end_pet(clause, "died", "", (subject.words,))
             return is_over and subject.kind not in ("i", "we")
         if mention.is_pet:
             if is_over:
-                self._notes.retract(clause, "died", self._notes.speaker, "has_pet", (mention.kind,))
-                self._take_names(clause, "pet_name", mention.names)
+                self._notes.end_pet(clause, "died", mention.kind, mention.names)
             return is_over
         return self._leave(clause, mention, words) or is_over
 
@@ -470,10 +506,6 @@ class TurnReader:
             named = [name for name, (told, _) in self._notes.told.items() if told == kind]
             return Mention(kind, tuple(named[-1:]), kind not in self._vocabulary.people, 0, 0)
         return subject.mention
-
-    def _take_names(self, clause: Clause, predicate: str, names: Iterable[str]) -> None:
-        for name in names:
-            self._notes.retract(clause, "died", self._notes.speaker, predicate, (name,))
 
     def _leave(self, clause: Clause, mention: Mention, words: Said) -> bool:
         """State what the end of a partnership or a flatshare changes; return whether it did."""
@@ -590,7 +622,13 @@ _CALLED = re.compile(
     r"(?:is|are|was)(?: called| named)? (?P<o>[^\W\d_a-z].*)|(?:is|are) (?:called|named) (?P<p>.+)"
 )
 _S_NAME = re.compile(r"names? (?:is|are) (?P<o>(?P<p>.+))")
+_NEW = re.compile(r"\bnew\b", re.IGNORECASE)
 _NOW = re.compile(r"\b(?:now|these days|currently)\b", re.IGNORECASE)
+_LEFT_FOR = re.compile(r"(?:have |has )?left ([A-Z].+?) for ([A-Z].+)")
+_FOUND_AGAIN = re.compile(
+    r"\b(?:found (?:him|her|it|them)|(?:came|come|is|are) (?:back|home|found))\b", re.IGNORECASE
+)
+_YEARS_AGO = re.compile(r"\b(?:in (?:19|20)\d\d|(?:years|decades) ago)\b", re.IGNORECASE)
 _QUITS_HABIT = re.compile(
     r"\b(?:vegan|vegetarian|smok\w+|drink\w*|drank|play\w*|gym|diet|lessons|classes|team|choir|band"
     r"|club|school|course|habit|piano|guitar)\b",
@@ -612,10 +650,17 @@ _IS = re.compile(
 )
 _END_OF_LIFE = re.compile(
     r"(?:has |have |had to be |is |was |just |sadly )*(?:died|passed(?: away| on)?$|passed"
-    r" away|put down|put to sleep|dead|ran away"
+    r" (?:last|this|yesterday|today|in|on|at|a|two|three|peacefully|suddenly)\b|passed away"
+    r"|put down|put to sleep|euthani[sz]ed|dead|ran away"
     r"|run away|crossed the rainbow|rehomed|stolen|no longer with us|gone$)",
     re.IGNORECASE,
 )
+_ALIVE = re.compile(
+    r"(?:did|has|have) (?:make|made) it(?:$| (?:through|last|this|yesterday|today|in the end)\b)"
+    r"|(?:is|are) alive\b",
+    re.IGNORECASE,
+)
+_HERE = re.compile(r"(?:(?:is|are)|lives?) with (?:me|us)\b", re.IGNORECASE)
 _DIED = re.compile(r"(?:has |is )?(?:died|passed|dead|no longer)", re.IGNORECASE)
 _LEFT_ME = re.compile(
     r"(?:has |just )?(?:left|dumped|divorced|broke up with|is divorcing|ended things with)"
@@ -631,11 +676,18 @@ _CLOSE = frozenset({"son", "daughter"})
 
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "activity": ("habit", "hobby", "plays", "learning"),
-    "pet": ("has_pet",),
 }
 """What a retraction of several predicates takes back."""
 
 _IS_MY = re.compile(r"is (?P<my>my (?:[\w-]+ ?){1,3})$", re.IGNORECASE)
+
+
+def _is_end(words: Said) -> bool:
+    """Return whether words about a person or pet say that it died, or is gone."""
+    if not words.negated:
+        return _END_OF_LIFE.match(words.words) is not None
+    is_gone = words.ended and _HERE.match(words.words)
+    return bool(is_gone or _ALIVE.match(words.words))
 
 
 def _status_after(words: str) -> str:
@@ -645,12 +697,6 @@ def _status_after(words: str) -> str:
     if words.startswith("proposed"):
         return "engaged"
     return "single" if _LEFT_ME.match(words) else ""
-
-
-def _left_out(subject: Subject, words: Said) -> frozenset[str]:
-    """Return the expressions that do not fit: ``I`` leave a job, and ``we`` leave a town."""
-    other = "switched_jobs" if subject.kind == "we" else "left_for"
-    return frozenset({other} if words.negated else {other, "drinks_nothing"})
 
 
 def _single_name(text: str) -> str:

@@ -60,6 +60,20 @@ def read_form(operation: Operation[F], request: Mapping[str, Any]) -> F:
     return operation.form.model_validate(request, strict=True)
 
 
+def refuse_other_shards(handlers: Mapping[str, Handler], own: int) -> dict[str, Handler]:
+    """Return handlers of the daemon of one shard, which refuse a request that names another."""
+
+    def guarded(handler: Handler) -> Handler:
+        async def handle(request: dict[str, Any], caller: Caller) -> Answer:
+            if (shard := request.get("shard")) not in (None, own):
+                raise UsageError(f"shard: {shard!r:.40} is not here; this daemon has shard {own}")
+            return await handler(request, caller)
+
+        return handle
+
+    return {name: guarded(handler) for name, handler in handlers.items()}
+
+
 class Dispatcher:
     """Calls operations by name, for every interface.
 

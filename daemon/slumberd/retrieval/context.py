@@ -100,9 +100,10 @@ class _Choice:
         self._tokens = tokens
         self._budget = budget
         self._items: dict[tuple[str, str], Hit] = {}
+        self._lines: dict[tuple[str, str], str] = {}
         self._costs: dict[tuple[str, str], int] = {}
         self._refused: set[tuple[str, str]] = set()
-        self.left = budget - self._count(quote(()))
+        self.left = budget - self._count(_quote_lines(()))
 
     def _count(self, text: str) -> int:
         return self._tokens.count_tokens(text)
@@ -112,8 +113,9 @@ class _Choice:
         if key in self._items:
             return 0
         if key not in self._costs:
+            line = self._lines[key] = line_of(hit)
             # One more for the end of the line: counters may count it alone.
-            self._costs[key] = self._count(line_of(hit)) + 1
+            self._costs[key] = self._count(line) + 1
         return self._costs[key]
 
     def cost_of(self, hits: Iterable[Hit]) -> int:
@@ -151,7 +153,7 @@ class _Choice:
         rank = {hit.id: place for place, hit in enumerate(facts)}
         while True:
             items = sorted(taken, key=lambda hit: _place(hit, rank))
-            text = quote(items) if items else ""
+            text = _quote_lines(self._lines[_key(hit)] for hit in items) if items else ""
             tokens = self._count(text) if items else 0
             if tokens <= self._budget:
                 break
@@ -172,7 +174,11 @@ def _place(hit: Hit, rank: Mapping[str, int]) -> tuple[bool, int, datetime, str]
 
 def quote(hits: Sequence[Hit]) -> str:
     """Return items one a line, between two marks, with the notice that they are data."""
-    return "\n".join([BEGIN, NOTICE, *map(line_of, hits), END])
+    return _quote_lines(map(line_of, hits))
+
+
+def _quote_lines(lines: Iterable[str]) -> str:
+    return "\n".join([BEGIN, NOTICE, *lines, END])
 
 
 def line_of(hit: Hit) -> str:
@@ -198,5 +204,6 @@ def notes_of(hit: Hit) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    encoded = orjson.dumps(text.encode(errors="replace").decode()).decode()
+    valid = text if text.isascii() else text.encode(errors="replace").decode()
+    encoded = orjson.dumps(valid).decode()
     return encoded.replace("<", "\\u003c")

@@ -83,24 +83,46 @@ def sought_by(
     return Sought(one, _ASKS_FOR_A_TIME.search(question) is not None)
 
 
-def weight_of(text: str, speaker: str, share: float | None, sought: Sought) -> float:
+class TextSigns(NamedTuple):
+    """What a text alone says about whether it is raised.
+
+    Attributes:
+        is_long: Whether it has more than `MOST_WORDS` words; the others are then False.
+        asks: Whether it ends with a question mark.
+        names_a_time: Whether it names a time.
+    """
+
+    is_long: bool
+    asks: bool = False
+    names_a_time: bool = False
+
+
+def signs_of(text: str) -> TextSigns:
+    """Return what a text alone says about whether it is raised."""
+    if len(text) > 2 * MOST_WORDS and len(text.split(None, MOST_WORDS)) > MOST_WORDS:
+        return TextSigns(is_long=True)
+    asks = text.rstrip().endswith(_QUESTION_MARKS)
+    return TextSigns(False, asks, _NAMES_A_TIME.search(text) is not None)
+
+
+def weight_of(signs: TextSigns, speaker: str, share: float | None, sought: Sought) -> float:
     """Return by how much a text is raised, or lowered; 0 for not at all.
 
     Args:
-        text: The text.
+        signs: What `signs_of` returned for the text.
         speaker: Who said it.
         share: What `SessionEvidence.share_of` returned.
         sought: What the question says.
     """
-    is_long = len(text) > 2 * MOST_WORDS and len(text.split(None, MOST_WORDS)) > MOST_WORDS
-    weight = 0.0 if share is None else SESSION * (share * (LONG_SHARE if is_long else 1) - 1)
-    if is_long:
+    long_share = LONG_SHARE if signs.is_long else 1
+    weight = 0.0 if share is None else SESSION * (share * long_share - 1)
+    if signs.is_long:
         return weight
-    if text.rstrip().endswith(_QUESTION_MARKS):
+    if signs.asks:
         weight += QUESTION
     if speaker and speaker == sought.speaker:
         weight += SPEAKER
-    if sought.time and _NAMES_A_TIME.search(text):
+    if sought.time and signs.names_a_time:
         weight += TIME
     return weight
 

@@ -18,7 +18,7 @@ from slumberd.retrieval.languages import (
     recognise,
 )
 from slumberd.retrieval.neighbours import NONE, Neighbours
-from slumberd.retrieval.priors import SessionEvidence, Sought
+from slumberd.retrieval.priors import SessionEvidence, Sought, TextSigns
 from slumberd.retrieval.scope_vectors import ScopeVectors
 from slumberd.retrieval.similar_words import SimilarWords
 from slumberd.retrieval.term_index import CHOSEN, SATURATION, Allows, Concept, TermIndex
@@ -111,20 +111,18 @@ class _Part(NamedTuple):
     """What a text has of a question.
 
     Attributes:
+        number: The number of the text.
         turn: The text.
         lexical: What its words have of the most that a text can have, 0 to 1.
         cosine: The cosine of the meanings; None without vectors.
+        both: What words and meaning have together, 0 to 1.
     """
 
+    number: int
     turn: IndexedTurn
     lexical: float
     cosine: float | None
-
-    @property
-    def both(self) -> float:
-        """What words and meaning have together, 0 to 1."""
-        # Two signs. The text fails the question only as far as both fail.
-        return 1 - (1 - self.lexical) * (1 - VECTOR_WEIGHT * max(self.cosine or 0.0, 0.0))
+    both: float
 
 
 _Name = list[tuple[str, ...]]
@@ -164,6 +162,7 @@ class ScopeIndex:
         self._recognised: list[str | None] = []
         self._numbers: dict[str, int] = {}
         self._turns: list[IndexedTurn | None] = []
+        self._signs: dict[int, TextSigns] = {}
         self._speakers: dict[str, frozenset[str]] = {}
         self._spoken: Counter[str] = Counter()
         self._days: dict[int, frozenset[str]] = {}
@@ -264,6 +263,7 @@ class ScopeIndex:
             if not self._spoken[turn.speaker]:
                 del self._spoken[turn.speaker]
         self._turns[number] = None
+        self._signs.pop(number, None)
         self._counted.remove(self._recognised[number])
         self._words.remove(number)
         if self._vectors is not None:
@@ -308,7 +308,7 @@ class ScopeIndex:
             aliases: Groups of names that mean the same.
             also: More words of the question. The exact text of the question does not have them.
         """
-        if limit < 1:
+        if limit < 1 or not self._numbers:
             return []
         question = self._question(query, aliases, also)
         allows = None if accept is None else self._allowance(accept)
@@ -328,18 +328,36 @@ class ScopeIndex:
         )
         most = sum(concept.most for concept in question.concepts) or 1.0
         parts = [
-            _Part(
-                self._turn(number),
-                score / most,
-                None if cosines is None else round(float(cosines[number]), _DIGITS),
-            )
+            self._part(number, score / most, None if cosines is None else float(cosines[number]))
             for number, score in lexical.items()
         ]
         # So many parts at most: their choice must not depend on how many hits are asked for.
         best = sorted(parts, key=lambda part: (-part.both, part.turn.id))[:CHOSEN]
         sessions = priors.evidence_of_sessions((part.turn.session, part.both) for part in best)
         sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
-        return [_match(question, part, sought, sessions) for part in parts]
+        same = self._same.get(_hash_of(question.words), ())
+        return [
+            _exact_match(part)
+            if part.number in same and _is_exact(question, part)
+            else _match(part, self._signs_of(part), sought, sessions)
+            for part in parts
+        ]
+
+    def _part(self, number: int, lexical: float, cosine: float | None) -> _Part:
+        turn = self._turn(number)
+        if cosine is None:
+            return _Part(number, turn, lexical, None, 1 - (1 - lexical))
+        cosine = round(cosine, _DIGITS)
+        # Two signs. The text fails the question only as far as both fail.
+        both = 1 - (1 - lexical) * (1 - VECTOR_WEIGHT * max(cosine, 0.0))
+        return _Part(number, turn, lexical, cosine, both)
+
+    def _signs_of(self, part: _Part) -> TextSigns:
+        """Return the signs of a text; each text is read once."""
+        found = self._signs.get(part.number)
+        if found is None:
+            found = self._signs[part.number] = priors.signs_of(part.turn.text)
+        return found
 
     def _exact(self, words: Sequence[str], most: int, allows: Allows | None) -> list[int]:
         """Return the newest texts with just these words, or at least with their hash."""
@@ -465,15 +483,22 @@ class ScopeIndex:
         return allows
 
 
-def _match(question: _Question, part: _Part, sought: Sought, sessions: SessionEvidence) -> Match:
-    turn, lexical, cosine = part
-    may_be_exact = lexical >= _LEAST_OF_EXACT or turn.extra
-    if may_be_exact and words_of(turn.text) == question.words:
-        return Match(turn.id, 1.0, 1.0, cosine)
+def _is_exact(question: _Question, part: _Part) -> bool:
+    """Return whether a text is the question."""
+    may_be_exact = part.lexical >= _LEAST_OF_EXACT or bool(part.turn.extra)
+    return may_be_exact and words_of(part.turn.text) == question.words
+
+
+def _exact_match(part: _Part) -> Match:
+    return Match(part.turn.id, 1.0, 1.0, part.cosine)
+
+
+def _match(part: _Part, signs: TextSigns, sought: Sought, sessions: SessionEvidence) -> Match:
+    turn = part.turn
     share = sessions.share_of(turn.session, part.both)
-    weight = priors.weight_of(turn.text, turn.speaker, share, sought)
+    weight = priors.weight_of(signs, turn.speaker, share, sought)
     score = _on_scale(priors.raised(part.both, weight))
-    return Match(turn.id, score, min(_on_scale(lexical), score), cosine)
+    return Match(turn.id, score, min(_on_scale(part.lexical), score), part.cosine)
 
 
 def _add_aliases(groups: Mapping[str, dict[str, None]], names: Sequence[_Name]) -> None:

@@ -42,10 +42,9 @@ from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
-from slumberd.retrieval.similar_turns import name_similar_turns
-from slumberd.retrieval.terms import Analyser, forget_words
+from slumberd.retrieval.similar_turns import MOST_COMPARED, name_similar_turns
+from slumberd.retrieval.terms import forget_words
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
-from slumberd.retrieval.words import words_of
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 
@@ -69,20 +68,12 @@ RELEVANT = 0.2
 It is taken all the same when the question names its subject or its object.
 """
 
-SHORT_WORDS = 40
-"""The most words of a turn before a recalled episode that is quoted."""
-
-_SHORT_CHARACTERS = 1_000
-"""No turn of so few words is longer, so the words of a longer one are not counted."""
-
 OfSuperseded = Literal["mark", "omit"]
 OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
 """What a context does with an episode whose claims are not current any more."""
 
 _MOST_FACTS = 20
 _MOST_RECENT = 20
-
-_PLAIN = Analyser()
 
 
 class Searcher:
@@ -410,8 +401,10 @@ def _choose_parts(
     """Return what a context may hold."""
     most = min(_LEAST_RECALLED + budget // _TOKENS_OF_A_LINE, MOST_RECALLED)
     # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
-    found = _find_episodes(episodes, facts, question, MOST_RECALLED, 0.0)
-    recalled = name_similar_turns(found)[:most]
+    found = episodes.index.search(question, limit=MOST_RECALLED, aliases=facts.aliases)
+    first = found[: max(most, MOST_COMPARED)]
+    hits = [_hit_of_version(episodes.versions[match.id], match) for match in first]
+    recalled = name_similar_turns(hits)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
@@ -421,6 +414,7 @@ def _choose_parts(
         hit.id: hit_of(id)
         for hit in recalled
         if (id := episodes.index.previous(hit.id)) is not None
+        if episodes.is_short(id)
     }
     named = facts.named_in(question)
     return ContextParts(
@@ -430,7 +424,7 @@ def _choose_parts(
             if hit.score >= RELEVANT or hit.id in named
         ],
         recalled=recalled,
-        before={id: hit for id, hit in before.items() if _is_short(hit.text)},
+        before=before,
         recent=[hit_of(version.id) for version in episodes.newest(session, _MOST_RECENT)],
     )
 
@@ -453,13 +447,6 @@ def _with_superseded(
         },
         recent=[_noted(hit, superseded) for hit in parts.recent if hit.id not in gone],
     )
-
-
-def _is_short(text: str) -> bool:
-    if len(text) > _SHORT_CHARACTERS:
-        return False
-    words = words_of(text) if text.isascii() else _PLAIN.terms(text)
-    return len(words) <= SHORT_WORDS
 
 
 def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:

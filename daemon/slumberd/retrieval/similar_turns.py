@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from slumberd.model.recalled import without_recalled
@@ -16,40 +16,52 @@ LEAST_SIMILARITY = 0.6
 _LEAST_WORDS = 3
 """Shorter turns, such as "Thank you!", are alike without being about the same."""
 
-_MOST_COMPARED = 50
+MOST_COMPARED = 50
+"""So many hits are compared."""
+
 _MOST_CHARACTERS = 1_000
 """Longer turns are not compared: two long replies with the same words are still two replies."""
 
 _PLAIN = Analyser()
-
-_Words = tuple[Hit, frozenset[str]]
 
 
 def name_similar_turns(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits, each with the later turns that are similar: same session, same speaker.
 
     Args:
-        hits: The hits of one answer, best first; only the first 50 are compared.
+        hits: The hits of one answer, best first; only the first `MOST_COMPARED` are compared.
     """
-    said: dict[tuple[str, ...], list[_Words]] = defaultdict(list)
-    for hit in hits[:_MOST_COMPARED]:
+    said: dict[tuple[str, ...], list[Hit]] = defaultdict(list)
+    for hit in hits[:MOST_COMPARED]:
         if hit.kind == "episode" and len(hit.text) <= _MOST_CHARACTERS:
-            words = frozenset(_PLAIN.terms(without_recalled(hit.text)))
-            if len(words) >= _LEAST_WORDS:
-                said[hit.user, hit.agent, hit.session, hit.speaker].append((hit, words))
-    later: dict[str, tuple[SimilarTurn, ...]] = {}
-    for turns in said.values():
-        turns.sort(key=lambda turn: (turn[0].at, turn[0].id))
-        for place, (hit, words) in enumerate(turns):
-            found = [other for other, others in turns[place + 1 :] if _are_similar(words, others)]
-            if found:
-                later[hit.id] = tuple(SimilarTurn(id=one.id, at=one.at) for one in found)
+            said[hit.user, hit.agent, hit.session, hit.speaker].append(hit)
+    later = {
+        hit.id: tuple(SimilarTurn(id=one.id, at=one.at) for one in found)
+        for turns in said.values()
+        if len(turns) > 1
+        for hit, found in _later_turns(turns)
+    }
+    if not later:
+        return [*hits]
     return [
         replace(hit, similar_later=later[hit.id])
         if hit.kind == "episode" and hit.id in later
         else hit
         for hit in hits
     ]
+
+
+def _later_turns(turns: Sequence[Hit]) -> Iterator[tuple[Hit, list[Hit]]]:
+    """Yield the turns of one speaker in one session that have similar later ones, with these."""
+    read = [
+        (turn, words)
+        for turn in sorted(turns, key=lambda turn: (turn.at, turn.id))
+        if len(words := frozenset(_PLAIN.terms(without_recalled(turn.text)))) >= _LEAST_WORDS
+    ]
+    for place, (turn, words) in enumerate(read):
+        found = [other for other, others in read[place + 1 :] if _are_similar(words, others)]
+        if found:
+            yield turn, found
 
 
 def _are_similar(left: frozenset[str], right: frozenset[str]) -> bool:

@@ -193,7 +193,10 @@ class TermIndex:
         for concept in ordered:
             if concept not in found:
                 found[concept] = self._count_in(concept, factors, chosen)
-        parts = [(concept, found[concept]) for concept in ordered]
+        parts = [
+            (concept, found[concept], [term for term in concept.terms if term in self._sides])
+            for concept in ordered
+        ]
         allowed = chosen if allows is None else filter(allows, chosen)
         return {number: self._score_text(number, parts) for number in allowed}
 
@@ -265,22 +268,24 @@ class TermIndex:
             for number in {other for number in numbers for other in self._around(number)}
         }
 
-    def _score_text(self, number: int, parts: Iterable[tuple[Concept, Frequencies]]) -> float:
+    def _score_text(
+        self, number: int, parts: Iterable[tuple[Concept, Frequencies, Sequence[str]]]
+    ) -> float:
         """Return the score of a text.
 
         Args:
             number: The text.
-            parts: By concept, the frequencies in the texts.
+            parts: By concept, the frequencies in the texts, and its terms that name speakers and
+                days.
         """
         near = self._near(number) if self.is_short(number) else ()
         score = 0.0
-        for concept, frequencies in parts:
+        for concept, frequencies, sides in parts:
             found = frequencies.get(number, 0.0)
-            for term in concept.terms:
-                if term in self._sides:
-                    found += self._side(number, term)
+            for term in sides:
+                found += self._side(number, term)
             for weight, other in near:
-                if other in frequencies:
+                if frequencies.get(other):
                     found += weight * self._head_frequency(other, concept, frequencies)
             if found:
                 score += concept.score(found)

@@ -37,7 +37,13 @@ from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
+from slumberd.operations.handlers import (
+    Answer,
+    Dispatcher,
+    Handler,
+    refuse_other_shards,
+    typed_handler,
+)
 from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.responses import list_cadences
@@ -367,7 +373,8 @@ class Daemon:
         return scheduler
 
     async def _serve_with(self, components: Components) -> None:
-        answers = observe_calls(self._answers(components), TracedCalls())
+        own = refuse_other_shards(self._answers(components), self._settings.shard)
+        answers = observe_calls(own, TracedCalls())
         heartbeat = self._heartbeat(components)
         self.health = heartbeat.health
         served = Served(

@@ -69,12 +69,10 @@ def shard_of(settings: Settings, user: str | None = None) -> Shard:
         UserMovingError: The user is being moved to another shard, for longer than a lease.
         StoreError: The database cannot be used.
     """
-    address = database_of(settings)
     return find_shard(
-        shard_map_of(address),
+        shard_map_of(database_of(settings)),
         user,
         settings.postgres.shard,
-        address=address,
         patience_seconds=settings.postgres.lease + SPARE_SECONDS,
     )
 
@@ -230,7 +228,7 @@ def requests_of(address: str, shard: int | None, lease_seconds: float) -> ShardR
         shard: The shard of requests that name none; None without one.
         lease_seconds: The lease of the shards.
     """
-    return ShardRequests(address, shard_map_of(address), lease_seconds=lease_seconds, own=shard)
+    return ShardRequests(shard_map_of(address), lease_seconds=lease_seconds, own=shard)
 
 
 @asynccontextmanager

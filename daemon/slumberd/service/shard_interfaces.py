@@ -55,10 +55,9 @@ async def serve_interfaces(
         health: Returns the figures of the heartbeat as of now.
         rules: Returns the rules in force.
     """
-    address, lease = database_of(settings), settings.postgres.lease
-    shards = shard_map_of(address)
+    lease = settings.postgres.lease
     ask = partial(ask_patiently, patience_seconds=lease + SPARE_SECONDS)
-    requests = ShardRequests(address, shards, lease_seconds=lease, ask=ask)
+    requests = ShardRequests(shard_map_of(database_of(settings)), lease_seconds=lease, ask=ask)
 
     async def answer_counts(_: RequestForm, __: Caller) -> Answer:
         return (await asyncio.to_thread(count_shards, settings, rules())).document()

@@ -47,7 +47,6 @@ def find_shard(
     user: str | None,
     number: int | None = None,
     *,
-    address: str,
     patience_seconds: float,
 ) -> Shard:
     """Return the shard of a user, or the shard with a number, or the only shard.
@@ -58,7 +57,6 @@ def find_shard(
         shards: The shards of the database.
         user: The user; None when a request concerns all users of a shard.
         number: The number; None when it is not given.
-        address: The address of the database, for messages.
         patience_seconds: How long to wait.
 
     Raises:
@@ -73,7 +71,7 @@ def find_shard(
             return named
         known = shards.shards()
         if len(known) > 1:
-            raise ShardNotNamedError(where(address), [shard.number for shard in known])
+            raise ShardNotNamedError(where(known[0].address), [shard.number for shard in known])
         return known[0]
     found = _patiently(partial(shards.find, user), UserMovingError, patience_seconds)
     if named is not None and named != found:
@@ -99,8 +97,7 @@ class ShardRequests:
     """Sends each request to the shard that it concerns.
 
     Args:
-        address: The address of the database, for messages.
-        shards: Its shards.
+        shards: The shards of the database.
         lease_seconds: The lease of the shards.
         own: The shard of requests that name none; None without one.
         ask: Asks the daemon that holds a shard; None asks through its database.
@@ -108,14 +105,12 @@ class ShardRequests:
 
     def __init__(
         self,
-        address: str,
         shards: ShardMap,
         *,
         lease_seconds: float,
         own: int | None = None,
         ask: Ask | None = None,
     ) -> None:
-        self._address = address
         self._shards = shards
         self._patience_seconds = lease_seconds + SPARE_SECONDS
         self._own = own
@@ -152,7 +147,6 @@ class ShardRequests:
             self._shards,
             getattr(form, "user", None) if own_user is None else own_user,
             self._own if number is None else number,
-            address=self._address,
             patience_seconds=self._patience_seconds,
         )
 

@@ -191,8 +191,9 @@ async def test_host_of_the_future_counts_as_gone(
     assert rules == []
     assert view.hosts == ["other"]
     assert not send_is_possible(postgres_address)
-    for one in (dead.leases, *tables):
-        await one.close()
+    await dead.leases.close()
+    for table in tables:
+        await table.close()
 
 
 async def test_view_names_the_holders_of_all_shards_and_why_one_is_missing(

@@ -14,6 +14,7 @@ from slumberd.storage.engine import Session
 from slumberd.storage.facts.search import search
 from slumberd.storage.ledger.fact_rows import find
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.shard_map import Shard
 from tests.storage.facts.test_patterns import (
     OBJECT_FORMS,
     OWNER_FORMS,
@@ -54,7 +55,7 @@ def find_in(address: str, facts: list[tuple[Any, ...]], pattern: FactPattern) ->
 
 
 async def run(address: str, work: Any) -> Any:
-    engine = PostgresFactEngine(address)
+    engine = PostgresFactEngine(Shard(0, address))
     try:
         return await engine.write(work, keep=False)
     finally:

@@ -86,7 +86,7 @@ def unanalyzed(request: pytest.FixtureRequest, postgres_address: str) -> Iterato
 def test_a_statement_with_many_values_reads_only_their_rows(
     unanalyzed: Connection, name: str, parameters: dict[str, list[str]], found: int
 ) -> None:
-    session = PostgresSession(unanalyzed, "postgresql:///test", 0)
+    session = PostgresSession(unanalyzed, "postgresql:///test")
 
     rows = session.rows(name, parameters)
 
@@ -95,7 +95,7 @@ def test_a_statement_with_many_values_reads_only_their_rows(
 
 @pytest.mark.cases(1)
 def test_states_are_dropped_by_their_keys_alone(unanalyzed: Connection) -> None:
-    session = PostgresSession(unanalyzed, "postgresql:///test", 0)
+    session = PostgresSession(unanalyzed, "postgresql:///test")
 
     session.do_each("ledger.drop_states", [(key,) for key in KEYS])
 

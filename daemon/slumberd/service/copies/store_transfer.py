@@ -193,7 +193,7 @@ async def copy_into_database(
 
 def _shard_of(address: str, settings: Settings) -> Shard:
     number, shards = settings.postgres.shard, shard_map_of(address)
-    return find_shard(shards, None, number, address=address, patience_seconds=0.0)
+    return find_shard(shards, None, number, patience_seconds=0.0)
 
 
 def _name_users(address: str, shard: Shard, files: StateFiles) -> None:

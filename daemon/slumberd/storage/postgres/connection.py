@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 from slumberd.errors import (
     DatabaseUnreachableError,
     InputError,
+    OldPrimaryError,
     PermissionDeniedError,
     PoolerError,
     RowRefusedError,
@@ -58,7 +60,15 @@ def _path_of(schema: str) -> str:
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
 
-_FIND_PROCESS = b"SELECT pg_backend_pid()"
+# Each promotion raises the timeline. A replica does not tell it, and takes no writes.
+_FIND_SERVER = b"""
+SELECT pg_backend_pid(),
+  (SELECT system_identifier FROM pg_control_system()),
+  CASE
+    WHEN pg_is_in_recovery() THEN NULL
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
+  END
+"""
 _FIND_MARK = b"SELECT current_setting('slumberd.mark', true)"
 _MARK_LOOKS = 5
 """How often two connections look for the marks of each other."""
@@ -68,6 +78,11 @@ _REFUSES_SETTINGS = "unsupported startup parameter"
 
 _session_pools: set[str] = set()
 """The addresses of the pools of this process that are known to keep sessions."""
+
+_newest_timelines: dict[int, int] = {}
+"""By the identifier of a cluster, the newest timeline that this process has seen."""
+
+_timelines_lock = Lock()
 
 _SETTINGS = {
     "client_encoding": "UTF8",
@@ -113,6 +128,7 @@ def connect(
 
     Raises:
         DatabaseUnreachableError: The server does not answer, or refuses the login.
+        OldPrimaryError: This process has seen a later primary, which took the place of this one.
         PoolerError: A connection pooler answers, which gives a session to other clients, too.
         UsageError: The address is malformed.
     """
@@ -124,7 +140,12 @@ def connect(
     with translate_errors(where(address)):
         connection = _log_in(address, settings)
         try:
-            if _is_pooled(connection):
+            process, system, timeline = _find_server(connection)
+            if timeline is not None:
+                _check_timeline(address, system, timeline)
+            # A pooler answers a login by itself, so it does not know the process of the server.
+            # Settings do not show one: PgBouncer 1.20 keeps those that the server reports.
+            if process != connection.info.backend_pid:
                 # First the check: a session of other clients must not get these settings.
                 _check_session(connection, address)
                 _begin_session(connection, settings)
@@ -157,14 +178,26 @@ def _open(address: str, options: str) -> Connection:
     return Connection.connect(address, autocommit=True, options=options, **_NETWORK)
 
 
-def _is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is between.
+def _find_server(connection: Connection) -> tuple[int, int, int | None]:
+    """Return the process, the cluster and the timeline of a server; None for that of a replica."""
+    row = connection.execute(_FIND_SERVER).fetchone()
+    if row is None:
+        raise LookupError("the server has no process")
+    process, system, timeline = row
+    return process, system, timeline
 
-    A pooler answers a login by itself, so it does not know the process of the server. Settings do
-    not show a pooler: PgBouncer 1.20 and newer keeps those that the server reports.
+
+def _check_timeline(address: str, system: int, timeline: int) -> None:
+    """Note the timeline of a primary.
+
+    Raises:
+        OldPrimaryError: This process has seen a newer one of its cluster.
     """
-    row = connection.execute(_FIND_PROCESS).fetchone()
-    return row != (connection.info.backend_pid,)
+    with _timelines_lock:
+        newest = max(timeline, _newest_timelines.get(system, 0))
+        _newest_timelines[system] = newest
+    if newest > timeline:
+        raise OldPrimaryError(where(address), timeline, newest)
 
 
 def _begin_session(connection: Connection, settings: Mapping[str, str]) -> None:

@@ -23,13 +23,15 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from slumberd.errors import (
+    ChangedRowsError,
+    IdTakenInTargetError,
     SlumberdError,
     UsageError,
     UserElsewhereError,
     UserMovingError,
 )
 from slumberd.model.scope import escape
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.engine import PostgresFactEngine
 from slumberd.storage.postgres.moved_rows import (
@@ -84,6 +86,18 @@ class MovedUser(NamedTuple):
     episodes: int = 0
     facts: int = 0
     rows: int = 0
+
+
+class FinishedMoves(NamedTuple):
+    """What became of the moves that an earlier holder has begun.
+
+    Attributes:
+        moved: The users who were moved.
+        failed: The users who were not, and why.
+    """
+
+    moved: list[MovedUser]
+    failed: list[tuple[str, SlumberdError]]
 
 
 class UserMoves:
@@ -143,20 +157,42 @@ class UserMoves:
             raise
         return await self._complete(move, target)
 
-    async def finish(self, at: datetime, by: str) -> list[MovedUser]:
-        """Finish the moves that an earlier holder of the source has begun."""
-        leaving = await self._engine.read(lambda session: session.rows("moves.leaving"))
-        moved = []
-        for user, target in leaving:
-            move = Move(user, target, at, by)
-            self._begin_in_map(move)
-            moved.append(await self._complete(move, self._target_of(move)))
-        return moved
+    async def finish(self, at: datetime, by: str) -> FinishedMoves:
+        """Finish the moves that an earlier holder of the source has begun.
 
-    def planned(self) -> list[tuple[str, int]]:
-        """Return the users who are to leave the source, each with the next shard."""
-        parameters = {"source": self._source}
-        return self._in_map(lambda session: session.rows("moves.planned_from", parameters))
+        A move that fails is taken back, or stays begun when a server does not answer.
+        """
+        leaving = await self._engine.read(lambda session: session.rows("moves.leaving"))
+        moved, failed = [], []
+        # A process may have ended after the first step.
+        for user, target in dict([*self._in_map(self._begun), *leaving]).items():
+            try:
+                moved.append(await self.move(Move(user, target, at, by)))
+            except SlumberdError as error:
+                failed.append((user, error))
+        return FinishedMoves(moved, failed)
+
+    async def move_planned(self, at: datetime, by: str) -> MovedUser | None:
+        """Move the next user who is planned to leave the source; None when none is.
+
+        A user whose ids another user of the target has, or with a changed row, is planned no more.
+        """
+        planned = self._in_map(self._next_planned)
+        if planned is None:
+            return None
+        user, target = planned
+        try:
+            return await self.move(Move(user, target, at, by))
+        except (IdTakenInTargetError, ChangedRowsError):
+            names = {"user": user, "source": self._source}
+            self._in_map(lambda session: session.do("moves.drop_plan", names))
+            raise
+
+    def _next_planned(self, session: Session) -> Row | None:
+        return session.one("moves.planned_from", {"source": self._source, "limit": 1})
+
+    def _begun(self, session: Session) -> list[Row]:
+        return session.rows("moves.begun_from", {"source": self._source})
 
     def _target_of(self, move: Move) -> Shard:
         if move.target == self._source:
