@@ -72,8 +72,8 @@ def upgrade(
     key_file: Annotated[
         Path | None,
         typer.Option(
-            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with several "
-            "shards needs it.",
+            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with "
+            "several shards needs it.",
             show_default=False,
         ),
     ] = None,
