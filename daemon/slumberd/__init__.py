@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         UserMovingError,
         VersionConflictError,
         WrongFormatError,
+        WrongShardError,
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -246,6 +247,7 @@ __all__ = [
     "VersionConflictError",
     "Window",
     "WrongFormatError",
+    "WrongShardError",
 ]
 
 # A name's module is imported when the name is first used: importing all of them would take longer

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd import Memory, Triple
 from slumberd.clock import SystemClock
 from slumberd.errors import OldPrimaryError
 from slumberd.storage.postgres.connection import connect
@@ -18,6 +19,7 @@ from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.cluster.cluster_run import Cluster
 from tests.support.builders import triple
 from tests.support.daemons import Home
+from tests.support.postgres_server import OwnServer
 from tests.support.server_pair import ServerPair, running_pair
 from tests.support.waiting import wait_until
 
@@ -171,3 +173,32 @@ def test_old_primary_that_comes_back_is_refused() -> None:
             connect(address)
         pair.primary.stop()
         connect(address).close()
+
+
+async def test_daemon_answers_from_its_replica_whatever_was_put_before(tmp_path: Path) -> None:
+    with running_pair(is_synchronous=False) as pair:
+        address = pair.create_database(DATABASE)
+        pair.wait_until_replayed()
+        settings = {"read_address": pair.standby.address_of(DATABASE), "lease": "3s"}
+        home = Home(tmp_path, {"store": address, "postgres": settings})
+        home.rule("all", cadence={"every": 1})
+        with home.daemon() as daemon:
+            async with Memory.open(address, user="alice", agent="rag") as memory:
+                for number in range(20):
+                    text = f"The word of the hour is w{number}w."
+                    await memory.remember(text, triples=[Triple("alice", f"p{number}", "tea")])
+                    found = await memory.recall(f"w{number}w")
+                    assert text in {hit.text for hit in found}
+            assert daemon.stop() == 0
+            events = {event["event"] for event in [*daemon.seen, *daemon.remaining()]}
+        wait_until(lambda: count_reads(pair.standby) >= 20)
+
+    assert "replica.left_out" not in events
+
+
+def count_reads(server: OwnServer) -> int:
+    """Return how often the tables of slumberd were read by an index."""
+    [(count,)] = server.rows(
+        "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_tables", DATABASE
+    )
+    return int(count)

@@ -374,6 +374,10 @@ class Daemon:
 
     async def _serve_with(self, components: Components) -> None:
         own = refuse_other_shards(self._answers(components), self._settings.shard)
+        if self._settings.store is not None:
+            from slumberd.service import postgres_stores
+
+            own = postgres_stores.refuse_other_users(own, self._settings)
         answers = observe_calls(own, TracedCalls())
         heartbeat = self._heartbeat(components)
         self.health = heartbeat.health

@@ -302,12 +302,15 @@ def create_shard(shard: Shard) -> None:
         connection.execute(_LOCK)
         if has_schema(connection, shard.schema):
             return
-        absent = (
-            f"INSERT INTO {shard.schema}.absent_positions (position) "  # noqa: S608 # of numbers
-            f"SELECT generate_series(0, {POSITIONS - 1});"
-        )
-        created = f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;"
-        for one in (roles(), created, AS_OWNER, statements_of(shard.schema), absent):
+        statements = [
+            roles(),
+            f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;",
+            AS_OWNER,
+            statements_of(shard.schema),
+            f"INSERT INTO {shard.schema}.absent_positions (position) "  # noqa: S608 # our own name
+            f"SELECT generate_series(0, {POSITIONS - 1});",
+        ]
+        for one in statements:
             connection.execute(one.encode())
 
 
