@@ -206,8 +206,8 @@ def test_request_is_answered_when_the_connection_is_cut_before_its_notification(
     database: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def connect_to_lose(address: str, **options: Any) -> Connection:
-        connection = connect(address, **options)
+    def connect_to_lose(address: str, schema: str, **options: Any) -> Connection:
+        connection = connect(address, schema, **options)
         execute = connection.execute
 
         def cut_and_execute(query: Any) -> object:
@@ -322,11 +322,14 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
 ) -> None:
     operations = Operations()
     postgres.run(HOLDS, database=database)
-    postgres.run("INSERT INTO slumberd.hosts VALUES ('a/1', now(), '{}')", database=database)
     asked = asking(postgres_address, "echo", text="late")
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
     postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
-    postgres.run("UPDATE slumberd_0.lease SET holder = 'b/2'", database=database)
+    postgres.run(
+        "UPDATE slumberd_0.lease"
+        " SET holder = 'b/2', last_holder = 'a/1', released_at = clock_timestamp()",
+        database=database,
+    )
     with daemon_on(postgres_address, operations, holder="b/2"):
         ask_database(Shard(0, postgres_address), "echo", {"text": "between"})
         postgres.run("UPDATE slumberd_0.requests SET holder = NULL", database=database)

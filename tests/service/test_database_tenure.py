@@ -19,6 +19,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 Make = Callable[[], DatabaseTenure]
+HOSTS = "SELECT name FROM slumberd.hosts"
 FREE = "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '1 second'"
 
 
@@ -68,17 +69,29 @@ async def test_two_daemons_of_one_process_do_not_hold_one_database(make: Make) -
         pass
 
 
-@pytest.mark.parametrize("is_daemon", [True, False])
-async def test_only_a_daemon_tells_of_itself(
-    postgres: PostgresServer, postgres_address: str, database: str, is_daemon: bool
+async def test_daemon_tells_of_itself(
+    postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
-    async with tenure_at(postgres_address, seconds=3600, is_daemon=is_daemon) as tenure:
-        tenure.describe(dict, lambda _: None)
-        await tenure._renew()
+    async with tenure_at(postgres_address, seconds=3600) as tenure:
+        is_told = lambda: postgres.rows(HOSTS, database) == [(tenure.name,)]  # noqa: E731
+        await asyncio.to_thread(wait_until, is_told)
 
-        told = postgres.rows("SELECT name FROM slumberd.hosts", database)
+    assert postgres.rows(HOSTS, database) == []
 
-    assert told == [(tenure.name,)] * is_daemon
+
+async def test_command_does_not_tell_of_itself(
+    postgres: PostgresServer, postgres_address: str, database: str
+) -> None:
+    ends: set[object] = set()
+
+    def is_renewed_twice() -> bool:
+        ends.update(postgres.rows("SELECT held_until FROM slumberd_0.lease", database))
+        return len(ends) > 2
+
+    async with tenure_at(postgres_address, seconds=1, is_daemon=False):
+        await asyncio.to_thread(wait_until, is_renewed_twice)
+
+        assert postgres.rows(HOSTS, database) == []
 
 
 async def test_standby_gets_the_database_when_its_holder_leaves(

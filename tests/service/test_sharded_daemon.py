@@ -19,6 +19,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.acceptance
 
 SHARDS = 4
+SCHEMAS = [f"slumberd_{shard}" for shard in range(SHARDS)]
 USERS = [f"user{number}" for number in range(24)]
 
 
@@ -61,14 +62,13 @@ def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     """Wait until each user has the fact of a day, and no other."""
     name = address.rpartition("/")[2]
 
-    def objects() -> list[tuple[str, str]]:
-        return postgres.rows(
-            "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
-            "FROM slumberd_0.facts ORDER BY 1",
-            name,
-        )
-
-    wait_until(lambda: objects() == [(user, f"tea {day}") for user in sorted(USERS)])
+    selects = [
+        f"SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' FROM {schema}.facts"
+        for schema in SCHEMAS
+    ]
+    objects = " UNION ALL ".join(selects)
+    wanted = [(user, f"tea {day}") for user in USERS]
+    wait_until(lambda: sorted(postgres.rows(objects, name)) == sorted(wanted))
 
 
 def wait_for_shards(daemon: Daemon, count: int) -> None:
@@ -143,11 +143,12 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
     with home.started(until="shards.held") as daemon:
         for _ in range(SHARDS):
             daemon.wait_for("daemon.ready")
-        postgres.run(
-            "UPDATE slumberd_0.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
-            "UPDATE slumberd_0.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
-            database=database.rpartition("/")[2],
-        )
+        for schema in SCHEMAS:
+            postgres.run(
+                f"UPDATE {schema}.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
+                f"UPDATE {schema}.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
+                database=database.rpartition("/")[2],
+            )
         put(database, 1)
         lost = [daemon.wait_for("lease.lost") for _ in range(SHARDS)]
         assert daemon.stop() == 0
