@@ -68,6 +68,7 @@ async def test_host_puts_and_learns_the_outcome(as_host: str) -> None:
     "statement",
     [
         "SELECT * FROM slumberd_0.episodes",
+        "SELECT * FROM slumberd.shards",
         "SELECT * FROM slumberd.users",
         "SELECT * FROM slumberd_0.facts",
         "SELECT * FROM slumberd_0.inbox",
