@@ -370,6 +370,7 @@ MOVE = Operation(
     form=forms.MoveForm,
     result=results.MovedUser,
     right=Right.OPERATE,
+    idempotent=True,
     errors=(IdTakenInTargetError, MemoryScopeError, StoreError),
     example=example_of("move"),
 )

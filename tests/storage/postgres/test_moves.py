@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,18 +12,24 @@ from slumberd.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
     ShardSettingsDifferError,
+    SupersededError,
     UsageError,
     UserElsewhereError,
     UserMovingError,
 )
 from slumberd.model.moves import Move
+from slumberd.storage.postgres import moves
+from slumberd.storage.postgres.fact_store import PostgresFactStore
+from slumberd.storage.postgres.moved_rows import UserRows, read_rows
+from slumberd.storage.postgres.moves import UserMoves
 from tests.support.builders import at, triple
 from tests.support.failpoints import KILLED
 from tests.support.killed_moves import move_in_process
 from tests.support.postgres_server import PostgresServer
 from tests.support.random_moves import check_moves
 from tests.support.sample_sizes import amount
-from tests.support.two_shards import RULES, TwoShards, two_shards
+from tests.support.two_shards import KEY, RULES, TwoShards, two_shards
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -219,12 +226,12 @@ async def test_changed_row_is_not_moved(world: TwoShards) -> None:
 async def test_move_goes_to_another_shard_that_exists(world: TwoShards) -> None:
     await put_some(world)
     source = world.of("alice").number
-    moves = world.moves(source)
+    of_source = world.moves(source)
 
     with pytest.raises(UsageError, match="already"):
-        await moves.move(Move("alice", source, world.clock.now(), "me"))
+        await of_source.move(Move("alice", source, world.clock.now(), "me"))
     with pytest.raises(UsageError, match="no shard 7"):
-        await moves.move(Move("alice", 7, world.clock.now(), "me"))
+        await of_source.move(Move("alice", 7, world.clock.now(), "me"))
     with pytest.raises(UserElsewhereError):
         await world.moves(1 - source).move(Move("alice", source, world.clock.now(), "me"))
 
@@ -285,3 +292,46 @@ async def try_put(world: TwoShards, id: str) -> bool:
     except (UserElsewhereError, UserMovingError):
         return False
     return True
+
+
+@pytest.mark.parametrize("is_taken_back", [True, False])
+async def test_process_that_was_paused_moves_nothing_later(
+    world: TwoShards, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool
+) -> None:
+    """Another holder ends the move while the first one is between reading and writing."""
+    await put_some(world)
+    before = await world.facts("alice")
+    source = world.of("alice")
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    async with PostgresFactStore(world.address, shard=source.number, key=KEY) as facts:
+
+        async def end_move() -> None:
+            await facts.transactions.take_over()
+            second = UserMoves(facts.engine, world.map, depth=8, key=KEY)
+            with monkeypatch.context() as patch:
+                if is_taken_back:
+                    patch.setattr(moves, "write_rows", refuse)
+                done = await second.finish(world.clock.now(), "second")
+            assert bool(done.failed) == is_taken_back
+
+        def read(*values: Any) -> UserRows:
+            rows = read_rows(*values)
+            if not asked.is_set():
+                asked.set()
+                asyncio.run_coroutine_threadsafe(end_move(), loop).result(PATIENCE_SECONDS)
+            return rows
+
+        monkeypatch.setattr(moves, "read_rows", read)
+        with pytest.raises(SupersededError):
+            await world.move("alice")
+
+    has_user = [bool(await one.memory.recent("alice", limit=9)) for one in world.shards]
+    assert world.of("alice").number == (source.number if is_taken_back else 1 - source.number)
+    assert has_user[world.of("alice").number]
+    assert sum(has_user) == 1
+    assert await world.facts("alice") == before
+    await world.check()
+
+
+def refuse(*_: object) -> None:
+    raise IdTakenInTargetError("alice", 1, ["e1"])

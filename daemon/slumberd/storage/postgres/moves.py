@@ -82,7 +82,7 @@ class UserMoves:
             IdTakenInTargetError: Another user of the target has an id of the user.
         """
         target = await self._target_of(move)
-        rows = await self._engine.read(partial(self._read, move=move, target=target.number))
+        rows = await self._engine.read(partial(self._read_for_plan, move=move))
         engine = PostgresFactEngine(target, key=self._key)
         try:
             await engine.read(partial(rows.check_ids, target=target.number))
@@ -183,12 +183,12 @@ class UserMoves:
 
     def _leave(self, session: Session, move: Move) -> None:
         """Let the source have a user no more, in its transaction."""
-        session.do("moves.lock_users")
         known = session.one("moves.user", {"user": move.user})
         if known is not None and known[1] is not None:
             if known[1] != move.target:
                 raise UserMovingError(move.user, self._source, known[1])
             return
+        session.do("moves.lock_users")
         if not session.value("moves.is_here", {"escaped": escape(move.user)}):
             raise UserElsewhereError(move.user, self._engine.where)
         while session.value("inbox.number", {"most": MOST_NUMBERED}) == MOST_NUMBERED:
@@ -216,7 +216,8 @@ class UserMoves:
         moved = MovedUser(move.user, self._source, move.target)
         try:
             if not await engine.write(partial(self._expect, move=move, number=number)):
-                rows = await self._engine.read(partial(self._read_leaving, move=move))
+                await self._engine.read(partial(self._check_leaving, move=move))
+                rows = await self._engine.read(partial(self._read, move=move))
                 await engine.write(partial(self._write, move=move, number=number, rows=rows))
                 moved = self._moved(move, rows)
         except SlumberdError:
@@ -238,18 +239,25 @@ class UserMoves:
         session.do("moves.expect", parameters)
         return False
 
-    def _read(self, session: Session, move: Move, target: int) -> UserRows:
-        known = session.one("moves.user", {"user": move.user})
-        leaves_for = known and known[1]
-        is_here = session.value("moves.is_here", {"escaped": escape(move.user)})
-        if not is_here and leaves_for != target:
-            raise UserElsewhereError(move.user, self._engine.where)
-        return read_rows(session, move.user, self._source)
+    def _check_leaving(self, session: Session, move: Move) -> None:
+        """Check that the source has let a user go, and that no other holder has taken it back.
 
-    def _read_leaving(self, session: Session, move: Move) -> UserRows:
-        """Return the rows of a user whom the source has let go, and has not taken back."""
+        Whoever takes a user back lets the target expect no move first. So the check holds until the
+        target has the rows, or refuses them.
+        """
         known = session.one("moves.user", {"user": move.user})
         if known is None or known[1] != move.target:
+            raise UserElsewhereError(move.user, self._engine.where)
+
+    def _read(self, session: Session, move: Move) -> UserRows:
+        """Return the rows of a user who leaves.
+
+        The transaction is long, and reads no table that `_leave` locks.
+        """
+        return read_rows(session, move.user, self._source)
+
+    def _read_for_plan(self, session: Session, move: Move) -> UserRows:
+        if not session.value("moves.is_here", {"escaped": escape(move.user)}):
             raise UserElsewhereError(move.user, self._engine.where)
         return read_rows(session, move.user, self._source)
 
