@@ -90,7 +90,7 @@ def test_daemon_moves_a_user_who_can_be_forgotten_then(home: Home, address: str)
     with home.daemon() as daemon:
         daemon.wait_for("daemon.ready")
         home.call("move", "--user", "user5", "--to", str(1 - source))
-        moved = daemon.wait_for("user.moved")
+        moved = daemon.wait_for("move.finished")
         assert facts_of(home, "user5") == before
         put(address, "2")
         wait_until(lambda: len(facts_of(home, "user5")) == len(before) + 1)
@@ -111,7 +111,7 @@ def test_daemons_move_the_users_of_a_new_shard(home: Home, address: str) -> None
     with home.daemon() as daemon:
         count = sum(each["users"] for each in json.loads(planned.stdout))
         for _ in range(count):
-            daemon.wait_for("user.moved")
+            daemon.wait_for("move.finished")
         assert daemon.stop() == 0
 
     assert "341 positions of 1024" in added.stdout + added.stderr

@@ -776,7 +776,7 @@ _ALL = (
     ),
     _kind(
         "info",
-        "user.moved",
+        "move.finished",
         "A user was moved to another shard.",
         source=NUMBER,
         target=NUMBER,
@@ -786,7 +786,7 @@ _ALL = (
     ),
     _kind(
         "error",
-        "user.not_moved",
+        "move.failed",
         "A user could not be moved to another shard. The daemon tries again, unless the error says "
         "that the user stays.",
         error=TEXT,

@@ -129,7 +129,7 @@ class UserMoving:
 def _log_moved(moved: MovedUser) -> None:
     """Log a move, without the name of the user."""
     _log.info(
-        "user.moved",
+        "move.finished",
         source=moved.source,
         target=moved.target,
         episodes=moved.episodes,
@@ -139,4 +139,4 @@ def _log_moved(moved: MovedUser) -> None:
 
 
 def _log_failed(error: SlumberdError) -> None:
-    _log.error("user.not_moved", error=type(error).__name__)
+    _log.error("move.failed", error=type(error).__name__)
