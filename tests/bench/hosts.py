@@ -11,8 +11,9 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,6 +23,7 @@ import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_map import Shard, ShardMap, position_of
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table
 from tests.bench.postgres import SETTINGS, STARTUP_SECONDS, TOGETHER
@@ -35,7 +37,7 @@ SECTION = "hosts"
 _BACKLOG = 4
 """The backlog has so many times the episodes of `Workshop.small`."""
 
-MANY_SHARDS = 64
+RESTING_SHARDS = (1, 16, 64)
 """Shards of one host that has little to do."""
 
 PUTS_A_MINUTE = 100
@@ -51,8 +53,8 @@ _LOOK_SECONDS = 0.02
 """The time between two looks whether all is consolidated."""
 
 _MICRO = 1e6
-_HOLDERS = b"SELECT count(*) FROM slumberd.shards WHERE holder IS NOT NULL GROUP BY holder"
-_CONSOLIDATED = b"SELECT coalesce(sum(seq), 0) FROM slumberd.watermark WHERE rule = 'all'"
+_HOLDER = "SELECT holder FROM {}.lease WHERE holder IS NOT NULL"
+_CONSOLIDATED = "SELECT seq FROM {}.slumberd_watermark WHERE rule = 'all'"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -98,7 +100,8 @@ def measure(table: Table, shop: Workshop) -> None:
         for _ in range(shop.times):
             for side in sides:
                 side.costs.append(_consolidate(shop, server, side.division, count))
-        _measure_few_puts(table, shop, server)
+        for shards in RESTING_SHARDS:
+            _measure_few_puts(table, shop, server, shards)
     base = next(side for side in sides if side.division == BASE)
     for side in sides:
         _add_costs(table, side, count)
@@ -131,35 +134,37 @@ def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: i
         pids = [stack.enter_context(_running(shop, address, count)) for _ in hosts]
         connection = stack.enter_context(psycopg.connect(address, autocommit=True))
         share = division.shards // division.hosts
-        wait_until(lambda: _holders(connection) == [share] * division.hosts)
+        shards = ShardMap(address).shards()
+        wait_until(lambda: _holders(connection, shards) == [share] * division.hosts)
         backlog = episodes(count)
-        asyncio.run(_put(address, islice(backlog, count - 1)))
+        asyncio.run(_put(shards, islice(backlog, count - 1)))
         before = _read_clocks(server, pids)
-        asyncio.run(_put(address, backlog))
-        while _consolidated(connection) < count:
+        asyncio.run(_put(shards, backlog))
+        while _consolidated(connection, shards) < count:
             time.sleep(_LOOK_SECONDS)
         after = _read_clocks(server, pids)
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
 
 
-def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer) -> None:
-    """Measure a host of many shards at rest, and while single episodes are put."""
+def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, count: int) -> None:
+    """Measure a host of some shards at rest, and while single episodes are put."""
     seconds = _WATCHED_SECONDS * min(1.0, shop.large / _FULL)  # to try it out takes seconds
     with (
-        server.database(shards=MANY_SHARDS) as name,
+        server.database(shards=count) as name,
         psycopg.connect(server.address_of(name), autocommit=True) as connection,
         _running(shop, server.address_of(name), 1) as pid,
     ):
-        wait_until(lambda: _holders(connection) == [MANY_SHARDS])
+        shards = ShardMap(server.address_of(name)).shards()
+        wait_until(lambda: _holders(connection, shards) == [count])
         time.sleep(STARTUP_SECONDS)
-        put = partial(_put_singly, server.address_of(name), episodes(_FULL), seconds)
+        put = partial(_put_singly, shards, episodes(_FULL), seconds)
         for what, work in (
             ("at rest", partial(time.sleep, seconds)),
             (f"with {PUTS_A_MINUTE} puts a minute", put),
         ):
             shares = [_shares_of_a_core(server, pid, work) for _ in range(shop.times)]
             for place, who in enumerate(("host", "server")):
-                label = f"1 host, {MANY_SHARDS} shards, {what}: {who}, of a core"
+                label = f"{Division(1, count).name}, {what}: {who}, of a core"
                 table.add(Line(SECTION, label, "%", [share[place] for share in shares]))
 
 
@@ -175,15 +180,14 @@ def _shares_of_a_core(
     return 100 * host / wall, 100 * served / wall
 
 
-def _put_singly(address: str, some: Iterator[dict[str, Any]], seconds: float) -> None:
+def _put_singly(shards: Sequence[Shard], some: Iterator[dict[str, Any]], seconds: float) -> None:
     """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
 
     async def put() -> None:
-        async with PostgresMemoryStore(address) as memory:
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                await memory.put_many([Episode(**next(some))])
-                await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            await _put(shards, islice(some, 1))
+            await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
 
     asyncio.run(put())
 
@@ -202,15 +206,24 @@ def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
         process.wait()
 
 
-def _holders(connection: Connection) -> list[int]:
+def _holders(connection: Connection, shards: Sequence[Shard]) -> list[int]:
     """Return how many shards each host holds."""
-    return [held for (held,) in connection.execute(_HOLDERS)]
+    return [*Counter(_of_each(connection, shards, _HOLDER)).values()]
 
 
-async def _put(address: str, some: Iterator[dict[str, Any]]) -> None:
-    async with PostgresMemoryStore(address) as memory:
+async def _put(shards: Sequence[Shard], some: Iterator[dict[str, Any]]) -> None:
+    """Put episodes into the shards of their users."""
+    async with AsyncExitStack() as stack:
+        stores: dict[int, PostgresMemoryStore] = {}
         while portion := [Episode(**fields) for fields in islice(some, TOGETHER)]:
-            await memory.put_many(portion)
+            by_shard: dict[int, list[Episode]] = defaultdict(list)
+            for episode in portion:
+                by_shard[position_of(episode.user) % len(shards)].append(episode)
+            for shard, own in by_shard.items():
+                if shard not in stores:
+                    store = PostgresMemoryStore(shards[shard].address, shard=shard)
+                    stores[shard] = await stack.enter_async_context(store)
+                await stores[shard].put_many(own)
 
 
 def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, float]:
@@ -219,7 +232,12 @@ def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, 
     return time.perf_counter(), hosts, seconds_of(server.pid)
 
 
-def _consolidated(connection: Connection) -> int:
+def _consolidated(connection: Connection, shards: Sequence[Shard]) -> int:
     """Return how many rows of the log the rule has consolidated, in all shards."""
-    row = connection.execute(_CONSOLIDATED).fetchone()
-    return int(row[0]) if row else 0
+    return sum(_of_each(connection, shards, _CONSOLIDATED))
+
+
+def _of_each(connection: Connection, shards: Sequence[Shard], statement: str) -> list[Any]:
+    """Return the values that a statement finds in all shards, which names their schema."""
+    every = "UNION ALL ".join(f"{statement.format(shard.schema)} " for shard in shards)
+    return [value for (value,) in connection.execute(every.encode())]

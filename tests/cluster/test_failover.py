@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ CHECKPOINT = {
     "head": 64 * "0",
 }
 READ = "SELECT coalesce(min(seq), 0)::bigint FROM slumberd.watermark"
+APPLIED = """
+SELECT seq
+FROM slumberd.ledger
+WHERE firing IN (SELECT n FROM slumberd.firings WHERE rule IN ('all', 'many'))
+  AND seq != firing
+"""
 VERSIONS = 150
 """How many versions the rules read before the server fails, and after it."""
 MOST_SECONDS = 20.0
@@ -73,20 +80,20 @@ class FailingCluster(Cluster):
 
 
 def events_of(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the log lines of all hosts."""
-    return [
-        orjson.loads(line)
-        for host in cluster.hosts
-        for line in host.log.read_bytes().splitlines()
-        if line.startswith(b"{") and line.endswith(b"}")
-    ]
+    """Return the log lines of all hosts, but for the part of one that a daemon wrote last."""
+    found = []
+    for host in cluster.hosts:
+        for part in host.log.read_bytes().split(b'{"ts":')[1:]:
+            with suppress(orjson.JSONDecodeError):
+                found.append(orjson.loads(b'{"ts":' + part))
+    return found
 
 
 @pytest.mark.parametrize(
     ("clocks", "seconds"),
     [
         pytest.param((0, 0), 0, id="quiet"),
-        pytest.param((0, 0, 1, -1), 60, id="with accidents", marks=pytest.mark.nightly),
+        pytest.param((0, 0, 1, -1), 30, id="with accidents", marks=pytest.mark.nightly),
     ],
 )
 def test_failover_of_a_synchronous_pair_loses_nothing(
@@ -97,16 +104,14 @@ def test_failover_of_a_synchronous_pair_loses_nothing(
         cluster = FailingCluster(pair.primary, address, tmp_path, seed=1, clocks=clocks)
         cluster.pair = pair
         figures = cluster.run(seconds)
-        applied = pair.standby.rows(
-            "SELECT seq FROM slumberd.ledger WHERE seq NOT IN (SELECT n FROM slumberd.firings)",
-            DATABASE,
-        )
+        applied = pair.standby.rows(APPLIED, DATABASE)
 
     events = events_of(cluster)
     logged = {event["seq"] for event in events if event["event"] == "delta.applied"}
     fired = [event["ts"] for event in events if event["event"] == "firing.completed"]
     assert figures.facts
-    assert logged == {number for (number,) in applied}
+    assert len(applied) > VERSIONS
+    assert {number for (number,) in applied} - logged == set()
     if len(clocks) == 2:
         assert [event["event"] for event in events].count("daemon.ready") == 1
         assert cluster.seconds_until_fired(fired) < MOST_SECONDS

@@ -190,13 +190,16 @@ def test_database_without_a_schema_is_a_finding(tmp_path: Path, postgres: Postgr
             id="newer",
         ),
         pytest.param(
-            "DELETE FROM slumberd.migrations WHERE number = 2",
+            "DELETE FROM slumberd.migrations WHERE number = 3",
             "older schema",
-            "postgres migrate",
+            "postgres upgrade",
             id="older",
         ),
         pytest.param(
-            "DELETE FROM slumberd.migrations", "unknown steps", "restore a backup", id="unknown"
+            "UPDATE slumberd.migrations SET works_with = 2147483647",
+            "being upgraded",
+            "postgres upgrade",
+            id="being upgraded",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_daemon_goes_on_after_errors_of_the_server(
     with home.daemon() as daemon:
         consolidate_one_more(postgres, postgres_address, 1)
         for number, moment in enumerate(MOMENTS, 2):
-            inject_errors(postgres, database, "watermark", code, times=1, moment=moment)
+            inject_errors(postgres, database, "slumberd_watermark", code, times=1, moment=moment)
             consolidate_one_more(postgres, postgres_address, number)
             failed = daemon.wait_for("firing.failed")
             assert failed["retry_seconds"] < 2

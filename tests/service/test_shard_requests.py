@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from slumberd.operations.table import OPERATIONS
 from slumberd.service.control_socket import RefusedError
 from slumberd.service.database.requests import ask_database
 from slumberd.service.shard_requests import ShardRequests, ask_daemon, find_shard, shard_handlers
-from slumberd.storage.postgres.shard_map import Shard, ShardMap
+from slumberd.storage.postgres.shard_map import Shard, ShardMap, position_of
 from tests.support.daemons import Daemon, Home
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_sizes import amount
@@ -57,6 +57,12 @@ HIDDEN = {
 def database(postgres: PostgresServer) -> Iterator[str]:
     with postgres.database(shards=SHARDS) as name:
         yield postgres.address_of(name)
+
+
+@pytest.fixture
+def shards(database: str) -> Iterator[ShardMap]:
+    with closing(ShardMap(database)) as found:
+        yield found
 
 
 @pytest.fixture
@@ -176,7 +182,7 @@ def random_request(chance: random.Random) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.sampled
 def test_random_requests_of_users_are_answered_by_one_shard_as_by_one_store(
-    of_files: Asker, cluster: Home, database: str
+    of_files: Asker, cluster: Home, shards: ShardMap
 ) -> None:
     asked: list[int] = []
 
@@ -186,7 +192,7 @@ def test_random_requests_of_users_are_answered_by_one_shard_as_by_one_store(
 
     chance = random.Random(7)
     with serving(cluster):
-        requests = ShardRequests(ShardMap(database), lease_seconds=3.0, ask=ask)
+        requests = ShardRequests(shards, lease_seconds=3.0, ask=ask)
         fill(of_files)
         fill(lambda operation, **fields: requests.call(operation, fields))
         of_files("fire")
@@ -327,10 +333,10 @@ def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
             ask_database(Shard(own, database), operation, forward(request, bob))
 
 
-def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
+def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, shards: ShardMap) -> None:
     fill(of_shards)
     of_shards("fire", shard=shard_of("ana", SHARDS))
-    handlers = shard_handlers(ShardRequests(ShardMap(database), lease_seconds=3.0))
+    handlers = shard_handlers(ShardRequests(shards, lease_seconds=3.0))
     ana = Caller(name="token ana", user="ana", rights=frozenset({Right.READ, Right.WRITE}))
     one_agent = Caller(name="token desk", user="ana", agent="desk", rights=ana.rights)
 
@@ -370,7 +376,7 @@ class MovingMap(ShardMap):
         self.moving -= 1
         if self.moving >= 0:
             raise UserMovingError(user, 0, 1)
-        return super().find(user)
+        return self.shards()[position_of(user) % 2]
 
 
 def test_request_waits_while_its_user_is_being_moved() -> None:
@@ -378,7 +384,7 @@ def test_request_waits_while_its_user_is_being_moved() -> None:
 
     found = find_shard(shards, "ana", patience_seconds=60.0)
 
-    assert found == ShardMap.find(shards, "ana")
+    assert found == shards.shards()[position_of("ana") % 2]
     assert shards.moving == -1
 
 
@@ -421,7 +427,7 @@ def test_daemon_of_one_shard_refuses_the_users_of_others(tmp_path: Path, databas
 
 def test_name_that_no_user_can_have_is_refused() -> None:
     with pytest.raises(MemoryScopeError):
-        find_shard(MovingMap(0), "a\nb", patience_seconds=0.0)
+        find_shard(ShardMap("postgresql:///none"), "a\nb", patience_seconds=0.0)
 
 
 def test_malformed_request_is_refused_with_its_mistakes(of_files: Asker, database: str) -> None:

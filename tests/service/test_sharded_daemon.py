@@ -60,13 +60,15 @@ def put(address: str, day: int) -> None:
 def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     """Wait until each user has the fact of a day, and no other."""
     name = address.rpartition("/")[2]
+    each = (
+        "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
+        f"FROM slumberd_{shard}.facts"
+        for shard in range(SHARDS)
+    )
+    every = " UNION ALL ".join(each) + " ORDER BY 1"
 
     def objects() -> list[tuple[str, str]]:
-        return postgres.rows(
-            "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
-            "FROM slumberd_0.facts ORDER BY 1",
-            name,
-        )
+        return postgres.rows(every, name)
 
     wait_until(lambda: objects() == [(user, f"tea {day}") for user in sorted(USERS)])
 
@@ -143,11 +145,14 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
     with home.started(until="shards.held") as daemon:
         for _ in range(SHARDS):
             daemon.wait_for("daemon.ready")
-        postgres.run(
-            "UPDATE slumberd_0.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
-            "UPDATE slumberd_0.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
-            database=database.rpartition("/")[2],
-        )
+        for shard in range(SHARDS):
+            postgres.run(
+                f"UPDATE slumberd_{shard}.lease"
+                " SET holder = 'b/2', held_until = now() + interval '1 hour'",
+                f"UPDATE slumberd_{shard}.slumberd_numbers SET value = value + 1"
+                " WHERE name = 'epoch'",
+                database=database.rpartition("/")[2],
+            )
         put(database, 1)
         lost = [daemon.wait_for("lease.lost") for _ in range(SHARDS)]
         assert daemon.stop() == 0

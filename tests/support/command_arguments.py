@@ -75,7 +75,7 @@ WRITING = {
     "postgres balance": "postgresql://127.0.0.1:1/nowhere",
     "postgres check": "postgresql://127.0.0.1:1/nowhere",
     "postgres init": "postgresql://127.0.0.1:1/nowhere",
-    "postgres migrate": "postgresql://127.0.0.1:1/nowhere",
+    "postgres upgrade": "postgresql://127.0.0.1:1/nowhere",
     "undo": "profile@2",
     "unpin": "e1 --reason so",
     "upgrade": "--yes",
@@ -94,7 +94,7 @@ tests:
 
 WITHOUT_CONFIG = {
     "demo", "events", "hook", "hooks uninstall", "init", "postgres check", "postgres init",
-    "postgres migrate", "schema", "token new", "version",
+    "postgres upgrade", "schema", "token new", "version",
 }  # fmt: skip
 
 
@@ -107,7 +107,8 @@ def every_command() -> Iterator[str]:
             alone = found.registered_callback
             if alone is not None and alone.invoke_without_command:  # the group is a command itself
                 yield entry.name
-            yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
+            shown = [command for command in found.registered_commands if not command.hidden]
+            yield from (f"{entry.name} {command.name}" for command in shown)
         else:
             yield entry.name
 

@@ -24,14 +24,14 @@ def inject_errors(
     Args:
         server: The server.
         database: The name of the database.
-        table: The table.
+        table: The table, of shard 0.
         code: The error, as its SQLSTATE.
         times: How many transactions fail.
         moment: When they fail.
     """
     deferred = moment == "at the commit"
     server.run(
-        f"DROP TRIGGER IF EXISTS fails ON slumberd.{table}",
+        f"DROP TRIGGER IF EXISTS fails ON slumberd_0.{table}",
         "DROP FUNCTION IF EXISTS public.fail",
         "DROP SEQUENCE IF EXISTS public.failures",
         "CREATE SEQUENCE public.failures",  # it also counts in transactions that are rolled back
@@ -46,7 +46,7 @@ def inject_errors(
         END $$
         """,
         f"CREATE {'CONSTRAINT' if deferred else ''} TRIGGER fails AFTER INSERT OR UPDATE"
-        f" ON slumberd.{table} {'DEFERRABLE INITIALLY DEFERRED' if deferred else ''}"
+        f" ON slumberd_0.{table} {'DEFERRABLE INITIALLY DEFERRED' if deferred else ''}"
         " FOR EACH ROW EXECUTE FUNCTION public.fail()",
         database=database,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 
 from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
@@ -17,9 +18,10 @@ def shard_of(user: str, shards: int) -> int:
 
 async def put_by_user(address: str, episodes: Iterable[Episode]) -> None:
     """Put each episode into the shard of its user."""
-    shards, parts = ShardMap(address), defaultdict[int, list[Episode]](list)
-    for episode in episodes:
-        parts[shards.find(episode.user).number].append(episode)
+    parts = defaultdict[int, list[Episode]](list)
+    with closing(ShardMap(address)) as shards:
+        for episode in episodes:
+            parts[shards.find(episode.user).number].append(episode)
     for shard, part in parts.items():
         async with PostgresMemoryStore(address, shard=shard) as memory:
             await memory.put_many(part)

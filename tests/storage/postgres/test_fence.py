@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 EVERY = rule()
-FORGET_EPOCH = "UPDATE slumberd.numbers SET value = 0 WHERE name = 'epoch'"
+FORGET_EPOCH = "UPDATE slumberd_0.slumberd_numbers SET value = 0 WHERE name = 'epoch'"
 
 
 async def batch_of(memory: PostgresMemoryStore, facts: PostgresFactStore) -> DeltaBatch:

@@ -19,25 +19,25 @@ LIMIT = b"SET LOCAL statement_timeout = '5s'"
 
 FILL = (
     b"""
-    INSERT INTO slumberd_0.slumberd_keys (shard, key, slot, key_id)
-    SELECT 0, 'key' || n, '', n FROM generate_series(1, $1::integer) AS n
+    INSERT INTO slumberd_0.slumberd_keys (key, slot, key_id)
+    SELECT 'key' || n, '', n FROM generate_series(1, $1::integer) AS n
     """,
     b"""
     INSERT INTO slumberd_0.slumberd_ledger
-      (shard, seq, delta, firing, what, kind, reason, version, key_id, fact_id, salt, payload,
+      (seq, delta, firing, what, kind, reason, version, key_id, fact_id, salt, payload,
        commitment, chain)
-    SELECT 0, n, 0, 1, 1, 1, '', n, n, 'f' || n, '', '{}', '', ''
+    SELECT n, 0, 1, 1, 1, '', n, n, 'f' || n, '', '{}', '', ''
     FROM generate_series(1, $1::integer) AS n
     """,
     b"""
     INSERT INTO slumberd_0.slumberd_firings
-      (shard, n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
-    SELECT 0, n, 'r', '', 'every', n, n, 0, n, '', '{}'
+      (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+    SELECT n, 'r', '', 'every', n, n, 0, n, '', '{}'
     FROM generate_series(1, $1::integer) AS n
     """,
     b"""
-    INSERT INTO slumberd_0.slumberd_references (shard, referenced, referrer)
-    SELECT 0, 'f' || n, 'f' || n + 1 FROM generate_series(1, $1::integer) AS n
+    INSERT INTO slumberd_0.slumberd_references (referenced, referrer)
+    SELECT 'f' || n, 'f' || n + 1 FROM generate_series(1, $1::integer) AS n
     """,
 )
 FACT_IDS = [f"f{number}" for number in range(1, WANTED + 1)]
@@ -47,7 +47,10 @@ KEYS = [f"key{number}" for number in range(1, WANTED + 1)]
 @pytest.fixture(params=["custom", "generic"])
 def unanalyzed(request: pytest.FixtureRequest, postgres_address: str) -> Iterator[Connection]:
     """Provide a transaction that has filled the tables; the server knows nothing of the rows."""
-    with connect(postgres_address) as connection, psycopg.RawCursor(connection) as cursor:
+    with (
+        connect(postgres_address, "slumberd_0") as connection,
+        psycopg.RawCursor(connection) as cursor,
+    ):
         for statement in FILL:
             cursor.execute(statement, (ROWS,))
         cursor.execute(LIMIT)

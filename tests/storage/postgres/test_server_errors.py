@@ -57,7 +57,7 @@ async def test_batch_that_the_server_refuses_is_written_at_the_next_attempt(  # 
         await facts.bootstrap()
         await facts.transactions.take_over()
         await memory.put_many([triple("e1", "alice", "likes", "tea")])
-        inject_errors(postgres, database, "watermark", code, times=1, moment=moment)
+        inject_errors(postgres, database, "slumberd_watermark", code, times=1, moment=moment)
 
         with pytest.raises(kind, match=message) as refused:
             await facts.apply_deltas(await batch_of(memory, facts))

@@ -23,7 +23,8 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.integration
 
 TABLES = """
-SELECT count(*) FROM pg_tables WHERE schemaname = 'slumberd' AND tablename ~ '^ledger_[0-9]+$'
+SELECT count(*) FROM pg_tables
+WHERE schemaname ~ '^slumberd_[0-9]+$' AND tablename = 'slumberd_ledger'
 """
 DATABASES = "SELECT datname FROM pg_database WHERE datname LIKE 'slumberd_test_%'"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -176,8 +176,10 @@ async def _opened(
 
 
 def test_database_computes_the_shard_that_python_computes(postgres: PostgresServer) -> None:
-    with postgres.database(shards=64) as name:
-        shards = ShardMap(postgres.address_of(name))
+    with (
+        postgres.database(shards=64) as name,
+        closing(ShardMap(postgres.address_of(name))) as shards,
+    ):
         for user, agent in product(USERS, AGENTS):
             key = Scope(user, "s", agent).key
             own = shards.find(user)
@@ -186,17 +188,18 @@ def test_database_computes_the_shard_that_python_computes(postgres: PostgresServ
 
 
 def test_map_knows_the_shards_of_its_database(postgres_address: str) -> None:
-    shards = ShardMap(postgres_address)
-
-    assert shards.shards() == [Shard(0, postgres_address)]
-    assert shards.shard(0) == shards.find("ana") == shards.shards()[0]
-    with pytest.raises(UsageError, match="has no shard 1; its shards are 0"):
-        shards.shard(1)
+    with closing(ShardMap(postgres_address)) as shards:
+        assert shards.shards() == [Shard(0, postgres_address)]
+        assert shards.shard(0) == shards.find("ana") == shards.shards()[0]
+        with pytest.raises(UsageError, match="has no shard 1; its shards are 0"):
+            shards.shard(1)
 
 
 def test_users_are_named_only_in_the_shard_of_their_position(postgres: PostgresServer) -> None:
-    with postgres.database(shards=3) as name:
-        shards = ShardMap(postgres.address_of(name))
+    with (
+        postgres.database(shards=3) as name,
+        closing(ShardMap(postgres.address_of(name))) as shards,
+    ):
         own = shards.find("ana").number
 
         shards.name_users(["ana"], own)

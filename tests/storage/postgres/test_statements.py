@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 SCHEMAS = ("slumberd", "slumberd_0")
 """The schema of the map, and that of a shard."""
 
-NEVER_PREPARED = re.compile("(ALTER|COPY|RESET|SET) ")
+NEVER_PREPARED = re.compile("(ALTER|COPY|LOCK|RESET|SET) ")
 """How a statement begins that a server cannot prepare."""
 
 

@@ -307,7 +307,7 @@ def create_shard(shard: Shard) -> None:
             f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;",
             AS_OWNER,
             statements_of(shard.schema),
-            f"INSERT INTO {shard.schema}.absent_positions (position) "  # our own name
+            f"INSERT INTO {shard.schema}.absent_positions (position) "
             f"SELECT generate_series(0, {POSITIONS - 1});",
         ]
         for one in statements:

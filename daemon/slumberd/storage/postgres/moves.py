@@ -103,7 +103,8 @@ class UserMoves:
             StoreError: A server does not answer. The move goes on later when it had begun.
         """
         target = await self._target_of(move)
-        await self._begin_in_map(move)
+        if not await self._begin_in_map(move):
+            return await self._complete(move, target, has_arrived=True)
         try:
             await self._engine.write(partial(self._leave, move=move), wait_seconds=_LOCK_SECONDS)
         except SlumberdError:
@@ -153,25 +154,32 @@ class UserMoves:
             raise UsageError(f"user {move.user!r} is in shard {move.target} already")
         return await asyncio.to_thread(self._map.shard, move.target)
 
-    async def _begin_in_map(self, move: Move) -> None:
-        """Write into the map that a user is being moved.
+    async def _begin_in_map(self, move: Move) -> bool:
+        """Write into the map that a user is being moved; return whether it was not over there.
+
+        An earlier holder may have ended the move in the map, and not blanked the rows. Then the
+        target may have moved the user on already, so nothing but blanking is left.
 
         Raises:
             UserElsewhereError: Another shard has the user.
             UserMovingError: The user is being moved elsewhere.
         """
+        names = {"user": move.user}
+        known = await self._engine.read(lambda session: session.one("moves.user", names))
+        is_leaving = known is not None and known[1] == move.target
 
-        def begin(session: Session) -> None:
-            names = {"user": move.user}
+        def begin(session: Session) -> bool:
             shard, moving_to = session.one("moves.place_of_user", names) or (None, None)
             places = {**names, "source": self._source, "target": move.target}
-            if shard == move.target or session.do("moves.begin_in_map", places):
-                return
+            if session.do("moves.begin_in_map", places):
+                return True
+            if shard != self._source and is_leaving:
+                return False
             if moving_to is not None and shard == self._source:
                 raise UserMovingError(move.user, shard, moving_to)
             raise UserElsewhereError(move.user, self._engine.where)
 
-        await self._in_map(begin)
+        return await self._in_map(begin)
 
     def _leave(self, session: Session, move: Move) -> None:
         """Let the source have a user no more, in its transaction."""
@@ -187,11 +195,15 @@ class UserMoves:
             pass
         session.do("moves.leave", {"user": move.user, "target": move.target})
 
-    async def _complete(self, move: Move, target: Shard) -> MovedUser:
+    async def _complete(self, move: Move, target: Shard, *, has_arrived: bool = False) -> MovedUser:
         """Do the steps that follow after the source has let a user go."""
         engine = PostgresFactEngine(target, key=self._key)
         try:
-            moved, head = await self._arrive(move, engine)
+            if has_arrived:
+                moved = MovedUser(move.user, self._source, move.target)
+                head = await engine.read(partial(arrival_head, user=move.user))
+            else:
+                moved, head = await self._arrive(move, engine)
         finally:
             await engine.close()
         await self._in_map(partial(_end_in_map, move=move, source=self._source))
@@ -204,8 +216,8 @@ class UserMoves:
         moved = MovedUser(move.user, self._source, move.target)
         try:
             if not await engine.write(partial(self._expect, move=move, number=number)):
-                read = partial(self._read, move=move)
-                rows = await self._engine.read(read)
+                await self._engine.write(partial(self._check_leaving, move=move))
+                rows = await self._engine.read(partial(self._read, move=move))
                 await engine.write(partial(self._write, move=move, number=number, rows=rows))
                 moved = self._moved(move, rows)
         except SlumberdError:
@@ -238,6 +250,16 @@ class UserMoves:
         if not session.value("moves.is_here", {"escaped": escape(move.user)}):
             raise UserElsewhereError(move.user, self._engine.where)
         return read_rows(session, move.user, self._source)
+
+    def _check_leaving(self, session: Session, move: Move) -> None:
+        """Check that this process holds the source, and that the source has let the user go.
+
+        The target expects the move already. So a later holder that takes the move back ends the
+        expectation first, and this process writes nothing after that.
+        """
+        known = session.one("moves.user", {"user": move.user})
+        if known is None or known[1] != move.target:
+            raise UserElsewhereError(move.user, self._engine.where)
 
     def _write(self, session: Session, move: Move, number: bytes, rows: UserRows) -> None:
         """Write the rows of a user into the target, in its transaction."""

@@ -131,6 +131,9 @@ class ShardMap:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def _read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, again on a new connection when the open one was lost."""
         with self._alone, translate_errors(self._where):

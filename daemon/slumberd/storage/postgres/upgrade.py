@@ -334,4 +334,4 @@ def _finish(numbers: list[int]) -> Change:
         for step in installation.steps()
     ]
     drop = f"DROP TABLE IF EXISTS {MAP}.upgrade_parts, {MAP}.gathering; DROP SCHEMA {OLD} CASCADE;"
-    return Change("all schemas: done", MAP, [AS_OWNER, drop, *done])
+    return Change("all schemas", MAP, [AS_OWNER, drop, *done])

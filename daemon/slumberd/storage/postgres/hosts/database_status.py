@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
@@ -36,7 +37,8 @@ def read_database_status(address: str, *, most_xids: int, few_dead_rows: int) ->
         StoreError: A database cannot be read.
     """
     by_address = attrgetter("address")
-    shards = sorted(ShardMap(address).shards(), key=by_address)
+    with closing(ShardMap(address)) as shard_map:
+        shards = sorted(shard_map.shards(), key=by_address)
     found = {
         place: _read(place, [*own], most_xids, few_dead_rows, has_map=place == address)
         for place, own in groupby(shards, by_address)

@@ -741,7 +741,7 @@ COMMENT ON FUNCTION slumberd_0.put IS
 -- Readers
 
 -- The users that a login may read. A login without a row reads the user that it names by
--- SET slumberd_0.tenant, which any program of that login can change.
+-- SET slumberd.tenant, which any program of that login can change.
 CREATE TABLE slumberd_0.reader_users (
   login name NOT NULL,
   "user" text COLLATE "C" NOT NULL,
@@ -757,7 +757,7 @@ AS $$
     THEN EXISTS (
       SELECT 1 FROM slumberd_0.reader_users WHERE login = session_user AND "user" = wanted
     )
-    ELSE wanted = current_setting('slumberd_0.tenant', true)
+    ELSE wanted = current_setting('slumberd.tenant', true)
   END
 $$;
 

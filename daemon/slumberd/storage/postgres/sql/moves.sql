@@ -64,7 +64,9 @@ ORDER BY moved_at, "user"
 
 -- name: begin_in_map
 INSERT INTO slumberd.users AS users ("user", shard, moving_to)
-VALUES (:user, :source, :target)
+SELECT :user::text, shard, :target::smallint
+FROM slumberd.find_users(ARRAY[:user::text])
+WHERE shard = :source::smallint
 ON CONFLICT (digest) DO UPDATE SET
   moving_to = excluded.moving_to,
   since = clock_timestamp()
