@@ -132,6 +132,8 @@ class UserMoves:
 
         A user whose ids another user of the target has, or with a changed row, is planned no more.
         """
+        if not await asyncio.to_thread(self._map.has_planned, self._source):
+            return None
         planned = await self._in_map(self._next_planned)
         if planned is None:
             return None
