@@ -62,6 +62,7 @@ class UserMoving:
         self._turn = turn
         self._clock = clock
         self._where = where
+        self._is_unfinished = False
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operation, by name."""
@@ -80,6 +81,7 @@ class UserMoving:
         move = Move(request.user, request.to, self._clock.now(), str(caller))
         async with self._turn:
             run = self._moves.plan if request.dry_run else self._moves.move
+            self._is_unfinished = not request.dry_run or self._is_unfinished
             moved = await run(move)
         if not request.dry_run:
             _log_moved(moved)
@@ -94,6 +96,7 @@ class UserMoving:
             return
         async with self._turn:
             done = await self._moves.finish(self._clock.now(), BY_PLAN)
+        self._is_unfinished = bool(done.failed)
         for moved in done.moved:
             _log_moved(moved)
         for _, error in done.failed:
@@ -104,7 +107,8 @@ class UserMoving:
         while self._moves is not None and not stop.is_set():
             moved = await self._try(self._move_next)
             if moved is None:
-                await self._try(self.finish)
+                if self._is_unfinished:
+                    await self._try(self.finish)
                 await set_within(stop, LOOK_SECONDS)
 
     async def _move_next(self) -> MovedUser | None:
@@ -122,6 +126,7 @@ class UserMoving:
         except SupersededError:
             raise
         except SlumberdError as error:
+            self._is_unfinished = True
             _log_failed(error)
             return None
 

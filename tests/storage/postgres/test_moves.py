@@ -295,42 +295,64 @@ async def try_put(world: TwoShards, id: str) -> bool:
 
 
 @pytest.mark.parametrize("is_taken_back", [True, False])
+@pytest.mark.parametrize("place", ["before it is expected", "after reading"])
 async def test_process_that_was_paused_moves_nothing_later(
-    world: TwoShards, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool
+    world: TwoShards, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool, place: str
 ) -> None:
-    """Another holder ends the move while the first one is between reading and writing."""
+    """Another holder ends the move while the first one is paused."""
     await put_some(world)
     before = await world.facts("alice")
-    source = world.of("alice")
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    async with PostgresFactStore(world.address, shard=source.number, key=KEY) as facts:
+    source = world.of("alice").number
+    pause_move(world, monkeypatch, place, is_taken_back=is_taken_back)
 
-        async def end_move() -> None:
-            await facts.transactions.take_over()
-            second = UserMoves(facts.engine, world.map, depth=8, key=KEY)
-            with monkeypatch.context() as patch:
-                if is_taken_back:
-                    patch.setattr(moves, "write_rows", refuse)
-                done = await second.finish(world.clock.now(), "second")
-            assert bool(done.failed) == is_taken_back
-
-        def read(*values: Any) -> UserRows:
-            rows = read_rows(*values)
-            if not asked.is_set():
-                asked.set()
-                asyncio.run_coroutine_threadsafe(end_move(), loop).result(PATIENCE_SECONDS)
-            return rows
-
-        monkeypatch.setattr(moves, "read_rows", read)
-        with pytest.raises(SupersededError):
-            await world.move("alice")
+    with pytest.raises(SupersededError):
+        await world.move("alice")
 
     has_user = [bool(await one.memory.recent("alice", limit=9)) for one in world.shards]
-    assert world.of("alice").number == (source.number if is_taken_back else 1 - source.number)
+    assert world.of("alice").number == (source if is_taken_back else 1 - source)
     assert has_user[world.of("alice").number]
     assert sum(has_user) == 1
     assert await world.facts("alice") == before
     await world.check()
+
+
+def pause_move(
+    world: TwoShards, monkeypatch: pytest.MonkeyPatch, place: str, *, is_taken_back: bool
+) -> None:
+    """Let the first move stop at a place until another holder has ended it."""
+    loop, is_paused = asyncio.get_running_loop(), asyncio.Event()
+    source, arrive = world.of("alice").number, UserMoves._arrive
+
+    def read(*values: Any) -> UserRows:
+        rows = read_rows(*values)
+        if not is_paused.is_set():
+            is_paused.set()
+            ending = end_move(world, source, is_taken_back=is_taken_back)
+            asyncio.run_coroutine_threadsafe(ending, loop).result(PATIENCE_SECONDS)
+        return rows
+
+    async def arrive_later(*values: Any) -> Any:
+        if not is_paused.is_set():
+            is_paused.set()
+            await end_move(world, source, is_taken_back=is_taken_back)
+        return await arrive(*values)
+
+    if place == "after reading":
+        monkeypatch.setattr(moves, "read_rows", read)
+    else:
+        monkeypatch.setattr(UserMoves, "_arrive", arrive_later)
+
+
+async def end_move(world: TwoShards, source: int, *, is_taken_back: bool) -> None:
+    """Take over the source, and end the move of alice or take it back."""
+    async with PostgresFactStore(world.address, shard=source, key=KEY) as facts:
+        await facts.transactions.take_over()
+        second = UserMoves(facts.engine, world.map, depth=8, key=KEY)
+        with pytest.MonkeyPatch.context() as patch:
+            if is_taken_back:
+                patch.setattr(moves, "write_rows", refuse)
+            done = await second.finish(world.clock.now(), "second")
+    assert bool(done.failed) == is_taken_back
 
 
 def refuse(*_: object) -> None:

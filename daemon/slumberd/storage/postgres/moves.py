@@ -132,6 +132,8 @@ class UserMoves:
 
         A user whose ids another user of the target has, or with a changed row, is planned no more.
         """
+        if not await asyncio.to_thread(self._map.has_planned, self._source):
+            return None
         planned = await self._in_map(self._next_planned)
         if planned is None:
             return None
@@ -216,7 +218,11 @@ class UserMoves:
         moved = MovedUser(move.user, self._source, move.target)
         try:
             if not await engine.write(partial(self._expect, move=move, number=number)):
+<<<<<<< HEAD
                 await self._engine.read(partial(self._check_leaving, move=move))
+=======
+                await self._engine.write(partial(self._check_leaving, move=move))
+>>>>>>> move
                 rows = await self._engine.read(partial(self._read, move=move))
                 await engine.write(partial(self._write, move=move, number=number, rows=rows))
                 moved = self._moved(move, rows)
@@ -261,6 +267,19 @@ class UserMoves:
             raise UserElsewhereError(move.user, self._engine.where)
         return read_rows(session, move.user, self._source)
 
+<<<<<<< HEAD
+=======
+    def _check_leaving(self, session: Session, move: Move) -> None:
+        """Check that this process holds the source, and that the source has let the user go.
+
+        The target expects the move already. So a later holder that takes the move back ends the
+        expectation first, and this process writes nothing after that.
+        """
+        known = session.one("moves.user", {"user": move.user})
+        if known is None or known[1] != move.target:
+            raise UserElsewhereError(move.user, self._engine.where)
+
+>>>>>>> move
     def _write(self, session: Session, move: Move, number: bytes, rows: UserRows) -> None:
         """Write the rows of a user into the target, in its transaction."""
         parameters = {
