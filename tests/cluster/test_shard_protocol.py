@@ -222,8 +222,7 @@ class World:
         move = memory.move
         assert move is not None
         if not getattr(self, f"{move.step}_step")(daemon, number, move):
-            if (daemon, number) in self.memories:
-                memory.move = None
+            memory.move = None
 
     def begin_step(self, _: int, number: int, move: Move) -> bool:
         """Write into the map that the user is being moved."""
