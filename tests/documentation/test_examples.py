@@ -27,7 +27,7 @@ from tests.support.documentation import (
 )
 from tests.support.lists import of_each
 from tests.support.model_server import ModelServer, server_in_a_thread
-from tests.support.postgres_server import PostgresServer
+from tests.support.postgres_server import OwnServer, PostgresServer
 
 pytestmark = pytest.mark.integration
 
@@ -46,12 +46,15 @@ def name_of(page: Path) -> str:
 ON_DATABASE = "move-to-postgresql.md"
 """The page whose commands use an empty database, at the address in $DATABASE."""
 
+ON_TWO_SERVERS = "grow.md"
+"""The page whose commands also use an empty database of another server, at $DATABASE_2."""
+
 ASKING = {"langgraph.md", "openai-agents.md", "openai-client.md"}
 """Pages whose programs ask a model of OpenAI; here a script answers."""
 RUNNABLE_PAGES = [
     page
     for page in PAGES
-    if page not in (README, *(DOCS / "how-to" / name for name in (ON_DATABASE, *ASKING)))
+    if page not in (README, *(DOCS / "how-to" / name for name in (ON_DATABASE, ON_TWO_SERVERS, *ASKING)))
     and blocks_marked(page, "run")
 ]
 LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
@@ -120,6 +123,23 @@ def test_blocks_of_the_page_about_moving_run_on_a_database(
     with postgres.empty_database() as name:
         monkeypatch.setenv("DATABASE", postgres.address_of(name))
         check_page(DOCS / "how-to" / ON_DATABASE, folder)
+
+
+@pytest.mark.slow
+def test_blocks_of_the_page_about_growth_run_on_two_servers(
+    quickstart: Path,
+    postgres: PostgresServer,
+    own_postgres: OwnServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "here"
+    shutil.copytree(quickstart, folder)
+
+    with postgres.empty_database() as first, own_postgres.empty_database() as second:
+        monkeypatch.setenv("DATABASE", postgres.address_of(first))
+        monkeypatch.setenv("DATABASE_2", own_postgres.address_of(second))
+        check_page(DOCS / "how-to" / ON_TWO_SERVERS, folder)
 
 
 def test_most_pages_with_commands_have_runnable_blocks() -> None:
