@@ -54,7 +54,8 @@ ASKING = {"langgraph.md", "openai-agents.md", "openai-client.md"}
 RUNNABLE_PAGES = [
     page
     for page in PAGES
-    if page not in (README, *(DOCS / "how-to" / name for name in (ON_DATABASE, ON_TWO_SERVERS, *ASKING)))
+    if page != README
+    and page.name not in {ON_DATABASE, ON_TWO_SERVERS, *ASKING}
     and blocks_marked(page, "run")
 ]
 LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
