@@ -64,6 +64,30 @@ async def test_host_puts_and_learns_the_outcome(as_host: str) -> None:
     assert counts == [PutCounts(new=2), PutCounts(changed=1, unchanged=1)]
 
 
+def test_host_puts_by_sql_into_the_shard_that_the_map_names(postgres: PostgresServer) -> None:
+    find = (
+        "SELECT name, shard, address FROM slumberd.find_users(ARRAY['alice', 'bob'])"
+        " INNER JOIN slumberd.list_shards() ON number = shard"
+    )
+    put = (
+        "SELECT slumberd_{}.put(ARRAY['e1'], ARRAY['/user/alice/session/s1/agent/rag/'],"
+        " ARRAY['{{}}'::bytea], ARRAY['2026-01-01T00:00:00+00:00'], ARRAY['{{}}'::bytea])"
+    )
+
+    with postgres.database(shards=2) as name:
+        postgres.login("a_host", "slumberd_host")
+        address = postgres.address_of(name, login="a_host")
+        with psycopg.connect(address, autocommit=True) as host:
+            found = {user: shard for user, shard, _ in host.execute(find.encode())}
+            with pytest.raises(psycopg.Error) as refused:
+                host.execute(put.format(1 - found["alice"]).encode())
+            outcome = host.execute(put.format(found["alice"]).encode()).fetchone()
+
+    assert found.keys() == {"alice", "bob"}
+    assert refused.value.sqlstate == "SL004"
+    assert outcome == (["new"],)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
