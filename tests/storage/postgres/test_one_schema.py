@@ -115,6 +115,7 @@ def test_statement_on_the_map_names_no_table_of_a_shard() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
+        # Those of watch, and _HOLDER, _RENEW and _RENEWED, are joined for all shards of a server.
         pytest.param(
             r"\{schema\}\.",
             [
@@ -122,7 +123,7 @@ def test_statement_on_the_map_names_no_table_of_a_shard() -> None:
                 "lease._RENEW", "lease._RENEWED", "lease._SHORTEN", "requests._ANSWER",
                 "requests._FORGET", "requests._GIVE_BACK", "requests._TAKE", "watch._LOOK",
             ],
-            id="one statement serves all shards of a server",
+            id="one connection serves all shards of a server",
         ),
         pytest.param(
             r"\bNOTIFY\b|\bpg_notify\b",
