@@ -31,7 +31,7 @@ CHECKPOINT = {
     "rows": 99,
     "head": 64 * "0",
 }
-READ = "SELECT coalesce(min(seq), 0)::bigint FROM slumberd.watermark"
+READ = "SELECT coalesce(min(seq), 0)::bigint FROM slumberd_0.slumberd_watermark"
 VERSIONS = 150
 """How many versions the rules read before the server fails, and after it."""
 MOST_SECONDS = 20.0
@@ -96,7 +96,8 @@ def test_failover_of_a_synchronous_pair_loses_nothing(
         cluster.pair = pair
         figures = cluster.run(seconds)
         applied = pair.standby.rows(
-            "SELECT seq FROM slumberd.ledger WHERE seq NOT IN (SELECT n FROM slumberd.firings)",
+            "SELECT seq FROM slumberd_0.slumberd_ledger"
+            " WHERE seq NOT IN (SELECT n FROM slumberd_0.slumberd_firings)",
             DATABASE,
         )
 
@@ -143,8 +144,8 @@ def test_daemon_goes_on_after_a_failover_that_lost_the_last_commits(tmp_path: Pa
         log.write_bytes(b"\n".join(map(orjson.dumps, [CHECKPOINT, *daemon.seen])))
         against = home.call("audit", "verify", "--against", str(log), check=False).stdout
         marks = pair.standby.rows(
-            "SELECT (SELECT max(seq) FROM slumberd.watermark),"
-            " (SELECT max(seq) FROM slumberd.episode_log)",
+            "SELECT (SELECT max(seq) FROM slumberd_0.slumberd_watermark),"
+            " (SELECT max(seq) FROM slumberd_0.slumberd_episode_log)",
             DATABASE,
         )
 
