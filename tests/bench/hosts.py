@@ -1,8 +1,9 @@
 """Bench: several hosts that consolidate one PostgreSQL database, each with a part of the shards.
 
-Each host is a process ``slumberd run``. The hosts hold all shards before the backlog is complete,
-and the rule fires at its last episode: so the time is that of consolidation alone. The server, the
-hosts and the bench share the processors of this machine.
+Each host is a process ``slumberd run``. The hosts hold all shards before the backlog is complete.
+Each shard gets equally many episodes, and the rule fires at the last one of a shard: so the time is
+that of consolidation alone. The server, the hosts and the bench share the processors of this
+machine.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import psycopg
@@ -28,6 +29,7 @@ from tests.bench.postgres import SETTINGS, STARTUP_SECONDS, TOGETHER
 from tests.bench.server_costs import SharedCost, seconds_of
 from tests.support.daemons import processor_seconds
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
+from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 SECTION = "hosts"
@@ -51,8 +53,8 @@ _LOOK_SECONDS = 0.02
 """The time between two looks whether all is consolidated."""
 
 _MICRO = 1e6
-_HOLDERS = b"SELECT count(*) FROM slumberd.shards WHERE holder IS NOT NULL GROUP BY holder"
-_CONSOLIDATED = b"SELECT coalesce(sum(seq), 0) FROM slumberd.watermark WHERE rule = 'all'"
+_HOLDER = "SELECT holder FROM slumberd_{shard}.lease WHERE holder IS NOT NULL"
+_CONSOLIDATED = "SELECT seq FROM slumberd_{shard}.slumberd_watermark WHERE rule = 'all'"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -127,16 +129,16 @@ def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: i
     """Let hosts consolidate a backlog; return the cost from its last put to its last fact."""
     with server.database(shards=division.shards) as name, ExitStack() as stack:
         address = server.address_of(name)
-        hosts = range(division.hosts)
-        pids = [stack.enter_context(_running(shop, address, count)) for _ in hosts]
+        hosts, each = range(division.hosts), count // division.shards
+        pids = [stack.enter_context(_running(shop, address, each)) for _ in hosts]
         connection = stack.enter_context(psycopg.connect(address, autocommit=True))
         share = division.shards // division.hosts
-        wait_until(lambda: _holders(connection) == [share] * division.hosts)
-        backlog = episodes(count)
-        asyncio.run(_put(address, islice(backlog, count - 1)))
+        wait_until(lambda: _holders(connection, division.shards) == [share] * division.hosts)
+        backlog = _backlog_of(each, division.shards)
+        asyncio.run(_put(address, [part[:-1] for part in backlog]))
         before = _read_clocks(server, pids)
-        asyncio.run(_put(address, backlog))
-        while _consolidated(connection) < count:
+        asyncio.run(_put(address, [part[-1:] for part in backlog]))
+        while _consolidated(connection, division.shards) < each * division.shards:
             time.sleep(_LOOK_SECONDS)
         after = _read_clocks(server, pids)
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
@@ -150,7 +152,7 @@ def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer) -> None:
         psycopg.connect(server.address_of(name), autocommit=True) as connection,
         _running(shop, server.address_of(name), 1) as pid,
     ):
-        wait_until(lambda: _holders(connection) == [MANY_SHARDS])
+        wait_until(lambda: _holders(connection, MANY_SHARDS) == [MANY_SHARDS])
         time.sleep(STARTUP_SECONDS)
         put = partial(_put_singly, server.address_of(name), episodes(_FULL), seconds)
         for what, work in (
@@ -179,10 +181,11 @@ def _put_singly(address: str, some: Iterator[dict[str, Any]], seconds: float) ->
     """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
 
     async def put() -> None:
-        async with PostgresMemoryStore(address) as memory:
+        async with _stores(address, MANY_SHARDS) as stores:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                await memory.put_many([Episode(**next(some))])
+                episode = Episode(**next(some))
+                await stores[shard_of(episode.user, MANY_SHARDS)].put_many([episode])
                 await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
 
     asyncio.run(put())
@@ -190,7 +193,7 @@ def _put_singly(address: str, some: Iterator[dict[str, Any]], seconds: float) ->
 
 @contextmanager
 def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
-    """Run a host whose rule fires when all of the backlog is there; yield its process."""
+    """Run a host whose rule fires at so many episodes of a shard; yield its process."""
     # Its lines go to a file: the bench would take processor time to read them.
     logging = {"format": "json", "file": "deltas.log"}
     home = shop.home(settings={"store": address, "logging": logging}, cadence={"every": count})
@@ -202,15 +205,37 @@ def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
         process.wait()
 
 
-def _holders(connection: Connection) -> list[int]:
+def _holders(connection: Connection, shards: int) -> list[int]:
     """Return how many shards each host holds."""
-    return [held for (held,) in connection.execute(_HOLDERS)]
+    return [*Counter(_rows(connection, _HOLDER, shards)).values()]
 
 
-async def _put(address: str, some: Iterator[dict[str, Any]]) -> None:
-    async with PostgresMemoryStore(address) as memory:
-        while portion := [Episode(**fields) for fields in islice(some, TOGETHER)]:
-            await memory.put_many(portion)
+def _backlog_of(each: int, shards: int) -> list[list[Episode]]:
+    """Return equally many episodes for each shard."""
+    found: list[list[Episode]] = [[] for _ in range(shards)]
+    some = episodes(4 * each * shards)  # more than are needed, since hashes divide the users
+    while any(len(part) < each for part in found):
+        episode = Episode(**next(some))
+        part = found[shard_of(episode.user, shards)]
+        if len(part) < each:
+            part.append(episode)
+    return found
+
+
+@asynccontextmanager
+async def _stores(address: str, shards: int) -> AsyncIterator[list[PostgresMemoryStore]]:
+    """Yield the stores of all shards."""
+    async with AsyncExitStack() as stack:
+        stores = [PostgresMemoryStore(address, shard=shard) for shard in range(shards)]
+        yield [await stack.enter_async_context(store) for store in stores]
+
+
+async def _put(address: str, backlog: Sequence[Sequence[Episode]]) -> None:
+    """Put the episodes of each shard into it."""
+    async with _stores(address, len(backlog)) as stores:
+        for store, part in zip(stores, backlog, strict=True):
+            for first in range(0, len(part), TOGETHER):
+                await store.put_many(part[first : first + TOGETHER])
 
 
 def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, float]:
@@ -219,7 +244,12 @@ def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, 
     return time.perf_counter(), hosts, seconds_of(server.pid)
 
 
-def _consolidated(connection: Connection) -> int:
+def _consolidated(connection: Connection, shards: int) -> int:
     """Return how many rows of the log the rule has consolidated, in all shards."""
-    row = connection.execute(_CONSOLIDATED).fetchone()
-    return int(row[0]) if row else 0
+    return sum(_rows(connection, _CONSOLIDATED, shards))
+
+
+def _rows(connection: Connection, statement: str, shards: int) -> list[Any]:
+    """Return the only column of a statement in each shard."""
+    each = [statement.format(shard=shard) for shard in range(shards)]
+    return [value for (value,) in connection.execute(" UNION ALL ".join(each).encode())]
