@@ -120,6 +120,8 @@ def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]
             if alone is not None and alone.callback is not None and alone.invoke_without_command:
                 yield entry.name, alone.callback, _calls(alone.epilog)
             for command in found.registered_commands:
+                if command.hidden:
+                    continue
                 assert command.callback is not None
                 yield f"{entry.name} {command.name}", command.callback, _calls(command.epilog)
         else:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         BackupError,
         BudgetSpentError,
         BytesPendingError,
+        ChangedRowsError,
         ConfigurationError,
         ConsolidationRuleError,
         DamagedStoreError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         ForgottenError,
         FutureInstantError,
         GraphStoreError,
+        IdTakenInTargetError,
         InputError,
         InstantRangeError,
         InvalidAnswerError,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         SchemaError,
         SecretRefusedError,
         ShardNotNamedError,
+        ShardSettingsDifferError,
         SkippedEpisodesError,
         SlumberdError,
         SourceChangedError,
@@ -84,9 +87,11 @@ if TYPE_CHECKING:
         UnreadableTracesError,
         UnsupportedByStoreError,
         UsageError,
+        UserElsewhereError,
         UserMovingError,
         VersionConflictError,
         WrongFormatError,
+        WrongShardError,
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -125,6 +130,7 @@ __all__ = [
     "BackupError",
     "BudgetSpentError",
     "BytesPendingError",
+    "ChangedRowsError",
     "ConfigurationError",
     "ConsolidationRule",
     "ConsolidationRuleError",
@@ -153,6 +159,7 @@ __all__ = [
     "GraphStore",
     "GraphStoreError",
     "Hit",
+    "IdTakenInTargetError",
     "InputError",
     "InstantRangeError",
     "InvalidAnswerError",
@@ -217,6 +224,7 @@ __all__ = [
     "Searcher",
     "SecretRefusedError",
     "ShardNotNamedError",
+    "ShardSettingsDifferError",
     "SkippedEpisodesError",
     "SlumberdError",
     "SourceChangedError",
@@ -242,10 +250,12 @@ __all__ = [
     "UnsupportedByStoreError",
     "UpdateDelta",
     "UsageError",
+    "UserElsewhereError",
     "UserMovingError",
     "VersionConflictError",
     "Window",
     "WrongFormatError",
+    "WrongShardError",
 ]
 
 # A name's module is imported when the name is first used: importing all of them would take longer

@@ -8,7 +8,8 @@ of its file, or the address of its database without a password::
     ├── UsageError                        a request that is impossible           (exit 64)
     │   ├── OtherSettingsError            a directory that is open with other settings
     │   ├── PatternError                  a malformed pattern of facts
-    │   └── ShardNotNamedError            a request that names neither a shard nor a user
+    │   ├── ShardNotNamedError            a request that names neither a shard nor a user
+    │   └── WrongShardError               a request for another shard than its user's
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
@@ -160,6 +161,22 @@ class ShardNotNamedError(UsageError):
             f"{where!r} has the shards {', '.join(map(str, self.shards))}: name one, as --shard"
             f" {self.shards[0]} at the command line or as the field 'shard' of a request"
         )
+
+
+class WrongShardError(UsageError):
+    """A request is for another shard than that of the user whom it names.
+
+    Attributes:
+        user: The user.
+        shard: The shard of the user.
+        named: The shard of the request.
+    """
+
+    def __init__(self, user: str, shard: int, named: int) -> None:
+        self.user = user
+        self.shard = shard
+        self.named = named
+        super().__init__(f"user {user!r} lies in shard {shard}, and not in shard {named}")
 
 
 class InputError(SlumberdError):
@@ -1118,7 +1135,7 @@ class IdTakenInTargetError(StoreError):
         self.ids = ids
         named = ", ".join(map(repr, ids))
         super().__init__(
-            f"user {user!r} was not moved: another user of shard {target} has the id {named}; "
+            f"user {user!r} was not moved: other users of shard {target} have these ids: {named}; "
             "move the user to another shard"
         )
 
@@ -1149,17 +1166,17 @@ class ChangedRowsError(StoreError):
 
     Attributes:
         where: The database.
-        rows: The numbers of some of the rows.
+        numbers: The numbers of some of the rows.
     """
 
     exit_code = 65
 
-    def __init__(self, where: str, rows: Sequence[int]) -> None:
+    def __init__(self, where: str, numbers: Sequence[int]) -> None:
         self.where = where
-        self.rows = rows
-        named = ", ".join(map(str, rows))
+        self.numbers = numbers
+        named = ", ".join(map(str, numbers))
         super().__init__(
-            f"{where!r}: the content of ledger row {named} does not match its commitment; "
+            f"{where!r}: the content of ledger rows does not match their commitments: {named}; "
             "`slumberd audit verify` says more"
         )
 

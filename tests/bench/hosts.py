@@ -37,7 +37,7 @@ SECTION = "hosts"
 _BACKLOG = 4
 """The backlog has so many times the episodes of `Workshop.small`."""
 
-MANY_SHARDS = 64
+RESTING_SHARDS = (1, 16, 64)
 """Shards of one host that has little to do."""
 
 PUTS_A_MINUTE = 100
@@ -100,7 +100,8 @@ def measure(table: Table, shop: Workshop) -> None:
         for _ in range(shop.times):
             for side in sides:
                 side.costs.append(_consolidate(shop, server, side.division, count))
-        _measure_few_puts(table, shop, server)
+        for shards in RESTING_SHARDS:
+            _measure_few_puts(table, shop, server, shards)
     base = next(side for side in sides if side.division == BASE)
     for side in sides:
         _add_costs(table, side, count)
@@ -144,24 +145,24 @@ def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: i
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
 
 
-def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer) -> None:
-    """Measure a host of many shards at rest, and while single episodes are put."""
+def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, shards: int) -> None:
+    """Measure a host of some shards at rest, and while single episodes are put."""
     seconds = _WATCHED_SECONDS * min(1.0, shop.large / _FULL)  # to try it out takes seconds
     with (
-        server.database(shards=MANY_SHARDS) as name,
+        server.database(shards=shards) as name,
         psycopg.connect(server.address_of(name), autocommit=True) as connection,
         _running(shop, server.address_of(name), 1) as pid,
     ):
-        wait_until(lambda: _holders(connection, MANY_SHARDS) == [MANY_SHARDS])
+        wait_until(lambda: _holders(connection, shards) == [shards])
         time.sleep(STARTUP_SECONDS)
-        put = partial(_put_singly, server.address_of(name), episodes(_FULL), seconds)
+        put = partial(_put_singly, server.address_of(name), shards, episodes(_FULL), seconds)
         for what, work in (
             ("at rest", partial(time.sleep, seconds)),
             (f"with {PUTS_A_MINUTE} puts a minute", put),
         ):
             shares = [_shares_of_a_core(server, pid, work) for _ in range(shop.times)]
             for place, who in enumerate(("host", "server")):
-                label = f"1 host, {MANY_SHARDS} shards, {what}: {who}, of a core"
+                label = f"{Division(1, shards).name}, {what}: {who}, of a core"
                 table.add(Line(SECTION, label, "%", [share[place] for share in shares]))
 
 
@@ -177,15 +178,15 @@ def _shares_of_a_core(
     return 100 * host / wall, 100 * served / wall
 
 
-def _put_singly(address: str, some: Iterator[dict[str, Any]], seconds: float) -> None:
+def _put_singly(address: str, shards: int, some: Iterator[dict[str, Any]], seconds: float) -> None:
     """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
 
     async def put() -> None:
-        async with _stores(address, MANY_SHARDS) as stores:
+        async with _stores(address, shards) as stores:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 episode = Episode(**next(some))
-                await stores[shard_of(episode.user, MANY_SHARDS)].put_many([episode])
+                await stores[shard_of(episode.user, shards)].put_many([episode])
                 await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
 
     asyncio.run(put())

@@ -331,7 +331,7 @@ def test_shard_that_is_not_there_is_refused(home: Home) -> None:
     ended = home.call("--shard", "3", "facts", check=False)
 
     assert ended.returncode == 64
-    assert "has no shard 3; it has 0, 1, 2" in ended.stderr
+    assert "has no shard 3; its shards are 0, 1, 2" in ended.stderr
 
 
 @pytest.mark.parametrize("option", [("--shard", "0"), ("--all-shards",)])

@@ -193,7 +193,16 @@ def test_database_without_a_schema_is_a_finding(tmp_path: Path, postgres: Postgr
             id="newer",
         ),
         pytest.param(
-            "DELETE FROM {schema}.migrations", "older schema", "postgres upgrade", id="older"
+            "DELETE FROM {schema}.migrations WHERE number = 3",
+            "older schema",
+            "postgres upgrade",
+            id="older",
+        ),
+        pytest.param(
+            "UPDATE {schema}.migrations SET works_with = 2147483647",
+            "being upgraded",
+            "postgres upgrade",
+            id="being upgraded",
         ),
     ],
 )

@@ -293,7 +293,7 @@ def test_pages_load_nothing_from_the_network() -> None:
 
 WITHOUT_JSON = {
     "run", "mcp", "demo", "init", "logs", "export", "audit export", "hook", "hooks install",
-    "hooks uninstall", "postgres init", "postgres migrate",
+    "hooks uninstall", "postgres add-shard", "postgres init", "postgres upgrade",
 }  # fmt: skip
 """The page of commands lists these as commands without ``--json``."""
 

@@ -322,12 +322,12 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
 ) -> None:
     operations = Operations()
     postgres.run(HOLDS, database=database)
+    postgres.run("INSERT INTO slumberd.hosts VALUES ('a/1', now(), '{}')", database=database)
     asked = asking(postgres_address, "echo", text="late")
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
     postgres.run("UPDATE slumberd_0.requests SET holder = 'a/1'", database=database)
     postgres.run(
-        "UPDATE slumberd_0.lease"
-        " SET holder = 'b/2', last_holder = 'a/1', released_at = clock_timestamp()",
+        "UPDATE slumberd_0.lease SET holder = 'b/2', last_holder = 'a/1', released_at = now()",
         database=database,
     )
     with daemon_on(postgres_address, operations, holder="b/2"):

@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 Make = Callable[[], DatabaseTenure]
-HOSTS = "SELECT name FROM slumberd.hosts"
 FREE = "UPDATE slumberd_0.lease SET held_until = clock_timestamp() - interval '1 second'"
 
 
@@ -73,25 +72,70 @@ async def test_daemon_tells_of_itself(
     postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     async with tenure_at(postgres_address, seconds=3600) as tenure:
-        is_told = lambda: postgres.rows(HOSTS, database) == [(tenure.name,)]  # noqa: E731
+        names = "SELECT name FROM slumberd.hosts"
+        is_told = lambda: postgres.rows(names, database) == [(tenure.name,)]  # noqa: E731
+
         await asyncio.to_thread(wait_until, is_told)
 
-    assert postgres.rows(HOSTS, database) == []
+
+async def test_command_does_not_tell_of_itself(postgres_address: str) -> None:
+    async with tenure_at(postgres_address, seconds=3600, is_daemon=False) as tenure:
+        assert tenure._telling is None
 
 
-async def test_command_does_not_tell_of_itself(
-    postgres: PostgresServer, postgres_address: str, database: str
+@pytest.fixture
+async def two_shards(postgres: PostgresServer) -> AsyncIterator[list[DatabaseTenure]]:
+    """Hold two shards in one process."""
+    with postgres.database(shards=2) as name:
+        address, clock = postgres.address_of(name), SystemClock()
+        held = [
+            DatabaseTenure(
+                Shard(number, address), address, clock, seconds=0.3, is_daemon=True, name="one"
+            )
+            for number in range(2)
+        ]
+        async with held[0], held[1]:
+            yield held
+
+
+def wait_for_renewal(postgres: PostgresServer, shard: Shard) -> None:
+    """Wait until the lease of a shard was renewed twice."""
+    database = shard.address.rpartition("/")[2]
+    for _ in range(2):
+        query = f"SELECT held_until FROM {shard.schema}.lease"
+        before = postgres.rows(query, database)
+        wait_until(lambda: postgres.rows(query, database) > before)  # noqa: B023 # it ends here
+
+
+async def test_lost_shard_leaves_the_others_of_its_process(
+    two_shards: list[DatabaseTenure], postgres: PostgresServer
 ) -> None:
-    ends: set[object] = set()
+    first, second = two_shards
+    database = first._shard.address.rpartition("/")[2]
+    postgres.run(
+        "UPDATE slumberd_0.lease SET holder = 'other', held_until = now() + interval '1 hour'",
+        database=database,
+    )
 
-    def is_renewed_twice() -> bool:
-        ends.update(postgres.rows("SELECT held_until FROM slumberd_0.lease", database))
-        return len(ends) > 2
+    with pytest.raises(LeaseLostError):
+        await first.hold(asyncio.Event())
 
-    async with tenure_at(postgres_address, seconds=1, is_daemon=False):
-        await asyncio.to_thread(wait_until, is_renewed_twice)
+    await asyncio.to_thread(wait_for_renewal, postgres, second._shard)
+    assert second._lost is not None
+    assert not second._lost.done()
 
-        assert postgres.rows(HOSTS, database) == []
+
+async def test_shard_that_cannot_be_renewed_leaves_the_others_of_its_process(
+    two_shards: list[DatabaseTenure], postgres: PostgresServer
+) -> None:
+    first, second = two_shards
+    database = first._shard.address.rpartition("/")[2]
+    postgres.run("ALTER TABLE slumberd_0.lease RENAME TO elsewhere", database=database)
+
+    await asyncio.to_thread(wait_for_renewal, postgres, second._shard)
+
+    postgres.run("ALTER TABLE slumberd_0.elsewhere RENAME TO lease", database=database)
+    await asyncio.to_thread(wait_for_renewal, postgres, first._shard)
 
 
 async def test_standby_gets_the_database_when_its_holder_leaves(

@@ -17,12 +17,12 @@ from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.acceptance
 
-SIDE_BY_SIDE = """-- works with: step 2
-ALTER TABLE slumberd.facts ADD COLUMN added_later text;
-ALTER TABLE slumberd.ledger ADD COLUMN added_later text;
-ALTER TABLE slumberd.episodes ADD COLUMN added_later text;
+SIDE_BY_SIDE = """-- works with: step 3
+ALTER TABLE slumberd_0.facts ADD COLUMN added_later text;
+ALTER TABLE slumberd_0.slumberd_ledger ADD COLUMN added_later text;
+ALTER TABLE slumberd_0.episodes ADD COLUMN added_later text;
 """
-ALONE = "ALTER TABLE slumberd.hosts ADD COLUMN added_later text;"
+ALONE = "ALTER TABLE slumberd_0.lease ADD COLUMN added_later text;"
 
 
 @pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
@@ -31,21 +31,20 @@ def database(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterat
         yield postgres.address_of(name)
 
 
-def newer_version(folder: Path, migration: str) -> dict[str, str]:
+def newer_version(folder: Path, statements: str) -> dict[str, str]:
     """Make a later version with one more step of the schema; return the environment to run it."""
     package = folder / "later" / "slumberd"
     shutil.copytree(
         Path(slumberd.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
     )
-    step = package / "storage" / "postgres" / "migrations" / "003_later.sql"
-    step.write_text(migration)
-    shutil.copy(step.with_name("002.columns"), step.with_name("003.columns"))
+    step = package / "storage" / "postgres" / "schema" / "004_later.shard.sql"
+    step.write_text(statements)
     return {"PYTHONPATH": str(package.parent)}
 
 
-def migrate(home: Home, address: str, environment: dict[str, str]) -> None:
+def upgrade(home: Home, address: str, environment: dict[str, str]) -> None:
     subprocess.run(
-        [str(home.python), "-m", "slumberd", "postgres", "migrate", address],
+        [str(home.python), "-m", "slumberd", "postgres", "upgrade", address],
         check=True,
         env={**os.environ, **environment},
         capture_output=True,
@@ -62,7 +61,7 @@ def test_older_daemon_goes_on_until_the_newer_one_takes_over(
         put(database, 1)
         wait_for_facts(postgres, database, 1)
 
-        migrate(new, database, environment)
+        upgrade(new, database, environment)
         put(database, 2)
         wait_for_facts(postgres, database, 2)
 
@@ -82,7 +81,7 @@ def test_older_daemon_starts_on_a_schema_that_works_with_it(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:
     home = home_on(tmp_path / "old", database)
-    migrate(home, database, newer_version(tmp_path, SIDE_BY_SIDE))
+    upgrade(home, database, newer_version(tmp_path, SIDE_BY_SIDE))
 
     with home.daemon():
         put(database, 1)
@@ -94,12 +93,12 @@ def test_older_version_refuses_a_schema_that_does_not_work_with_it(
     tmp_path: Path, database: str
 ) -> None:
     home = home_on(tmp_path / "old", database)
-    migrate(home, database, newer_version(tmp_path, ALONE))
+    upgrade(home, database, newer_version(tmp_path, ALONE))
 
     refused = home.slumberd("run", check=False)
 
     assert refused.returncode == 74
-    assert "newer slumberd: step 3" in refused.stderr
+    assert "newer slumberd: step 4" in refused.stderr
 
 
 def _shards(postgres: PostgresServer, address: str) -> int:

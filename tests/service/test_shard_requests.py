@@ -21,6 +21,7 @@ from slumberd.errors import (
     SlumberdError,
     UsageError,
     UserMovingError,
+    WrongShardError,
 )
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm
@@ -253,7 +254,7 @@ def test_shard_of_another_user_is_refused_before_anything_is_written(of_shards: 
         shard=own,
     )  # fmt: skip
 
-    assert type(refused) is UsageError
+    assert isinstance(refused, WrongShardError)
     assert f"user 'ana' lies in shard {own}" in str(refused)
     assert accepted["firing_id"].startswith("@")
 
@@ -325,10 +326,11 @@ def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
     of_shards: Asker, database: str
 ) -> None:
     bob = Caller(name="token bob", user="bob", rights=frozenset({Right.READ}))
+    own = shard_of("bob", SHARDS)
 
     for operation, request in (("episodes", {"user": "ana"}), ("pause", {"rules": ["all"]})):
         with pytest.raises(RefusedError, match=r"token bob via .* (may not name|has no right)"):
-            ask_database(Shard(0, database), operation, forward(request, bob))
+            ask_database(Shard(own, database), operation, forward(request, bob))
 
 
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, shards: ShardMap) -> None:
@@ -391,6 +393,36 @@ def test_request_of_a_user_who_is_moved_for_long_is_refused() -> None:
         find_shard(MovingMap(10**9), "ana", patience_seconds=0.0)
 
     assert (caught.value.user, caught.value.shard, caught.value.target) == ("ana", 0, 1)
+
+
+def test_request_of_a_user_who_was_moved_meanwhile_finds_the_new_shard() -> None:
+    shards, asked = MovingMap(0), list[int]()
+
+    def ask(shard: Shard, operation: str, request: dict[str, Any]) -> Answer:
+        asked.append(shard.number)
+        if len(asked) == 1:
+            raise WrongShardError("ana", 1 - shard.number, shard.number)
+        return {"operation": operation, "user": request["user"]}
+
+    requests = ShardRequests(shards, lease_seconds=3.0, ask=ask)
+
+    assert requests.call("facts", {"user": "ana"}) == {"operation": "facts", "user": "ana"}
+    assert len(asked) == 2
+
+
+def test_daemon_of_one_shard_refuses_the_users_of_others(tmp_path: Path, database: str) -> None:
+    held = shard_of("ana", SHARDS)
+    other = next(user for user in USERS if shard_of(user, SHARDS) != held)
+    home = Home(tmp_path / "one", {"store": database, "postgres": {"shard": held, "lease": "3s"}})
+    home.rule("all", cadence=NEVER)
+    with home.daemon():
+        ask = Asker(SocketTransport(home.state))
+        own = ask("remember", text="tea", user="ana")
+        refused = ask.error("remember", text="tea", user=other)
+
+    assert own["id"]
+    assert isinstance(refused, WrongShardError)
+    assert (refused.user, refused.shard) == (other, shard_of(other, SHARDS))
 
 
 def test_name_that_no_user_can_have_is_refused() -> None:

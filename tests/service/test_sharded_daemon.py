@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.acceptance
 
 SHARDS = 4
-SCHEMAS = [f"slumberd_{shard}" for shard in range(SHARDS)]
 USERS = [f"user{number}" for number in range(24)]
 
 
@@ -61,14 +60,17 @@ def put(address: str, day: int) -> None:
 def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     """Wait until each user has the fact of a day, and no other."""
     name = address.rpartition("/")[2]
+    each = (
+        "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
+        f"FROM slumberd_{shard}.facts"
+        for shard in range(SHARDS)
+    )
+    every = " UNION ALL ".join(each) + " ORDER BY 1"
 
-    selects = [
-        f"SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' FROM {schema}.facts"
-        for schema in SCHEMAS
-    ]
-    objects = " UNION ALL ".join(selects)
-    wanted = [(user, f"tea {day}") for user in USERS]
-    wait_until(lambda: sorted(postgres.rows(objects, name)) == sorted(wanted))
+    def objects() -> list[tuple[str, str]]:
+        return postgres.rows(every, name)
+
+    wait_until(lambda: objects() == [(user, f"tea {day}") for user in sorted(USERS)])
 
 
 def wait_for_shards(daemon: Daemon, count: int) -> None:
@@ -143,10 +145,12 @@ def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
     with home.started(until="shards.held") as daemon:
         for _ in range(SHARDS):
             daemon.wait_for("daemon.ready")
-        for schema in SCHEMAS:
+        for shard in range(SHARDS):
             postgres.run(
-                f"UPDATE {schema}.lease SET holder = 'b/2', held_until = now() + interval '1 hour'",
-                f"UPDATE {schema}.slumberd_numbers SET value = value + 1 WHERE name = 'epoch'",
+                f"UPDATE slumberd_{shard}.lease"
+                " SET holder = 'b/2', held_until = now() + interval '1 hour'",
+                f"UPDATE slumberd_{shard}.slumberd_numbers SET value = value + 1"
+                " WHERE name = 'epoch'",
                 database=database.rpartition("/")[2],
             )
         put(database, 1)

@@ -56,6 +56,7 @@ WRITING = {
     "import": "{episodes}",
     "init": "{begun}",
     "mcp": "--user alice",
+    "move": "--user alice --to 1",
     "pause": "profile",
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
     "quarantine drop": "--all",
@@ -70,9 +71,11 @@ WRITING = {
     "rules published": "",
     "run": "",
     "copy": "--from {absent} --to postgresql://127.0.0.1:1/nowhere",
+    "postgres add-shard": "postgresql://127.0.0.1:1/nowhere",
+    "postgres balance": "postgresql://127.0.0.1:1/nowhere",
     "postgres check": "postgresql://127.0.0.1:1/nowhere",
     "postgres init": "postgresql://127.0.0.1:1/nowhere",
-    "postgres migrate": "postgresql://127.0.0.1:1/nowhere",
+    "postgres upgrade": "postgresql://127.0.0.1:1/nowhere",
     "undo": "profile@2",
     "unpin": "e1 --reason so",
     "upgrade": "--yes",
@@ -91,7 +94,7 @@ tests:
 
 WITHOUT_CONFIG = {
     "demo", "events", "hook", "hooks uninstall", "init", "postgres check", "postgres init",
-    "postgres migrate", "schema", "token new", "version",
+    "postgres upgrade", "schema", "token new", "version",
 }  # fmt: skip
 
 
@@ -104,7 +107,8 @@ def every_command() -> Iterator[str]:
             alone = found.registered_callback
             if alone is not None and alone.invoke_without_command:  # the group is a command itself
                 yield entry.name
-            yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
+            shown = [command for command in found.registered_commands if not command.hidden]
+            yield from (f"{entry.name} {command.name}" for command in shown)
         else:
             yield entry.name
 

@@ -194,6 +194,16 @@ class PostgresServer:
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
+    @contextmanager
+    def copy_of(self, database: str) -> Iterator[str]:
+        """Yield the name of a copy of a database that nobody uses; it ends with the block."""
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {database}")
+        try:
+            yield name
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
     def login(self, name: str, *roles: str) -> None:
         """Create a login that is a member of roles, where it is missing."""
         with psycopg.connect(self.address, autocommit=True) as connection:

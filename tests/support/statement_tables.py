@@ -72,6 +72,11 @@ class Tables:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    @property
+    def own_firings(self) -> list[SimpleNamespace]:
+        """Return the firings that were not moved from another shard."""
+        return [firing for firing in self.firings if firing.generation >= 0]
+
     def firing(self, row: SimpleNamespace) -> SimpleNamespace:
         """Return the firing of a row of the ledger."""
         return next(firing for firing in self.firings if firing.n == row.firing)
@@ -186,7 +191,8 @@ def values_of(row: SimpleNamespace, *columns: str) -> Row:
 def recorded_at(t: Tables, firing: SimpleNamespace) -> int:
     """Return the earliest instant of a firing and of all later rows `@clock`."""
     later = (one.at for one in t.firings if one.rule == "@clock" and one.n > firing.n)
-    earliest: int = min([firing.at, *later])
+    moved = [firing.upto_seq] if firing.generation < 0 else []
+    earliest: int = min([firing.at, *moved, *later])
     return earliest
 
 
@@ -254,7 +260,7 @@ class _Writer:
         chance = self._chance
         return (
             n, rule, f"h{chance.randrange(2)}", chance.choice(["every", "cron"]),
-            chance.randrange(10), last_seq, chance.randrange(3), chance.randrange(20),
+            chance.randrange(10), last_seq, chance.choice((-1, 0, 1, 2)), chance.randrange(20),
             chance.choice(EPISODES), chance.choice([b"{}", b'{"facts":%d}' % n]),
         )  # fmt: skip
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,11 @@ import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
+from slumberd.model.moves import Move, MovedUser
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.moves import Move, MovedUser, UserMoves
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
@@ -60,17 +62,15 @@ class TwoShards:
 
     Attributes:
         address: The address of the database with the map.
+        map: The map.
         shards: The stores by the number of the shard.
         clock: The clock of both.
     """
 
     address: str
+    map: ShardMap
     shards: list[ShardStores]
     clock: FakeClock
-
-    @property
-    def map(self) -> ShardMap:
-        return ShardMap(self.address)
 
     def of(self, user: str) -> ShardStores:
         return self.shards[self.map.find(user).number]
@@ -86,7 +86,8 @@ class TwoShards:
 
     async def put(self, *episodes: Episode) -> None:
         for episode in episodes:
-            await self.of(episode.user).memory.put_many([episode])
+            home = await asyncio.to_thread(self.of, episode.user)
+            await home.memory.put_many([episode])
 
     async def fire(self, batch: int = 100) -> None:
         for shard in self.shards:
@@ -96,9 +97,22 @@ class TwoShards:
         found = await self.of(user).facts.query(FactPattern(user=user), **then)
         return [fact.model_dump() for fact in found]
 
+    async def all_facts(self, believed_at: datetime) -> dict[str, Any]:
+        """Return the facts of all users at an instant, by id."""
+        return {
+            fact.id: fact.model_dump()
+            for shard in self.shards
+            for fact in await shard.facts.query(FactPattern(), believed_at=believed_at)
+        }
+
     async def check(self) -> None:
         for shard in self.shards:
             await shard.check()
+
+    def do(self, statement: str) -> None:
+        """Run a statement as another program does."""
+        with psycopg.connect(self.address) as connection:
+            connection.execute(statement.encode())
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.address) as connection:
@@ -106,17 +120,14 @@ class TwoShards:
 
 
 @asynccontextmanager
-async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
-    """Yield the stores of two shards.
-
-    Args:
-        addresses: That of the map, and that of each shard where it is another one.
-    """
+async def two_shards(address: str) -> AsyncIterator[TwoShards]:
+    """Yield the stores of all shards of a map."""
     clock = FakeClock(START)
     async with AsyncExitStack() as stack:
         shards = []
-        for shard in ShardMap(addresses[0]).shards():
-            place = addresses[shard.number] if len(addresses) > 1 else addresses[0]
+        found = stack.enter_context(closing(ShardMap(address)))
+        for shard in found.shards():
+            place = shard.address
             memory = PostgresMemoryStore(place, shard=shard.number, clock=clock)
             facts = PostgresFactStore(place, shard=shard.number, clock=clock, key=KEY)
             shards.append(
@@ -128,4 +139,4 @@ async def two_shards(*addresses: str) -> AsyncIterator[TwoShards]:
             )
             await facts.bootstrap()
             await facts.transactions.take_over()
-        yield TwoShards(addresses[0], shards, clock)
+        yield TwoShards(address, found, shards, clock)

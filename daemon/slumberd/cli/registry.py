@@ -258,6 +258,12 @@ ENTRIES = (
         per_shard=("reload",),
     ),
     Entry(
+        "move",
+        "move:move",
+        "Move a user to another shard.",
+        ("slumberd move --user alice --to 3 --dry-run", "slumberd move --user alice --to 3"),
+    ),
+    Entry(
         "pause",
         "rules:pause",
         "Pause rules until they are resumed.",

@@ -775,6 +775,23 @@ _ALL = (
         forget={"enum": ["this", "that"]},
     ),
     _kind(
+        "info",
+        "move.finished",
+        "A user was moved to another shard.",
+        source=NUMBER,
+        target=NUMBER,
+        episodes=NUMBER,
+        facts=NUMBER,
+        rows=NUMBER,
+    ),
+    _kind(
+        "error",
+        "move.failed",
+        "A user could not be moved to another shard. The daemon tries again, unless the error says "
+        "that the user stays.",
+        error=TEXT,
+    ),
+    _kind(
         "warning",
         "watchdog.withheld",
         "The daemon withheld the watchdog notification, because a component makes no progress.",

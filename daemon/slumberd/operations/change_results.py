@@ -274,6 +274,28 @@ class Forgotten(Result):
     bytes_gone_at: str | None = None
 
 
+class MovedUser(Result):
+    """A user who was moved to another shard, or who would be.
+
+    Attributes:
+        user: The user.
+        source: The shard that had the user.
+        target: The shard that has the user now.
+        episodes: How many episodes were moved.
+        facts: How many facts were moved.
+        rows: How many rows of the ledger were moved.
+        dry_run: Whether nothing was written.
+    """
+
+    user: str
+    source: int
+    target: int
+    episodes: int
+    facts: int
+    rows: int
+    dry_run: bool
+
+
 class PausedRules(Result):
     """Which rules are paused.
 

@@ -434,6 +434,18 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "tokens_out": 96,
         },
     ),
+    "move": (
+        {"user": "alice", "to": 3},
+        {
+            "user": "alice",
+            "source": 0,
+            "target": 3,
+            "episodes": 812,
+            "facts": 97,
+            "rows": 1204,
+            "dry_run": False,
+        },
+    ),
     "pause": ({"rules": ["home"]}, {"changed": ["home"], "paused": ["home"]}),
     "resume": ({"rules": ["home"]}, {"changed": ["home"], "paused": []}),
     "status": (

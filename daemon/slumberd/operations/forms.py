@@ -162,6 +162,20 @@ class DecideForm(ReasonedForm):
     approve: bool = False
 
 
+class MoveForm(OperatorForm):
+    """The request ``move``: a user, and the shard that gets the user.
+
+    Attributes:
+        user: The user.
+        to: The number of the shard.
+        dry_run: Whether nothing is written.
+    """
+
+    user: str
+    to: Annotated[int, Field(ge=0, le=MOST_SHARDS - 1)]
+    dry_run: bool = False
+
+
 class ForgetForm(ReasonedForm):
     """The request ``forget``: a scope, one episode, or one fact.
 

@@ -9,6 +9,7 @@ from slumberd.errors import (
     ConfigurationError,
     ForgottenError,
     FutureInstantError,
+    IdTakenInTargetError,
     InputError,
     KeyReusedError,
     MemoryScopeError,
@@ -363,6 +364,16 @@ EXTRACT = Operation(
     idempotent=True,
     example=example_of("extract"),
 )
+MOVE = Operation(
+    name="move",
+    summary="Move a user to another shard, with all episodes, facts and rows of the ledger.",
+    form=forms.MoveForm,
+    result=results.MovedUser,
+    right=Right.OPERATE,
+    idempotent=True,
+    errors=(IdTakenInTargetError, MemoryScopeError, StoreError),
+    example=example_of("move"),
+)
 PAUSE = Operation(
     name="pause",
     summary="Pause rules; a firing that is running continues to its end.",
@@ -470,6 +481,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         WITHDRAW_FUTURE,
         ACCEPT_CLOCK,
         EXTRACT,
+        MOVE,
         PAUSE,
         RESUME,
         STATUS,

@@ -26,6 +26,7 @@ from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.composition import searcher_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Reloading
+from slumberd.service.user_moves import UserMoving
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Components:
         scheduler: Fires the rules that are due.
         alarm: Wakes the scheduler.
         pausing: Pauses and resumes rules.
+        moving: Moves users to other shards.
         reloading: Reads the configuration and the rules again.
         publisher: Publishes provenance; None without a sink.
         commits: Tells the interfaces when something was committed.
@@ -51,6 +53,7 @@ class Components:
     scheduler: Scheduler
     alarm: Alarm
     pausing: Pausing
+    moving: UserMoving
     reloading: Reloading
     publisher: ProvenancePublisher | None
     commits: CommitSignal
@@ -105,6 +108,7 @@ class Components:
             **OperatorReads(stores.facts).by_name(),
             **rules.by_name(),
             **self.pausing.by_name(),
+            **self.moving.by_name(),
         }
 
 

@@ -59,6 +59,7 @@ from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.shard_puts import UserStores
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
+from slumberd.service.user_moves import Moves
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
@@ -468,6 +469,16 @@ def is_divided(settings: Settings) -> bool:
     from slumberd.service import postgres_stores
 
     return postgres_stores.is_divided(settings)
+
+
+def moves_of(settings: Settings, stores: Stores) -> Moves | None:
+    """Return what moves users out of the shard of this process; None for files."""
+    if settings.store is None:
+        return None
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.moves_of(settings, stores.facts)
 
 
 def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:

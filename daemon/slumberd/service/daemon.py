@@ -66,6 +66,7 @@ from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
     inspections_of,
+    moves_of,
     open_under,
     paused_rules_of,
     provenance_sink,
@@ -91,6 +92,7 @@ from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
+from slumberd.service.user_moves import UserMoving
 from slumberd.storage.protocols import Tenure, Watch
 
 
@@ -290,6 +292,8 @@ class Daemon:
                 _follow_awake(pausing, scheduler.replace),
                 self._show_rule_count,
             )
+            moving = self._moving_of(stores, operations)
+            await moving.finish()
             pausing.changed = reloading.begin
             reloading.begin()
             publisher, recorder = outside
@@ -305,12 +309,18 @@ class Daemon:
                     scheduler,
                     alarm,
                     pausing,
+                    moving,
                     reloading,
                     publisher,
                     self._commits,
                     RuleProgressReader(stores.memory, stores.facts, pausing.awake, self._clock),
                 )
             )
+
+    def _moving_of(self, stores: Stores, operations: Operations) -> UserMoving:
+        """Return what moves users to other shards."""
+        moves = moves_of(self._settings, stores)
+        return UserMoving(moves, operations.turn, self._clock, str(self._settings.state_dir))
 
     async def _begin_operations(
         self, stores: Stores, runner: RuleRunner, resurfaced: Sequence[Finding]
@@ -374,6 +384,10 @@ class Daemon:
 
     async def _serve_with(self, components: Components) -> None:
         own = refuse_other_shards(self._answers(components), self._settings.shard)
+        if self._settings.store is not None:
+            from slumberd.service import postgres_stores
+
+            own = postgres_stores.refuse_other_users(own, self._settings)
         answers = observe_calls(own, TracedCalls())
         heartbeat = self._heartbeat(components)
         self.health = heartbeat.health
@@ -443,6 +457,7 @@ class Daemon:
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
+            components.moving.run(self._stop),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
             ReductionAlarm(

@@ -14,6 +14,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.service.composition import (
+    moves_of,
     open_for_dry_run,
     open_for_writing,
     paused_rules_of,
@@ -26,6 +27,7 @@ from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import apply_channels
+from slumberd.service.user_moves import UserMoving
 
 
 async def run_operation(
@@ -74,7 +76,9 @@ async def run_operation(
         reads = stores.facts.reads
         alarm = ReductionAlarm(reads, lambda: fraction, clock, rows=await reads.ledger_rows())
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
-        known = {**operations.by_name(), **pausing.by_name()}
+        moves = moves_of(settings, stores)
+        moving = UserMoving(moves, operations.turn, clock, str(settings.state_dir))
+        known = {**operations.by_name(), **pausing.by_name(), **moving.by_name()}
         answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:
             with suppress(OSError):  # the change is committed, and its answer must not be lost

@@ -5,8 +5,9 @@ Only `composition` imports this module, and only then: it needs the extra ``post
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from slumberd.clock import Clock
@@ -14,6 +15,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import MemoryScopeError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
+from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -39,6 +41,7 @@ from slumberd.storage.postgres.inspection import (
     PostgresFactInspection,
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 
@@ -90,6 +93,30 @@ def shard_of_puts(settings: Settings, user: str) -> int:
         return shard_of(settings, user).number
     except MemoryScopeError:
         return shards_of(settings)[0]
+
+
+def refuse_other_users(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, Handler]:
+    """Return handlers of the daemon of one shard, which refuse a user of another.
+
+    The sender of a request may have read the map before the user was moved.
+    """
+
+    def guarded(handler: Handler) -> Handler:
+        async def handle(request: dict[str, Any], caller: Caller) -> Answer:
+            user = request.get("user") if caller.user is None else caller.user
+            if isinstance(user, str):
+                with suppress(MemoryScopeError):  # the handler says what is wrong with it
+                    await asyncio.to_thread(_check_user, settings, user)
+            return await handler(request, caller)
+
+        return handle
+
+    return {name: guarded(handler) for name, handler in handlers.items()}
+
+
+def _check_user(settings: Settings, user: str) -> None:
+    shards = shard_map_of(database_of(settings))
+    find_shard(shards, user, settings.postgres.shard, patience_seconds=0.0)
 
 
 def place_of(settings: Settings) -> str:
@@ -174,6 +201,20 @@ def tenure_of(
         is_daemon=is_daemon,
         name=name,
     )
+
+
+def moves_of(settings: Settings, facts: Facts) -> UserMoves:
+    """Return what moves users out of the shard of a configuration.
+
+    Args:
+        settings: The configuration.
+        facts: The open store of the facts of the shard.
+    """
+    if not isinstance(facts, PostgresFactStore):
+        raise TypeError("users move between the shards of a database only")
+    depth = settings.facts.lineage_depth
+    shards = shard_map_of(database_of(settings))
+    return UserMoves(facts.engine, shards, depth=depth, key=facts.engine.key)
 
 
 def is_divided(settings: Settings) -> bool:

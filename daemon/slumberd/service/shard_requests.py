@@ -10,7 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from slumberd.errors import NotRunningError, ShardNotNamedError, UsageError, UserMovingError
+from slumberd.errors import (
+    NotRunningError,
+    ShardNotNamedError,
+    UsageError,
+    UserMovingError,
+    WrongShardError,
+)
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import OperatorForm, RequestForm
 from slumberd.operations.forwarded_caller import forward
@@ -34,6 +40,8 @@ SPARE_SECONDS = 2.0
 
 MOST_CALLS = 64
 """Calls of the handlers of one host at the same time; further ones wait."""
+
+Passing = type[Exception] | tuple[type[Exception], ...]
 
 _ASK_AGAIN_SECONDS = 0.1
 """The pause between two attempts."""
@@ -61,7 +69,8 @@ def find_shard(
 
     Raises:
         ShardNotNamedError: Neither is given, and there are several shards.
-        UsageError: There is no such shard, or the user lies in another one.
+        UsageError: There is no such shard.
+        WrongShardError: The user lies in another one.
         UserMovingError: The user is still being moved.
         StoreError: The database cannot be read.
     """
@@ -75,14 +84,12 @@ def find_shard(
         return known[0]
     found = _patiently(partial(shards.find, user), UserMovingError, patience_seconds)
     if named is not None and named != found:
-        raise UsageError(
-            f"user {user!r} lies in shard {found.number}, and not in shard {named.number}"
-        )
+        raise WrongShardError(user, found.number, named.number)
     return found
 
 
-def _patiently(attempt: Callable[[], T], passing: type[Exception], patience_seconds: float) -> T:
-    """Repeat an attempt that fails with a passing error, until the patience ends."""
+def _patiently(attempt: Callable[[], T], passing: Passing, patience_seconds: float) -> T:
+    """Repeat an attempt that does nothing when it fails with a passing error."""
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
@@ -133,30 +140,37 @@ class ShardRequests:
             raise UsageError(f"unknown operation {operation!r}")
         form = read_form(known, request)
         fields = {name: value for name, value in request.items() if name not in _ROUTED}
-        try:
-            if isinstance(form, (ScopedForm, OperatorForm)):
-                return self._ask(self._find(form, caller), operation, forward(fields, caller))
-            return self._ask_any(operation, forward(fields, caller))
-        except RefusedError as refused:
-            raise own_error(refused) from None
-
-    def _find(self, form: ScopedForm | OperatorForm, caller: Caller | None) -> Shard:
+        passed = forward(fields, caller)
+        if not isinstance(form, (ScopedForm, OperatorForm)):
+            return self._ask_any(operation, passed)
         own_user = None if caller is None else caller.user
+        user = getattr(form, "user", None) if own_user is None else own_user
         number = getattr(form, "shard", None)
-        return find_shard(
-            self._shards,
-            getattr(form, "user", None) if own_user is None else own_user,
-            self._own if number is None else number,
-            patience_seconds=self._patience_seconds,
-        )
+        number = self._own if number is None else number
+        # A user may be moved between the look at the map and the answer.
+        passing = (UserMovingError, WrongShardError) if number is None else UserMovingError
+        attempt = partial(self._ask_shard_of, user, number, operation, passed)
+        return _patiently(attempt, passing, self._patience_seconds)
+
+    def _ask_shard_of(
+        self, user: str | None, number: int | None, operation: str, request: Request
+    ) -> Answer:
+        shard = find_shard(self._shards, user, number, patience_seconds=0.0)
+        return self._ask_one(shard, operation, request)
 
     def _ask_any(self, operation: str, request: Request) -> Answer:
         """Ask the daemon of any shard what concerns all shards."""
         *others, last = self._shards.shards()
         for shard in others:
             with suppress(NotRunningError):
-                return self._ask(shard, operation, request)
-        return self._ask(last, operation, request)
+                return self._ask_one(shard, operation, request)
+        return self._ask_one(last, operation, request)
+
+    def _ask_one(self, shard: Shard, operation: str, request: Request) -> Answer:
+        try:
+            return self._ask(shard, operation, request)
+        except RefusedError as refused:
+            raise own_error(refused) from None
 
 
 def ask_daemon(shard: Shard, operation: str, request: Request) -> Answer:

@@ -78,6 +78,7 @@ async def test_host_puts_and_learns_the_outcome(as_host: str) -> None:
         "SELECT slumberd_0.number_inbox(1)",
         "SELECT slumberd_0.put_one('e', '/user/a/session/b/agent/c/', '', '', '')",
         "CREATE TABLE slumberd.own (a int)",
+        "CREATE TABLE slumberd_0.own (a int)",
         "SET ROLE slumberd_owner",
     ],
 )

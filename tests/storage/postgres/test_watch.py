@@ -11,12 +11,20 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from slumberd.errors import StoreError
+from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shard_map import Shard
-from slumberd.storage.postgres.watch import CHANNEL, PostgresWatch
+from slumberd.storage.postgres.watch import (
+    CHANNEL,
+    REQUESTS,
+    PostgresWatch,
+    RequestWatch,
+    _Look,
+)
 from tests.support.builders import episode
-from tests.support.postgres_server import PostgresServer
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.postgres_server import OwnServer, PostgresServer
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -114,3 +122,95 @@ async def test_a_watch_ends_without_waiting_for_its_next_poll(postgres_address: 
         began = time.monotonic()
 
     assert time.monotonic() - began < PATIENCE_SECONDS
+
+
+async def test_a_store_with_a_watch_asks_the_server_only_after_news(
+    postgres: PostgresServer, postgres_address: str
+) -> None:
+    calls = Calls()
+    async with (
+        PostgresMemoryStore(postgres_address) as memory,
+        memory.watch(calls, poll_seconds=SELDOM),
+    ):
+        await calls.wait()  # entered
+        await calls.wait()  # the connection listens
+        first, second = await memory.changed(), await memory.changed()
+        with psycopg.connect(postgres_address, autocommit=True) as other:
+            other.execute(PUT)
+            put_silently = await memory.changed()
+            other.execute(f"NOTIFY {CHANNEL}".encode())
+        await calls.wait()
+
+        assert (first, second, put_silently) == (True, False, False)
+        assert await memory.changed()
+
+
+def is_looking(watch: PostgresWatch) -> bool:
+    return watch._listener is not None and watch._listener.is_looking
+
+
+async def test_a_store_asks_the_server_while_its_watch_has_no_connection(
+    own_postgres: OwnServer,
+) -> None:
+    with own_postgres.database() as name:
+        calls = Calls()
+        async with (
+            PostgresMemoryStore(own_postgres.address_of(name)) as memory,
+            memory.watch(calls, poll_seconds=0.01) as watch,
+        ):
+            await calls.wait()
+            await calls.wait()
+            await memory.changed()
+            own_postgres.stop(at_once=True)
+
+            await asyncio.to_thread(wait_until, lambda: not is_looking(watch))
+
+            with pytest.raises(StoreError):
+                await memory.changed()
+        own_postgres.start()
+
+
+async def test_watches_look_at_the_shards_only_after_a_transaction_has_written(
+    postgres_address: str, postgres: PostgresServer
+) -> None:
+    shards = [Shard(0, postgres_address)]
+    with connect(postgres_address, autocommit=True) as connection:
+        look = _Look(connection)
+        first = look.states(shards)
+        again = look.states(shards)
+        postgres.run(PUT.decode(), database=postgres_address.rpartition("/")[2])
+
+        after = look.states(shards)
+
+    assert again is first
+    assert (first[0].put, after[0].put) == (None, 1)
+
+
+async def test_shard_without_its_tables_hides_no_other_one(postgres: PostgresServer) -> None:
+    with postgres.database(shards=2) as name:
+        shards = [Shard(number, postgres.address_of(name)) for number in range(2)]
+        postgres.run("DROP TABLE slumberd_0.requests", database=name)
+        with connect(shards[0].address, autocommit=True) as connection:
+            assert [*_Look(connection).states(shards)] == [1]
+
+
+async def test_a_watch_of_requests_names_the_shards_whose_requests_wait(
+    postgres: PostgresServer,
+) -> None:
+    with postgres.database(shards=3) as name:
+        address = postgres.address_of(name)
+        shards = [Shard(number, address) for number in range(3)]
+        noticed: list[list[Shard]] = []
+        calls = Calls()
+        add = "INSERT INTO slumberd_{}.requests (operation, request, host) VALUES ('a', 'b', 'c')"
+
+        def notice(some: list[Shard]) -> None:
+            noticed.append(some)
+            calls()
+
+        with RequestWatch(address, lambda: shards[:2], notice):
+            postgres.run(add.format(1), add.format(2), f"NOTIFY {REQUESTS}", database=name)
+
+            await calls.wait()
+
+    assert {*map(tuple, noticed)} == {(shards[1],)}

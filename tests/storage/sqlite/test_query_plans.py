@@ -97,6 +97,7 @@ FLAT = {
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
+    "first_key_between "
     "channels declared_states drop_held_batch drop_quarantine drop_states end_of_firing "
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
@@ -121,7 +122,7 @@ FIRST = {
     "index_feed": "last_deletion",
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
-    "ledger": "counts_after end last_row last_seq_by",
+    "ledger": "counts_after end last_moved_by last_row last_seq_by",
     "inspection": "first_firing_since last_recorded origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }

@@ -97,7 +97,7 @@ def all_facts(t: Tables) -> list[Any]:
 def watermarks(t: Tables) -> list[Any]:
     found = []
     for mark in t.watermark:
-        ends = [firing.upto_seq for firing in t.firings if firing.rule == mark.rule]
+        ends = [firing.upto_seq for firing in t.own_firings if firing.rule == mark.rule]
         found.append([mark.rule, mark.seq, ends[-1] if ends else None])
     return found
 
@@ -118,6 +118,7 @@ def versions(t: Tables) -> list[Any]:
         (row.seq, row.version, t.firing(row).generation)
         for row in t.ledger
         if row.version and not t.firing(row).rule.startswith("@")
+        if t.firing(row).generation >= 0
     ]
 
 
@@ -353,17 +354,22 @@ def end_of_page(t: Tables, after: int, limit: int) -> list[Any]:
 
 @FEED.rows(*SPANS)
 def promotions(t: Tables, after: int, upto: int) -> list[Any]:
+    return [promotion(t, row) for row in promoting(t, after, upto) if t.firing(row).generation >= 0]
+
+
+def promoting(t: Tables, after: int, upto: int) -> list[SimpleNamespace]:
     rows = [row for row in t.ledger if after < row.seq <= upto and row.kind in (1, 2)]
-    return [
-        [*values_of(row, *ROW), *values_of(t.firing(row), *FIRING)] for row in rows if row.fact_id
-    ]
+    return [row for row in rows if row.fact_id]
+
+
+def promotion(t: Tables, row: SimpleNamespace) -> list[Any]:
+    return [*values_of(row, *ROW), *values_of(t.firing(row), *FIRING)]
 
 
 @FEED.rows(*SPANS)
 def promotions_of_current_facts(t: Tables, after: int, upto: int) -> list[Any]:
     current = {fact.fact_id for fact in t.facts}
-    found = promotions(t, after, upto)
-    return [row for row in found if row[ROW.index("fact_id")] in current]
+    return [promotion(t, row) for row in promoting(t, after, upto) if row.fact_id in current]
 
 
 @FEED.rows(*({"seq": seq} for seq in (*range(1, 60), 900)))

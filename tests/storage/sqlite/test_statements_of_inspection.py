@@ -96,7 +96,7 @@ def unresolved(t: Tables, limit: int) -> list[Any]:
 
 @INSPECTION.rows(in_any_order=True)
 def last_firings(t: Tables) -> list[Any]:
-    newest = {firing.rule: firing for firing in t.firings}
+    newest = {firing.rule: firing for firing in t.own_firings}
     return [
         [*values_of(firing, "rule", "n"), recorded_at(t, firing), firing.counts]
         for firing in newest.values()
@@ -120,7 +120,7 @@ def origin_of_slumberd_ledger(t: Tables) -> list[Any]:
 
 @INSPECTION.rows(*({"since": since} for since in (0, 1, 10**15, 10**18)))
 def first_firing_since(t: Tables, since: int) -> list[Any]:
-    return [[row.n] for row in t.firings if row.at >= since][:1]
+    return [[row.n] for row in t.own_firings if row.at >= since][:1]
 
 
 @INSPECTION.rows(in_any_order=True)

@@ -82,9 +82,9 @@ def evaluations(t: Tables, values: list[str]) -> list[Any]:
     ]
 
 
-@ORACLES.rows(*({"upto": upto} for upto in (LARGE, *range(40))))
-def all_evaluations(t: Tables, upto: int) -> list[Any]:
-    rows = [row for row in t.ledger if row.fact_id and row.seq <= upto]
+@ORACLES.rows(*({"first": first, "upto": upto} for first in (0, 9) for upto in (LARGE, *range(40))))
+def all_evaluations(t: Tables, first: int, upto: int) -> list[Any]:
+    rows = [row for row in t.ledger if row.fact_id and first <= row.seq <= upto]
     return [evaluation(t, row) for row in rows if row.what in EVALUATIONS]
 
 
@@ -106,14 +106,14 @@ def last_of_rule(t: Tables, ids: list[str], rule: str) -> list[Any]:
 
 @ORACLES.rows((1,), (2,), (LARGE,))
 def firing(t: Tables, n: int) -> list[Any]:
-    return [values_of(firing, "rule", "at") for firing in t.firings if firing.n == n]
+    return [values_of(firing, "rule", "at", "generation") for firing in t.firings if firing.n == n]
 
 
 @ORACLES.rows({"run": "r1"}, {"run": "r2"}, {"run": "r3"}, {"run": "u"})
 def firings_of_run(t: Tables, run: str) -> list[Any]:
     return [
         values_of(firing, "n", "rule")
-        for firing in t.firings
+        for firing in t.own_firings
         if firing.last_seq > firing.n and content_of(t.row(firing.n)).get("run") == run
     ]
 
@@ -122,19 +122,19 @@ def firings_of_run(t: Tables, run: str) -> list[Any]:
 def firings_since(t: Tables, rules: list[str], since: int) -> list[Any]:
     return [
         values_of(firing, "n", "rule")
-        for firing in t.firings
+        for firing in t.own_firings
         if firing.last_seq > firing.n and firing.rule in rules and recorded_at(t, firing) >= since
     ]
 
 
 @ORACLES.rows({"rules": ["unknown", "a"]}, {"rules": ["unknown"]}, {"rules": []})
 def any_firing_of(t: Tables, rules: list[str]) -> list[Any]:
-    return [[any(firing.rule in rules for firing in t.firings)]]
+    return [[any(firing.rule in rules for firing in t.own_firings)]]
 
 
 @ORACLES.rows({"undo": "@undo"}, {"undo": "a"})
 def undone_by(t: Tables, undo: str) -> list[Any]:
-    undoing = [firing.n for firing in reversed(t.firings) if firing.rule == undo]
+    undoing = [firing.n for firing in reversed(t.own_firings) if firing.rule == undo]
     return [(n, content_of(t.row(n)).get("undoes")) for n in undoing]
 
 
@@ -153,7 +153,7 @@ def stored_firing(t: Tables, firing: SimpleNamespace) -> list[Any]:
 
 @ORACLES.rows(*PLACES)
 def firings_before(t: Tables, before: int, upto: int, limit: int) -> list[Any]:
-    found = [firing for firing in reversed(t.firings) if firing.n < before]
+    found = [firing for firing in reversed(t.own_firings) if firing.n < before]
     upto_then = [firing for firing in found if recorded_at(t, firing) <= upto]
     return [stored_firing(t, firing) for firing in upto_then][:limit]
 
@@ -214,7 +214,7 @@ def end_of_firing(t: Tables, number: int) -> list[Any]:
 
 @ORACLES.rows(*((rule,) for rule in (*RULES, "unknown")))
 def last_of_firings(t: Tables, rule: str) -> list[Any]:
-    return [[max((firing.n for firing in t.firings if firing.rule == rule), default=None)]]
+    return [[max((firing.n for firing in t.own_firings if firing.rule == rule), default=None)]]
 
 
 @ORACLES.rows(*({"after": after, "upto": upto} for after in (0, 9, 30) for upto in (8, 25, LARGE)))

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.integration
 ORACLES = Oracles("ledger")
 STATE = ("key", "slot", "key_id", "winner_at", "winner_rank", "winner_id", "winner_part",
          "winner_fact",         "winner_object", "retractions", "replaced")  # fmt: skip
+LARGE = 1_000
 KEYS = {"values": ["k4", "k3", "k1", "unknown"]}
 EVERY_RULE = [*((rule,) for rule in RULES), ("unknown",)]
 QUARANTINED = [
@@ -42,7 +43,7 @@ def replaced(rows: list[SimpleNamespace], row: tuple[Any, ...], key: int = 1) ->
 
 
 def newest_firing(t: Tables, rule: str) -> list[SimpleNamespace]:
-    return [firing for firing in reversed(t.firings) if firing.rule == rule][:1]
+    return [firing for firing in reversed(t.own_firings) if firing.rule == rule][:1]
 
 
 @ORACLES.rows()
@@ -218,7 +219,7 @@ def watermarks(t: Tables) -> list[Any]:
 
 @ORACLES.rows(*EVERY_RULE)
 def batch_ends(t: Tables, rule: str) -> list[Any]:
-    firings = [firing for firing in reversed(t.firings) if firing.rule == rule]
+    firings = [firing for firing in reversed(t.own_firings) if firing.rule == rule]
     return [values_of(firing, "upto_seq", "upto_eid") for firing in firings]
 
 
@@ -275,13 +276,13 @@ def counts_after(t: Tables, after: int, limit: int) -> list[Any]:
 
 @ORACLES.rows(*EVERY_RULE)
 def firing_rows_of_rule(t: Tables, rule: str) -> list[Any]:
-    own = {firing.n for firing in t.firings if firing.rule == rule}
+    own = {firing.n for firing in t.own_firings if firing.rule == rule}
     return [(row.seq, row.payload) for row in reversed(t.ledger) if row.seq in own]
 
 
 @ORACLES.rows(*((at,) for at in range(-1, 11)))
 def last_seq_by(t: Tables, at: int) -> list[Any]:
-    return [[firing.last_seq] for firing in reversed(t.firings) if firing.at <= at][:1]
+    return [[firing.last_seq] for firing in reversed(t.own_firings) if firing.at <= at][:1]
 
 
 @ORACLES.rows(*((seq,) for seq in range(70)))
@@ -293,6 +294,18 @@ def channels(t: Tables, seq: int) -> list[Any]:
 def firing_document(t: Tables, seq: int) -> list[Any]:
     last = [firing.n for firing in t.firings if firing.n <= seq][-1:]
     return [[row.payload] for row in t.ledger if row.seq in last]
+
+
+@ORACLES.rows({"low": "k", "high": "l"}, {"low": "k2", "high": "k4"}, {"low": "x", "high": "y"})
+def first_key_between(t: Tables, low: str, high: str) -> list[Any]:
+    return [[min((row.key_id for row in t.keys if low <= row.key < high), default=None)]]
+
+
+@ORACLES.rows(*({"first": 0, "arrival": LARGE, "at": at} for at in range(25)))
+def last_moved_by(t: Tables, first: int, arrival: int, at: int) -> list[Any]:
+    moved = [firing for firing in t.firings if first <= firing.n < arrival]
+    moved = [firing for firing in moved if firing.generation < 0 and firing.upto_seq <= at]
+    return [[firing.last_seq] for firing in reversed(moved)][:1]
 
 
 @ORACLES.table("channels", (900, b"{}"))

@@ -67,7 +67,8 @@ def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(
 
 
 DRY = [
-    "approve", "backfill", "clock accept", "fire", "forget", "hooks uninstall", "pin",
+    "approve", "backfill", "clock accept", "fire", "forget", "hooks uninstall", "move",
+    "pin",
     "quarantine drop", "quarantine future", "quarantine retry", "reject", "undo", "unpin",
 ]  # fmt: skip
 """The commands with ``--dry-run``."""

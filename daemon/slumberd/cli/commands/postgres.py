@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from slumberd.cli.options import Json
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.registry import examples
 from slumberd.config.credentials import read_key
+
+if TYPE_CHECKING:
+    from slumberd.storage.postgres.shard_additions import PlannedUsers
 
 app = typer.Typer(
     add_completion=False,
@@ -41,7 +45,7 @@ Print = Annotated[bool, typer.Option("--print", help="Print the statements, and 
 def init(
     address: Address,
     shards: Annotated[
-        int, typer.Option(min=1, max=1024, help="How many shards the database has, for ever.")
+        int, typer.Option(min=1, max=1024, help="How many shards the database has at first.")
     ] = 1,
     only_print: Print = False,
 ) -> None:
@@ -72,8 +76,8 @@ def upgrade(
     key_file: Annotated[
         Path | None,
         typer.Option(
-            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with several "
-            "shards needs it.",
+            help="The key of the ledgers, as facts.key_file names it. A database of 0.2 with "
+            "several shards needs it.",
             show_default=False,
         ),
     ] = None,
@@ -99,6 +103,57 @@ def upgrade(
         is_newest = False
     if is_newest:
         say("the schema is the newest")
+
+
+@app.command(
+    "add-shard",
+    epilog=examples(
+        "slumberd postgres add-shard postgresql://admin@db.example.com/memory",
+        "slumberd postgres add-shard postgresql:///memory --address postgresql://db2/memory",
+    ),
+)
+def add_shard(
+    address: Address,
+    place: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            help="The database of the shard, without a password; by default that of the map.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Add a shard, and plan which users move there: as few as give it an equal share.
+
+    The role of the address must be able to create schemas and roles. The daemons move the users one
+    after the other. After an error, repeat the command: it goes on where it ended.
+    """
+    from slumberd.storage.postgres import shard_additions
+
+    added = shard_additions.add_shard(address, place)
+    positions = plural(added.positions, "position")
+    say(f"shard {added.number} lies in {added.where} and has {positions} of 1024")
+    _print_plan(added.planned)
+
+
+@app.command("balance", epilog=examples("slumberd postgres balance postgresql:///memory"))
+def balance(address: Address, json: Json = False) -> None:
+    """Show how many users are planned to move to another shard."""
+    from slumberd.storage.postgres import shard_additions
+
+    left = shard_additions.left_to_move(address)
+    if json:
+        print_json([one._asdict() for one in left])
+        return
+    _print_plan(left)
+
+
+def _print_plan(planned: Sequence[PlannedUsers]) -> None:
+    for one in planned:
+        users = plural(one.users, "user")
+        print(f"{users} will move from shard {one.source} to shard {one.target}")
+    if not planned:
+        print("no user is planned to move")
 
 
 @app.command(

@@ -64,7 +64,7 @@ class LeaseRenewal:
         """
         loop = asyncio.get_running_loop()
         lost = self._held[shard] = loop.create_future()
-        if self._renewing is None:
+        if self._renewing is None or self._renewing.done():
             # Kept in an attribute, and cancelled by `remove`. No log line of it names one shard.
             self._renewing = loop.create_task(self._keep_renewing(), context=Context())
         return lost
@@ -292,7 +292,8 @@ class DatabaseTenure:
         if self._lost is not None:
             self._lost.cancel()
             self._lost = None
-            if await _renewals[self._key].remove(self._shard):
+            renewal = _renewals.get(self._key)  # none when all its shards were lost
+            if renewal is not None and await renewal.remove(self._shard):
                 _renewals.pop(self._key, None)
         if self._telling is not None:
             self._telling.cancel()

@@ -67,6 +67,7 @@ class PostgresEngine:
     Attributes:
         shard: The shard.
         where: Its database in words, without the password.
+        key: The key of the ledger; None without one.
         halted: Set by `halt`.
 
     Args:
@@ -95,7 +96,7 @@ class PostgresEngine:
         self.halted = Event()
         self._table: Literal["episodes", "facts"] = table
         self._store = store
-        self._key = key
+        self.key = key
         self._filter_rows = FilterRows(naive, person)
         self._pool = pool_for(shard.address)
         self._replica: Replica | None = None
@@ -221,7 +222,7 @@ class PostgresEngine:
         session = PostgresSession(
             connection,
             self.where,
-            key=self._key,
+            key=self.key,
             filter_rows=self._filter_rows,
             check=check,
         )

@@ -287,6 +287,33 @@ def install(address: str, *, shards: int = 1) -> None:
             connection.execute(statements.encode())
 
 
+def create_shard(shard: Shard) -> None:
+    """Create the roles, and the schema of a shard without users; a second call does nothing.
+
+    Args:
+        shard: The shard; the role of its address may create schemas and roles.
+
+    Raises:
+        SchemaError: The server cannot hold it.
+        PermissionDeniedError: The role may not create it.
+    """
+    with connect(shard.address) as connection, translate_errors(shard.where):
+        check_server(connection, shard.where)
+        connection.execute(_LOCK)
+        if has_schema(connection, shard.schema):
+            return
+        statements = [
+            roles(),
+            f"CREATE SCHEMA {shard.schema} AUTHORIZATION slumberd_owner;",
+            AS_OWNER,
+            statements_of(shard.schema),
+            f"INSERT INTO {shard.schema}.absent_positions (position) "
+            f"SELECT generate_series(0, {POSITIONS - 1});",
+        ]
+        for one in statements:
+            connection.execute(one.encode())
+
+
 def check_shard(connection: Connection, shard: Shard) -> None:
     """Check that a shard has the schema of this slumberd.
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -114,6 +115,7 @@ class UserRows:
         depth: Links of lineage.
         generations: The rows of the log after which each generation begins; the newest first.
         watermarks: The number of the last log row that each rule has read.
+        skipped: Rows of the log that a rule has read in another shard: rule, first and last.
         unclear_from: The first firing that may depend on erased rows; None without one.
         erasure_key: The key of their hashes.
         erased: The erased scopes with their moments.
@@ -136,6 +138,7 @@ class UserRows:
     depth: int
     generations: Sequence[tuple[int, int]]
     watermarks: Mapping[str, int]
+    skipped: Sequence[tuple[str, int, int]]
     unclear_from: int | None
     erasure_key: bytes | None
     erased: Mapping[bytes, int]
@@ -159,6 +162,12 @@ class UserRows:
         """Return the setting of channels that held at a row of the source."""
         place = bisect_right(self.settings, seq, key=lambda found: found[0])
         return self.settings[place - 1][1] if place else MultiValued()
+
+    def is_read(self, rule_id: str, seq: int) -> bool:
+        """Return whether a rule has read a row of the log."""
+        return seq <= self.watermarks.get(rule_id, 0) or any(
+            rule == rule_id and first <= seq <= last for rule, first, last in self.skipped
+        )
 
     def version_of(self, seq: int) -> int:
         """Return the version of an episode that a row of the log stands for."""
@@ -237,6 +246,7 @@ def read_rows(session: Session, user: str, source: int) -> UserRows:
         depth=number(session, "depth"),
         generations=end.generations,
         watermarks={rule: seq for rule, seq, *_ in session.rows("ledger.watermarks")},
+        skipped=session.rows("moves.skipped"),
         unclear_from=find_unclear(session),
         erasure_key=erased.key,
         erased=erased.moments,
@@ -301,11 +311,6 @@ class _Numbers:
         """Return the row of the log in the target."""
         return self._log[version]
 
-    def last_log_row(self, version: int) -> int | None:
-        """Return the last row of the log in the target whose version is not later."""
-        place = bisect_right([*self._log], version)
-        return [*self._log.values()][place - 1] if place else None
-
 
 def _covers(row: LedgerRow[str]) -> int:
     if row.payload is None or b'"covers":' not in row.payload:
@@ -336,7 +341,7 @@ def write_rows(session: Session, rows: UserRows, arrived: Arrived) -> None:
     for name, found in rows.beside.items():
         session.insert(name, found)
     session.insert("whole_tables.write_quarantine", [*_quarantine(rows, numbers)])
-    _skip_versions(session, rows, numbers, log_end + 1)
+    _skip_versions(session, rows, numbers)
     erased = _add_erased_scopes(session, rows, arrived.target)
     _write_arrival(session, rows, numbers, (end, multi, law), arrived, erased)
 
@@ -470,13 +475,17 @@ def _quarantine(rows: UserRows, numbers: _Numbers) -> Iterator[Row]:
         yield (rule, channel, eid, *its)
 
 
-def _skip_versions(session: Session, rows: UserRows, numbers: _Numbers, first: int) -> None:
+def _skip_versions(session: Session, rows: UserRows, numbers: _Numbers) -> None:
     """Let no rule of the target read a version that it has read in the source."""
     session.do("moves.drop_skipped")
-    read = {
-        rule: numbers.last_log_row(rows.version_of(seq)) for rule, seq in rows.watermarks.items()
-    }
-    skipped = [(rule, first, last) for rule, last in sorted(read.items()) if last is not None]
+    new = {seq: numbers.log_row(rows.version_of(seq)) for seq, *_ in rows.versions}
+    skipped: list[Row] = []
+    for rule_id in sorted({*rows.watermarks, *(rule_id for rule_id, *_ in rows.skipped)}):
+        runs = groupby(sorted(new, key=new.__getitem__), partial(rows.is_read, rule_id))
+        for is_read, found in runs:
+            run = [new[seq] for seq in found]
+            if is_read:
+                skipped.append((rule_id, run[0], run[-1]))
     session.insert("moves.skip", skipped)
 
 

@@ -15,21 +15,25 @@ names the move by a random number, so that a process that was paused moves nothi
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from slumberd.errors import (
+    ChangedRowsError,
+    IdTakenInTargetError,
     SlumberdError,
     UsageError,
     UserElsewhereError,
     UserMovingError,
 )
+from slumberd.model.moves import FinishedMoves, Move, MovedUser
 from slumberd.model.scope import escape
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.engine import PostgresFactEngine
 from slumberd.storage.postgres.moved_rows import (
@@ -48,42 +52,6 @@ T = TypeVar("T")
 _MOVE_BYTES = 16
 _LOCK_SECONDS = 10.0
 """How long a move waits for puts that have begun."""
-
-
-class Move(NamedTuple):
-    """A request to move a user.
-
-    Attributes:
-        user: The user.
-        target: The number of the shard that gets the user.
-        at: The instant of the request.
-        by: Who requested it.
-    """
-
-    user: str
-    target: int
-    at: datetime
-    by: str
-
-
-class MovedUser(NamedTuple):
-    """A user who was moved, or who would be.
-
-    Attributes:
-        user: The user.
-        source: The shard that had the user.
-        target: The shard that has the user now.
-        episodes: How many episodes were moved.
-        facts: How many facts were moved.
-        rows: How many rows of the ledger were moved; 0 when an earlier holder moved them.
-    """
-
-    user: str
-    source: int
-    target: int
-    episodes: int = 0
-    facts: int = 0
-    rows: int = 0
 
 
 class UserMoves:
@@ -113,8 +81,8 @@ class UserMoves:
             UserElsewhereError: The source does not have the user.
             IdTakenInTargetError: Another user of the target has an id of the user.
         """
-        target = self._target_of(move)
-        rows = await self._engine.read(partial(self._read, move=move, target=target.number))
+        target = await self._target_of(move)
+        rows = await self._engine.read(partial(self._read_for_plan, move=move))
         engine = PostgresFactEngine(target, key=self._key)
         try:
             await engine.read(partial(rows.check_ids, target=target.number))
@@ -134,77 +102,113 @@ class UserMoves:
             ChangedRowsError: Another program changed rows of the user.
             StoreError: A server does not answer. The move goes on later when it had begun.
         """
-        target = self._target_of(move)
-        self._begin_in_map(move)
+        target = await self._target_of(move)
+        if not await self._begin_in_map(move):
+            return await self._complete(move, target, has_arrived=True)
         try:
             await self._engine.write(partial(self._leave, move=move), wait_seconds=_LOCK_SECONDS)
         except SlumberdError:
-            self._in_map(partial(_take_back_in_map, move=move, source=self._source))
+            await self._in_map(partial(_take_back_in_map, move=move, source=self._source))
             raise
         return await self._complete(move, target)
 
-    async def finish(self, at: datetime, by: str) -> list[MovedUser]:
-        """Finish the moves that an earlier holder of the source has begun."""
+    async def finish(self, at: datetime, by: str) -> FinishedMoves:
+        """Finish the moves that an earlier holder of the source has begun.
+
+        A move that fails is taken back, or stays begun when a server does not answer.
+        """
         leaving = await self._engine.read(lambda session: session.rows("moves.leaving"))
-        moved = []
-        for user, target in leaving:
-            move = Move(user, target, at, by)
-            self._begin_in_map(move)
-            moved.append(await self._complete(move, self._target_of(move)))
-        return moved
+        moved, failed = [], []
+        # A process may have ended after the first step.
+        for user, target in dict([*await self._in_map(self._begun), *leaving]).items():
+            try:
+                moved.append(await self.move(Move(user, target, at, by)))
+            except SlumberdError as error:
+                failed.append((user, error))
+        return FinishedMoves(moved, failed)
 
-    def planned(self) -> list[tuple[str, int]]:
-        """Return the users who are to leave the source, each with the next shard."""
-        parameters = {"source": self._source}
-        return self._in_map(lambda session: session.rows("moves.planned_from", parameters))
+    async def move_planned(self, at: datetime, by: str) -> MovedUser | None:
+        """Move the next user who is planned to leave the source; None when none is.
 
-    def _target_of(self, move: Move) -> Shard:
+        A user whose ids another user of the target has, or with a changed row, is planned no more.
+        """
+        if not await asyncio.to_thread(self._map.has_planned, self._source):
+            return None
+        planned = await self._in_map(self._next_planned)
+        if planned is None:
+            return None
+        user, target = planned
+        try:
+            return await self.move(Move(user, target, at, by))
+        except (IdTakenInTargetError, ChangedRowsError):
+            names = {"user": user, "source": self._source}
+            await self._in_map(lambda session: session.do("moves.drop_plan", names))
+            raise
+
+    def _next_planned(self, session: Session) -> Row | None:
+        return session.one("moves.planned_from", {"source": self._source, "limit": 1})
+
+    def _begun(self, session: Session) -> list[Row]:
+        return session.rows("moves.begun_from", {"source": self._source})
+
+    async def _target_of(self, move: Move) -> Shard:
         if move.target == self._source:
             raise UsageError(f"user {move.user!r} is in shard {move.target} already")
-        return self._map.shard(move.target)
+        return await asyncio.to_thread(self._map.shard, move.target)
 
-    def _begin_in_map(self, move: Move) -> None:
-        """Write into the map that a user is being moved.
+    async def _begin_in_map(self, move: Move) -> bool:
+        """Write into the map that a user is being moved; return whether it was not over there.
+
+        An earlier holder may have ended the move in the map, and not blanked the rows. Then the
+        target may have moved the user on already, so nothing but blanking is left.
 
         Raises:
             UserElsewhereError: Another shard has the user.
             UserMovingError: The user is being moved elsewhere.
         """
+        names = {"user": move.user}
+        known = await self._engine.read(lambda session: session.one("moves.user", names))
+        is_leaving = known is not None and known[1] == move.target
 
-        def begin(session: Session) -> None:
-            names = {"user": move.user}
+        def begin(session: Session) -> bool:
             shard, moving_to = session.one("moves.place_of_user", names) or (None, None)
             places = {**names, "source": self._source, "target": move.target}
-            if shard == move.target or session.do("moves.begin_in_map", places):
-                return
+            if session.do("moves.begin_in_map", places):
+                return True
+            if shard != self._source and is_leaving:
+                return False
             if moving_to is not None and shard == self._source:
                 raise UserMovingError(move.user, shard, moving_to)
             raise UserElsewhereError(move.user, self._engine.where)
 
-        self._in_map(begin)
+        return await self._in_map(begin)
 
     def _leave(self, session: Session, move: Move) -> None:
         """Let the source have a user no more, in its transaction."""
-        session.do("moves.lock_users")
         known = session.one("moves.user", {"user": move.user})
         if known is not None and known[1] is not None:
             if known[1] != move.target:
                 raise UserMovingError(move.user, self._source, known[1])
             return
+        session.do("moves.lock_users")
         if not session.value("moves.is_here", {"escaped": escape(move.user)}):
             raise UserElsewhereError(move.user, self._engine.where)
         while session.value("inbox.number", {"most": MOST_NUMBERED}) == MOST_NUMBERED:
             pass
         session.do("moves.leave", {"user": move.user, "target": move.target})
 
-    async def _complete(self, move: Move, target: Shard) -> MovedUser:
+    async def _complete(self, move: Move, target: Shard, *, has_arrived: bool = False) -> MovedUser:
         """Do the steps that follow after the source has let a user go."""
         engine = PostgresFactEngine(target, key=self._key)
         try:
-            moved, head = await self._arrive(move, engine)
+            if has_arrived:
+                moved = MovedUser(move.user, self._source, move.target)
+                head = await engine.read(partial(arrival_head, user=move.user))
+            else:
+                moved, head = await self._arrive(move, engine)
         finally:
             await engine.close()
-        self._in_map(partial(_end_in_map, move=move, source=self._source))
+        await self._in_map(partial(_end_in_map, move=move, source=self._source))
         await self._engine.write(partial(self._blank, move=move, head=head))
         return moved
 
@@ -214,14 +218,18 @@ class UserMoves:
         moved = MovedUser(move.user, self._source, move.target)
         try:
             if not await engine.write(partial(self._expect, move=move, number=number)):
-                read = partial(self._read, move=move, target=move.target)
-                rows = await self._engine.read(read)
+<<<<<<< HEAD
+                await self._engine.read(partial(self._check_leaving, move=move))
+=======
+                await self._engine.write(partial(self._check_leaving, move=move))
+>>>>>>> move
+                rows = await self._engine.read(partial(self._read, move=move))
                 await engine.write(partial(self._write, move=move, number=number, rows=rows))
                 moved = self._moved(move, rows)
         except SlumberdError:
             if not await engine.write(partial(_expect_no_more, move=move)):
                 await self._engine.write(lambda s: s.do("moves.stay", {"user": move.user}))
-                self._in_map(partial(_take_back_in_map, move=move, source=self._source))
+                await self._in_map(partial(_take_back_in_map, move=move, source=self._source))
                 raise
         return moved, await engine.read(partial(arrival_head, user=move.user))
 
@@ -237,14 +245,41 @@ class UserMoves:
         session.do("moves.expect", parameters)
         return False
 
-    def _read(self, session: Session, move: Move, target: int) -> UserRows:
+    def _check_leaving(self, session: Session, move: Move) -> None:
+        """Check that the source has let a user go, and that no other holder has taken it back.
+
+        Whoever takes a user back lets the target expect no move first. So the check holds until the
+        target has the rows, or refuses them.
+        """
         known = session.one("moves.user", {"user": move.user})
-        leaves_for = known and known[1]
-        is_here = session.value("moves.is_here", {"escaped": escape(move.user)})
-        if not is_here and leaves_for != target:
+        if known is None or known[1] != move.target:
+            raise UserElsewhereError(move.user, self._engine.where)
+
+    def _read(self, session: Session, move: Move) -> UserRows:
+        """Return the rows of a user who leaves.
+
+        The transaction is long, and reads no table that `_leave` locks.
+        """
+        return read_rows(session, move.user, self._source)
+
+    def _read_for_plan(self, session: Session, move: Move) -> UserRows:
+        if not session.value("moves.is_here", {"escaped": escape(move.user)}):
             raise UserElsewhereError(move.user, self._engine.where)
         return read_rows(session, move.user, self._source)
 
+<<<<<<< HEAD
+=======
+    def _check_leaving(self, session: Session, move: Move) -> None:
+        """Check that this process holds the source, and that the source has let the user go.
+
+        The target expects the move already. So a later holder that takes the move back ends the
+        expectation first, and this process writes nothing after that.
+        """
+        known = session.one("moves.user", {"user": move.user})
+        if known is None or known[1] != move.target:
+            raise UserElsewhereError(move.user, self._engine.where)
+
+>>>>>>> move
     def _write(self, session: Session, move: Move, number: bytes, rows: UserRows) -> None:
         """Write the rows of a user into the target, in its transaction."""
         parameters = {
@@ -270,13 +305,17 @@ class UserMoves:
             len(rows.episodes), len(rows.facts), len(rows.ledger),
         )  # fmt: skip
 
-    def _in_map(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction of the map."""
-        place = self._engine.where
-        with connect(self._map.address) as connection, translate_errors(place):
-            session = PostgresSession(connection, place)
-            with closing(session):
-                return work(session)
+    async def _in_map(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in one transaction of the map, in another thread."""
+
+        def run() -> T:
+            place = self._engine.where
+            with connect(self._map.address) as connection, translate_errors(place):
+                session = PostgresSession(connection, place)
+                with closing(session):
+                    return work(session)
+
+        return await asyncio.to_thread(run)
 
 
 def _end_in_map(session: Session, move: Move, source: int) -> None:

@@ -26,6 +26,9 @@ POSITIONS = 1_024
 """How many positions the users are spread over; each position belongs to one shard."""
 
 _SHARDS = b"SELECT number, address FROM slumberd.list_shards()"
+_PLANNED = (
+    b"SELECT EXISTS (SELECT 1 FROM slumberd.users WHERE shard = $1 AND planned_for IS NOT NULL)"
+)
 _USERS = b"SELECT shard, moving_to FROM slumberd.find_users($1::text[])"
 
 
@@ -112,6 +115,20 @@ class ShardMap:
             raise UserMovingError(user, number, moving_to)
         return next(shard for shard in shards if shard.number == number)
 
+    def has_planned(self, number: int) -> bool:
+        """Return whether a user is planned to leave a shard.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+
+        def read(connection: Connection) -> bool:
+            with psycopg.RawCursor(connection) as cursor:
+                row = cursor.execute(_PLANNED, (number,)).fetchone()
+            return bool(row and row[0])
+
+        return self._read(read)
+
     def name_users(self, users: Sequence[str], shard: int) -> None:
         """Check that users lie in a shard, before their rows are copied into it.
 
@@ -130,6 +147,9 @@ class ShardMap:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, again on a new connection when the open one was lost."""

@@ -8,6 +8,7 @@ it has read. A killed upgrade goes on where it was. No slumberd works on the dat
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import psycopg
@@ -90,7 +91,8 @@ def upgrade(address: str, *, key: bytes | None = None) -> Generator[str, None, N
             _run(connection, change, place)
             yield change.title
         if ends:
-            yield from gather(connection, ShardMap(address), key)
+            with closing(ShardMap(address)) as shard_map:
+                yield from gather(connection, shard_map, key)
         for change in ends or _later_steps(connection, address):
             if change.address is None:
                 _run(connection, change, place)
@@ -332,4 +334,4 @@ def _finish(numbers: list[int]) -> Change:
         for step in installation.steps()
     ]
     drop = f"DROP TABLE IF EXISTS {MAP}.upgrade_parts, {MAP}.gathering; DROP SCHEMA {OLD} CASCADE;"
-    return Change("all schemas: done", MAP, [AS_OWNER, drop, *done])
+    return Change("all schemas", MAP, [AS_OWNER, drop, *done])

@@ -20,8 +20,11 @@ COMMENT ON COLUMN slumberd.shards.address IS
 -- A user has a position, which is a hash of the name, and lies in the shard of the position.
 CREATE TABLE slumberd.positions (
   position smallint PRIMARY KEY,
-  shard smallint NOT NULL REFERENCES slumberd.shards
+  shard smallint NOT NULL REFERENCES slumberd.shards,
+  moves_to smallint REFERENCES slumberd.shards
 );
+COMMENT ON COLUMN slumberd.positions.moves_to IS
+  'The new shard that gets the position, until the users of the position are named.';
 
 -- The users who do not lie in the shard of their position, and those who are being moved.
 CREATE TABLE slumberd.users (
@@ -30,9 +33,13 @@ CREATE TABLE slumberd.users (
     GENERATED ALWAYS AS (sha256(decode(replace("user", E'\\', E'\\\\'), 'escape'))) STORED,
   shard smallint NOT NULL REFERENCES slumberd.shards,
   moving_to smallint REFERENCES slumberd.shards,
+  planned_for smallint REFERENCES slumberd.shards,
   since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE INDEX users_moving ON slumberd.users (moving_to) WHERE moving_to IS NOT NULL;
+CREATE INDEX users_moving ON slumberd.users (shard)
+  WHERE moving_to IS NOT NULL OR planned_for IS NOT NULL;
+COMMENT ON COLUMN slumberd.users.planned_for IS
+  'The shard that the user is to move to; the daemon of its shard moves one user after the other.';
 
 -- The key of the hashes of erased scopes, which all shards use.
 CREATE TABLE slumberd.erasure_key (

@@ -64,7 +64,9 @@ ORDER BY moved_at, "user"
 
 -- name: begin_in_map
 INSERT INTO slumberd.users AS users ("user", shard, moving_to)
-VALUES (:user, :source, :target)
+SELECT :user::text, shard, :target::smallint
+FROM slumberd.find_users(ARRAY[:user::text])
+WHERE shard = :source::smallint
 ON CONFLICT (digest) DO UPDATE SET
   moving_to = excluded.moving_to,
   since = clock_timestamp()
@@ -77,7 +79,7 @@ FROM slumberd.find_users(ARRAY[:user::text])
 
 -- name: end_in_map
 UPDATE slumberd.users
-SET shard = :target, moving_to = NULL, since = clock_timestamp()
+SET shard = :target, moving_to = NULL, planned_for = NULL, since = clock_timestamp()
 WHERE "user" = :user
   AND shard = :source
   AND moving_to = :target
@@ -89,19 +91,105 @@ WHERE "user" = :user
   AND shard = :source
   AND moving_to = :target
 
--- name: planned_from
+-- name: begun_from
 SELECT "user", moving_to
 FROM slumberd.users
 WHERE shard = :source
   AND moving_to IS NOT NULL
 ORDER BY since, "user"
 
+-- name: planned_from
+SELECT "user", planned_for
+FROM slumberd.users
+WHERE shard = :source
+  AND planned_for IS NOT NULL
+ORDER BY since, "user"
+LIMIT :limit
+
+-- name: drop_plan
+UPDATE slumberd.users
+SET planned_for = NULL
+WHERE "user" = :user
+  AND shard = :source
+
 -- name: left_to_move
-SELECT shard, moving_to, count(*)
+SELECT shard, coalesce(moving_to, planned_for), count(*)
 FROM slumberd.users
 WHERE moving_to IS NOT NULL
-GROUP BY shard, moving_to
-ORDER BY shard, moving_to
+  OR planned_for IS NOT NULL
+GROUP BY 1, 2
+ORDER BY 1, 2
+
+-- A new shard; these statements run as the owner of the schemas
+
+-- name: become_owner
+SET LOCAL ROLE slumberd_owner
+
+-- name: lock_map
+LOCK TABLE slumberd.positions IN SHARE ROW EXCLUSIVE MODE
+
+-- name: add_shard
+INSERT INTO slumberd.shards (number, address)
+VALUES (:number, :address)
+
+-- name: positions
+SELECT position, shard, moves_to
+FROM slumberd.positions
+ORDER BY position
+
+-- name: plan_positions
+UPDATE slumberd.positions
+SET moves_to = :target
+WHERE position = ANY (:positions::bigint[])
+
+-- name: end_positions
+UPDATE slumberd.positions
+SET shard = :target, moves_to = NULL
+WHERE position = ANY (:positions::bigint[])
+
+-- name: plan_users
+-- many: each parameter is an array
+INSERT INTO slumberd.users AS users ("user", shard, planned_for)
+SELECT given.*
+FROM unnest(?::text[], ?::bigint[], ?::bigint[]) AS given
+ON CONFLICT (digest) DO UPDATE SET
+  planned_for = excluded.planned_for
+WHERE users.shard = excluded.shard
+
+-- name: name_users_here
+-- Users without a row of their own lie where their positions do.
+INSERT INTO moved_users ("user", is_here, peer)
+SELECT replace(replace(found.name, '%2F', '/'), '%25', '%'), true, :number
+FROM (
+  SELECT split_part(scope_key, '/', 3)
+  FROM episodes
+  UNION
+  SELECT split_part(key, '/', 1)
+  FROM slumberd_keys
+  UNION
+  SELECT split_part(owner, '/', 1)
+  FROM slumberd_quarantine
+) AS found(name)
+WHERE found.name != ''
+  AND position_of(found.name) = ANY (:positions::bigint[])
+  AND is_here(found.name)
+ON CONFLICT DO NOTHING
+
+-- name: users_here
+SELECT "user"
+FROM moved_users
+WHERE is_here
+  AND position_of(replace(replace("user", '%', '%25'), '/', '%2F')) = ANY (:positions::bigint[])
+ORDER BY "user"
+
+-- name: lack_positions
+INSERT INTO absent_positions (position)
+SELECT unnest(:positions::bigint[])
+ON CONFLICT DO NOTHING
+
+-- name: have_positions
+DELETE FROM absent_positions
+WHERE position = ANY (:positions::bigint[])
 
 -- What the source has of a user
 
@@ -139,6 +227,11 @@ FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.n = ANY (:firings::bigint[])
 ORDER BY firings.n
+
+-- name: skipped
+SELECT rule, first, last
+FROM skipped_versions
+ORDER BY rule, first
 
 -- name: channels
 SELECT seq, multi_valued

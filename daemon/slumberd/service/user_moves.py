@@ -1,0 +1,147 @@
+"""Move users to other shards: on request, by a plan, and what an earlier daemon has begun."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from slumberd.clock import Clock, set_within
+from slumberd.errors import SlumberdError, SupersededError, UnsupportedByStoreError
+from slumberd.model.moves import FinishedMoves, Move, MovedUser
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import MoveForm
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.writes.turn import Turn
+
+LOOK_SECONDS = 60.0
+"""How often a daemon looks whether a user is planned to leave its shard."""
+
+BY_PLAN = "plan"
+"""Who requests the moves of a plan, in the ledger."""
+
+_log = structlog.get_logger("slumberd")
+
+
+class Moves(Protocol):
+    """Moves users out of the shard of this process."""
+
+    async def plan(self, move: Move) -> MovedUser:
+        """Return what a move would move; write nothing."""
+        ...
+
+    async def move(self, move: Move) -> MovedUser:
+        """Move a user."""
+        ...
+
+    async def finish(self, at: datetime, by: str) -> FinishedMoves:
+        """Finish the moves that an earlier holder of the shard has begun."""
+        ...
+
+    async def move_planned(self, at: datetime, by: str) -> MovedUser | None:
+        """Move the next user who is planned to leave the shard; None when none is."""
+        ...
+
+
+class UserMoving:
+    """Moves users between two firings.
+
+    Args:
+        moves: Moves them; None for a store without shards.
+        turn: The lock that each change of the facts holds.
+        clock: The time.
+        where: The store in words.
+    """
+
+    def __init__(self, moves: Moves | None, turn: Turn, clock: Clock, where: str) -> None:
+        self._moves = moves
+        self._turn = turn
+        self._clock = clock
+        self._where = where
+        self._is_unfinished = False
+
+    def by_name(self) -> dict[str, Handler]:
+        """Return the operation, by name."""
+        return dict([typed_handler(table.MOVE, self.move)])
+
+    async def move(self, request: MoveForm, caller: Caller) -> Answer:
+        """Move a user to another shard, or say what a move would move.
+
+        Raises:
+            UnsupportedByStoreError: The store has no shards.
+            IdTakenInTargetError: Another user of the target has an id of the user.
+        """
+        if self._moves is None:
+            remedy = "only a PostgreSQL database has shards"
+            raise UnsupportedByStoreError(self._where, "no user can be moved", remedy)
+        move = Move(request.user, request.to, self._clock.now(), str(caller))
+        async with self._turn:
+            run = self._moves.plan if request.dry_run else self._moves.move
+            self._is_unfinished = not request.dry_run or self._is_unfinished
+            moved = await run(move)
+        if not request.dry_run:
+            _log_moved(moved)
+        return {**moved._asdict(), "dry_run": request.dry_run}
+
+    async def finish(self) -> None:
+        """Finish the moves that an earlier daemon has begun, before any rule fires.
+
+        A move whose target does not answer stays begun; `run` tries it again.
+        """
+        if self._moves is None:
+            return
+        async with self._turn:
+            done = await self._moves.finish(self._clock.now(), BY_PLAN)
+        self._is_unfinished = bool(done.failed)
+        for moved in done.moved:
+            _log_moved(moved)
+        for _, error in done.failed:
+            _log_failed(error)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Move the users that are planned to leave, one after the other, until `stop` is set."""
+        while self._moves is not None and not stop.is_set():
+            moved = await self._try(self._move_next)
+            if moved is None:
+                if self._is_unfinished:
+                    await self._try(self.finish)
+                await set_within(stop, LOOK_SECONDS)
+
+    async def _move_next(self) -> MovedUser | None:
+        if self._moves is None:
+            return None
+        async with self._turn:
+            moved = await self._moves.move_planned(self._clock.now(), BY_PLAN)
+        if moved is not None:
+            _log_moved(moved)
+        return moved
+
+    async def _try(self, work: Callable[[], Awaitable[MovedUser | None]]) -> MovedUser | None:
+        try:
+            return await work()
+        except SupersededError:
+            raise
+        except SlumberdError as error:
+            self._is_unfinished = True
+            _log_failed(error)
+            return None
+
+
+def _log_moved(moved: MovedUser) -> None:
+    """Log a move, without the name of the user."""
+    _log.info(
+        "move.finished",
+        source=moved.source,
+        target=moved.target,
+        episodes=moved.episodes,
+        facts=moved.facts,
+        rows=moved.rows,
+    )
+
+
+def _log_failed(error: SlumberdError) -> None:
+    _log.error("move.failed", error=type(error).__name__)
