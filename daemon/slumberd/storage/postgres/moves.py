@@ -218,11 +218,7 @@ class UserMoves:
         moved = MovedUser(move.user, self._source, move.target)
         try:
             if not await engine.write(partial(self._expect, move=move, number=number)):
-<<<<<<< HEAD
-                await self._engine.read(partial(self._check_leaving, move=move))
-=======
                 await self._engine.write(partial(self._check_leaving, move=move))
->>>>>>> move
                 rows = await self._engine.read(partial(self._read, move=move))
                 await engine.write(partial(self._write, move=move, number=number, rows=rows))
                 moved = self._moved(move, rows)
@@ -245,16 +241,6 @@ class UserMoves:
         session.do("moves.expect", parameters)
         return False
 
-    def _check_leaving(self, session: Session, move: Move) -> None:
-        """Check that the source has let a user go, and that no other holder has taken it back.
-
-        Whoever takes a user back lets the target expect no move first. So the check holds until the
-        target has the rows, or refuses them.
-        """
-        known = session.one("moves.user", {"user": move.user})
-        if known is None or known[1] != move.target:
-            raise UserElsewhereError(move.user, self._engine.where)
-
     def _read(self, session: Session, move: Move) -> UserRows:
         """Return the rows of a user who leaves.
 
@@ -267,8 +253,6 @@ class UserMoves:
             raise UserElsewhereError(move.user, self._engine.where)
         return read_rows(session, move.user, self._source)
 
-<<<<<<< HEAD
-=======
     def _check_leaving(self, session: Session, move: Move) -> None:
         """Check that this process holds the source, and that the source has let the user go.
 
@@ -279,7 +263,6 @@ class UserMoves:
         if known is None or known[1] != move.target:
             raise UserElsewhereError(move.user, self._engine.where)
 
->>>>>>> move
     def _write(self, session: Session, move: Move, number: bytes, rows: UserRows) -> None:
         """Write the rows of a user into the target, in its transaction."""
         parameters = {
