@@ -18,15 +18,12 @@ _WRITTEN = b"SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
 
 
 _SIZES = b"""
-SELECT coalesce(parents.relname, tables.relname), sum(pg_total_relation_size(tables.oid))::bigint
+SELECT tables.relname, pg_total_relation_size(tables.oid)::bigint
 FROM pg_class AS tables
 INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
-LEFT JOIN pg_inherits AS parts ON parts.inhrelid = tables.oid
-LEFT JOIN pg_class AS parents ON parents.oid = parts.inhparent
-WHERE schemas.nspname = 'slumberd'
+WHERE schemas.nspname = 'slumberd_0'
   AND tables.relkind = 'r'
-GROUP BY 1
-HAVING sum(pg_total_relation_size(tables.oid)) > 1000000
+  AND pg_total_relation_size(tables.oid) > 1000000
 ORDER BY 2 DESC
 """
 
