@@ -38,13 +38,12 @@ def _count(settings: Settings, rules: RuleSet, shard: int, holder: str | None) -
     episodes, facts = inspections_of(settings)
     seen = facts.status() if facts.exists() else None
     watermarks = {} if seen is None else seen.watermarks
-    starts = {
-        start
+    ranges = [
+        LogRange(start, _MOST_PENDING, rule.id)
         for rule in rules.rules
         if rule.enabled and rule.reads_episodes
         if (start := start_of(rule, watermarks.get(rule.id))) is not None
-    }
-    ranges = [LogRange(start, _MOST_PENDING) for start in sorted(starts)]
+    ]
     status = episodes.status(ranges) if episodes.exists() else None
     backlogs = status.backlogs.values() if status else ()
     longest = max(backlogs, key=lambda backlog: backlog.pending, default=_NOTHING)
