@@ -219,7 +219,7 @@ async def test_column_that_a_program_added_stops_a_move_before_any_write(
 ) -> None:
     await put_some(world)
     before, source = await world.facts("alice"), world.of("alice")
-    column = {"op": "add_column", "table": "facts", "column": "colour", "type": "TEXT"}
+    column = {"op": "add_column", "table": "facts", "column": "colour", "nullable": True}
     await source.facts.migrate(MigrationPlan(target_version=2, operations=[column]))
 
     with pytest.raises(UnsupportedByStoreError, match=r"facts\.colour"):
