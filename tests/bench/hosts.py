@@ -1,8 +1,9 @@
 """Bench: several hosts that consolidate one PostgreSQL database, each with a part of the shards.
 
-Each host is a process ``slumberd run``. The hosts hold all shards before the backlog is complete,
-and the rule fires at its last episode: so the time is that of consolidation alone. The server, the
-hosts and the bench share the processors of this machine.
+Each host is a process ``slumberd run``. The hosts hold all shards before the backlog is complete.
+Each shard gets equally many episodes, and the rule fires at the last one of a shard: so the time is
+that of consolidation alone. The server, the hosts and the bench share the processors of this
+machine.
 """
 
 from __future__ import annotations
@@ -11,25 +12,24 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.shard_map import Shard, ShardMap, position_of
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table
 from tests.bench.postgres import SETTINGS, STARTUP_SECONDS, TOGETHER
 from tests.bench.server_costs import SharedCost, seconds_of
 from tests.support.daemons import processor_seconds
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
+from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 SECTION = "hosts"
@@ -53,8 +53,8 @@ _LOOK_SECONDS = 0.02
 """The time between two looks whether all is consolidated."""
 
 _MICRO = 1e6
-_HOLDER = "SELECT holder FROM {}.lease WHERE holder IS NOT NULL"
-_CONSOLIDATED = "SELECT seq FROM {}.slumberd_watermark WHERE rule = 'all'"
+_HOLDER = "SELECT holder FROM slumberd_{shard}.lease WHERE holder IS NOT NULL"
+_CONSOLIDATED = "SELECT seq FROM slumberd_{shard}.slumberd_watermark WHERE rule = 'all'"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -130,41 +130,39 @@ def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: i
     """Let hosts consolidate a backlog; return the cost from its last put to its last fact."""
     with server.database(shards=division.shards) as name, ExitStack() as stack:
         address = server.address_of(name)
-        hosts = range(division.hosts)
-        pids = [stack.enter_context(_running(shop, address, count)) for _ in hosts]
+        hosts, each = range(division.hosts), count // division.shards
+        pids = [stack.enter_context(_running(shop, address, each)) for _ in hosts]
         connection = stack.enter_context(psycopg.connect(address, autocommit=True))
         share = division.shards // division.hosts
-        shards = ShardMap(address).shards()
-        wait_until(lambda: _holders(connection, shards) == [share] * division.hosts)
-        backlog = episodes(count)
-        asyncio.run(_put(shards, islice(backlog, count - 1)))
+        wait_until(lambda: _holders(connection, division.shards) == [share] * division.hosts)
+        backlog = _backlog_of(each, division.shards)
+        asyncio.run(_put(address, [part[:-1] for part in backlog]))
         before = _read_clocks(server, pids)
-        asyncio.run(_put(shards, backlog))
-        while _consolidated(connection, shards) < count:
+        asyncio.run(_put(address, [part[-1:] for part in backlog]))
+        while _consolidated(connection, division.shards) < each * division.shards:
             time.sleep(_LOOK_SECONDS)
         after = _read_clocks(server, pids)
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
 
 
-def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, count: int) -> None:
+def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, shards: int) -> None:
     """Measure a host of some shards at rest, and while single episodes are put."""
     seconds = _WATCHED_SECONDS * min(1.0, shop.large / _FULL)  # to try it out takes seconds
     with (
-        server.database(shards=count) as name,
+        server.database(shards=shards) as name,
         psycopg.connect(server.address_of(name), autocommit=True) as connection,
         _running(shop, server.address_of(name), 1) as pid,
     ):
-        shards = ShardMap(server.address_of(name)).shards()
-        wait_until(lambda: _holders(connection, shards) == [count])
+        wait_until(lambda: _holders(connection, shards) == [shards])
         time.sleep(STARTUP_SECONDS)
-        put = partial(_put_singly, shards, episodes(_FULL), seconds)
+        put = partial(_put_singly, server.address_of(name), shards, episodes(_FULL), seconds)
         for what, work in (
             ("at rest", partial(time.sleep, seconds)),
             (f"with {PUTS_A_MINUTE} puts a minute", put),
         ):
             shares = [_shares_of_a_core(server, pid, work) for _ in range(shop.times)]
             for place, who in enumerate(("host", "server")):
-                label = f"{Division(1, count).name}, {what}: {who}, of a core"
+                label = f"{Division(1, shards).name}, {what}: {who}, of a core"
                 table.add(Line(SECTION, label, "%", [share[place] for share in shares]))
 
 
@@ -180,21 +178,23 @@ def _shares_of_a_core(
     return 100 * host / wall, 100 * served / wall
 
 
-def _put_singly(shards: Sequence[Shard], some: Iterator[dict[str, Any]], seconds: float) -> None:
+def _put_singly(address: str, shards: int, some: Iterator[dict[str, Any]], seconds: float) -> None:
     """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
 
     async def put() -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            await _put(shards, islice(some, 1))
-            await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
+        async with _stores(address, shards) as stores:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                episode = Episode(**next(some))
+                await stores[shard_of(episode.user, shards)].put_many([episode])
+                await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
 
     asyncio.run(put())
 
 
 @contextmanager
 def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
-    """Run a host whose rule fires when all of the backlog is there; yield its process."""
+    """Run a host whose rule fires at so many episodes of a shard; yield its process."""
     # Its lines go to a file: the bench would take processor time to read them.
     logging = {"format": "json", "file": "deltas.log"}
     home = shop.home(settings={"store": address, "logging": logging}, cadence={"every": count})
@@ -206,24 +206,37 @@ def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
         process.wait()
 
 
-def _holders(connection: Connection, shards: Sequence[Shard]) -> list[int]:
+def _holders(connection: Connection, shards: int) -> list[int]:
     """Return how many shards each host holds."""
-    return [*Counter(_of_each(connection, shards, _HOLDER)).values()]
+    return [*Counter(_rows(connection, _HOLDER, shards)).values()]
 
 
-async def _put(shards: Sequence[Shard], some: Iterator[dict[str, Any]]) -> None:
-    """Put episodes into the shards of their users."""
+def _backlog_of(each: int, shards: int) -> list[list[Episode]]:
+    """Return equally many episodes for each shard."""
+    found: list[list[Episode]] = [[] for _ in range(shards)]
+    some = episodes(4 * each * shards)  # more than are needed, since hashes divide the users
+    while any(len(part) < each for part in found):
+        episode = Episode(**next(some))
+        part = found[shard_of(episode.user, shards)]
+        if len(part) < each:
+            part.append(episode)
+    return found
+
+
+@asynccontextmanager
+async def _stores(address: str, shards: int) -> AsyncIterator[list[PostgresMemoryStore]]:
+    """Yield the stores of all shards."""
     async with AsyncExitStack() as stack:
-        stores: dict[int, PostgresMemoryStore] = {}
-        while portion := [Episode(**fields) for fields in islice(some, TOGETHER)]:
-            by_shard: dict[int, list[Episode]] = defaultdict(list)
-            for episode in portion:
-                by_shard[position_of(episode.user) % len(shards)].append(episode)
-            for shard, own in by_shard.items():
-                if shard not in stores:
-                    store = PostgresMemoryStore(shards[shard].address, shard=shard)
-                    stores[shard] = await stack.enter_async_context(store)
-                await stores[shard].put_many(own)
+        stores = [PostgresMemoryStore(address, shard=shard) for shard in range(shards)]
+        yield [await stack.enter_async_context(store) for store in stores]
+
+
+async def _put(address: str, backlog: Sequence[Sequence[Episode]]) -> None:
+    """Put the episodes of each shard into it."""
+    async with _stores(address, len(backlog)) as stores:
+        for store, part in zip(stores, backlog, strict=True):
+            for first in range(0, len(part), TOGETHER):
+                await store.put_many(part[first : first + TOGETHER])
 
 
 def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, float]:
@@ -232,12 +245,12 @@ def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, 
     return time.perf_counter(), hosts, seconds_of(server.pid)
 
 
-def _consolidated(connection: Connection, shards: Sequence[Shard]) -> int:
+def _consolidated(connection: Connection, shards: int) -> int:
     """Return how many rows of the log the rule has consolidated, in all shards."""
-    return sum(_of_each(connection, shards, _CONSOLIDATED))
+    return sum(_rows(connection, _CONSOLIDATED, shards))
 
 
-def _of_each(connection: Connection, shards: Sequence[Shard], statement: str) -> list[Any]:
-    """Return the values that a statement finds in all shards, which names their schema."""
-    every = "UNION ALL ".join(f"{statement.format(shard.schema)} " for shard in shards)
-    return [value for (value,) in connection.execute(every.encode())]
+def _rows(connection: Connection, statement: str, shards: int) -> list[Any]:
+    """Return the only column of a statement in each shard."""
+    each = [statement.format(shard=shard) for shard in range(shards)]
+    return [value for (value,) in connection.execute(" UNION ALL ".join(each).encode())]

@@ -17,14 +17,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITTEN = b"SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
 
 
-_SIZES = rb"""
-SELECT relname, sum(pg_total_relation_size(tables.oid))::bigint
+_SIZES = b"""
+SELECT tables.relname, pg_total_relation_size(tables.oid)::bigint
 FROM pg_class AS tables
 INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
-WHERE schemas.nspname ~ '^slumberd_\d+$'
+WHERE schemas.nspname = 'slumberd_0'
   AND tables.relkind = 'r'
-GROUP BY 1
-HAVING sum(pg_total_relation_size(tables.oid)) > 1000000
+  AND pg_total_relation_size(tables.oid) > 1000000
 ORDER BY 2 DESC
 """
 

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import orjson
 import psycopg
 
-from slumberd.storage.postgres.shard_map import ShardMap
 from tests.support.daemons import Home
 from tests.support.oracle import OracleClaim, claims_in, current_claims
 from tests.support.pooler import program, running_pooler
 from tests.support.postgres_server import OwnServer
+from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 CLOCK_HOURS = (0, 0, 1, -1)
@@ -34,7 +34,7 @@ LEASE_SECONDS = 3.0
 USERS = ("alice", "bob", "carol")
 AGENTS = ("rag", "coder")
 ERASED_USER = "gone"
-PUT = "SELECT slumberd.put(%s, %s, %s, %s, %s)"
+PUT = "SELECT slumberd_{shard}.put(%s, %s, %s, %s, %s)"
 
 
 @dataclass
@@ -61,6 +61,7 @@ class Putter:
 
     name: str
     address: str
+    shards: int
     chance: random.Random
     episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: Counter[str] = field(default_factory=Counter)
@@ -83,10 +84,13 @@ class Putter:
             stop.wait(self.chance.random() * 0.05)
 
     def _transaction(self) -> list[dict[str, Any]]:
+        """Return episodes of one shard."""
         ids = {
             f"{self.name}-{self.chance.randrange(400)}" for _ in range(self.chance.randint(1, 6))
         }
-        return [self._episode(id) for id in sorted(ids)]
+        found = [self._episode(id) for id in sorted(ids)]
+        shard = shard_of(found[0]["user"], self.shards)
+        return [one for one in found if shard_of(one["user"], self.shards) == shard]
 
     def _episode(self, id: str) -> dict[str, Any]:
         owner = random.Random(id)  # an episode keeps its owner
@@ -112,11 +116,19 @@ class Putter:
         """Put episodes in one transaction; return the outcomes, or None without an answer."""
         with suppress(psycopg.Error):
             with psycopg.connect(self.address) as connection:
-                row = connection.execute(PUT, put_values(wanted)).fetchone()
+                row = put(connection, wanted, self.shards).fetchone()
                 if not keep:
                     connection.rollback()
             return list(row[0]) if row else None
         return None
+
+
+def put(
+    connection: psycopg.Connection[Any], episodes: list[dict[str, Any]], shards: int
+) -> psycopg.Cursor[Any]:
+    """Put episodes of one shard."""
+    statement = PUT.format(shard=shard_of(episodes[0]["user"], shards))
+    return connection.execute(statement.encode(), put_values(episodes))
 
 
 def put_values(episodes: list[dict[str, Any]]) -> tuple[list[Any], ...]:
@@ -241,7 +253,7 @@ class Cluster:
         self._address = address
         self._database = urlsplit(address).path.removeprefix("/")
         self._chance = random.Random(seed)
-        self._shards = len(self._rows("SELECT 1 FROM slumberd.shards"))
+        self._shards = len(server.rows("SELECT 1 FROM slumberd.shards", self._database))
         self._last_rows: dict[int, int] = {}
         self.figures = Figures()
         self.hosts = [
@@ -252,6 +264,7 @@ class Cluster:
             Putter(
                 f"p{number}",
                 pooler if pooler and number == 0 else address,
+                self._shards,
                 random.Random(f"{seed}-{number}"),
             )
             for number in range(PUTTERS)
@@ -278,7 +291,8 @@ class Cluster:
             with self._running(works):
                 self.have_accidents(time.monotonic() + seconds)
             self._forget()
-            wait_until(lambda: self._desk.slumberd("fire", "--all", check=False).returncode == 0)
+            fire = ("--all-shards", "fire", "--all")
+            wait_until(lambda: self._desk.slumberd(*fire, check=False).returncode == 0)
             self._wait_until_consolidated()
         self._check()
         return self.figures
@@ -335,7 +349,7 @@ class Cluster:
         """Return a host that holds a shard more often than another."""
         with suppress(psycopg.Error):
             holders = {
-                holder or "" for (holder,) in self._rows("SELECT holder FROM slumberd.shards")
+                holder or "" for (holder,) in self._rows("SELECT holder FROM {schema}.lease")
             }
             active = [
                 host for host in self.hosts if any(f"/{host.pid}/" in holder for holder in holders)
@@ -377,7 +391,7 @@ class Cluster:
 
     def _undo_an_edit(self, subject: str) -> None:
         firing = self._pin(subject, "wrong")
-        shard = str(ShardMap(self._address).find("alice").number)
+        shard = str(shard_of("alice", self._shards))
         words = ("--shard", shard, "undo", firing)
         if firing and self._desk.slumberd(*words, check=False).returncode == 0:
             self._undone.add(subject)
@@ -387,20 +401,24 @@ class Cluster:
         """Put an episode of the erased user, and erase the user."""
         episode = {"id": "gone", "user": ERASED_USER, "agent": "rag", "at": 5, "metadata": {}}
         with suppress(psycopg.Error), psycopg.connect(self._address) as connection:
-            connection.execute(PUT, put_values([episode]))
+            put(connection, [episode], self._shards)
         done = self._desk.slumberd("forget", "--user", ERASED_USER, "--yes", check=False)
         self.figures.erasures += done.returncode == 0
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self.server.rows(statement, self._database)
+        """Return the rows of a statement in each shard; it has places for shard and schema."""
+        each = [
+            statement.format(shard=shard, schema=f"slumberd_{shard}")
+            for shard in range(self._shards)
+        ]
+        return self.server.rows(" UNION ALL ".join(each), self._database)
 
     def _wait_until_consolidated(self) -> None:
         def is_done() -> bool:
             behind = self._rows(
-                "SELECT 1 FROM slumberd.watermark"
-                " INNER JOIN slumberd.log_ends ON log_ends.shard = watermark.shard"
+                "SELECT 1 FROM {schema}.slumberd_watermark AS watermark, {schema}.log_ends"
                 " WHERE watermark.seq < log_ends.seq"
-                " UNION ALL SELECT 1 FROM slumberd.inbox"
+                " UNION ALL SELECT 1 FROM {schema}.inbox"
             )
             return not behind
 
@@ -420,20 +438,22 @@ class Cluster:
     def _check_log(self) -> None:
         """Each committed version has one number, and the numbers have no gap."""
         counted = self._rows(
-            "SELECT shard, count(*), max(seq) FROM slumberd.episode_log GROUP BY shard"
+            "SELECT {shard}, count(*), coalesce(max(seq), 0) FROM {schema}.slumberd_episode_log"
         )
         assert [last for _, _, last in counted] == [rows for _, rows, _ in counted]
-        logged = dict(self._rows("SELECT eid, count(*) FROM slumberd.episode_log GROUP BY eid"))
+        logged = dict(
+            self._rows("SELECT eid, count(*) FROM {schema}.slumberd_episode_log GROUP BY eid")
+        )
         for putter in self._putters:
             for id, versions in putter.versions.items():
                 assert logged[id] == versions, (id, logged[id], versions)
-        self._last_rows = {shard: last for shard, _, last in counted}
+        self._last_rows = {shard: last for shard, _, last in counted if last}
         self.figures.log_rows = sum(self._last_rows.values())
 
     def _check_counts(self) -> None:
         """Each version that a firing has read has one outcome; each rule has read the whole log."""
         firings = self._rows(
-            "SELECT rule, shard, counts, upto_seq FROM slumberd.firings"
+            "SELECT rule, {shard}, counts, upto_seq FROM {schema}.slumberd_firings"
             " WHERE rule IN ('all', 'many')"
         )
         for rule, _, counts, _ in firings:
@@ -475,5 +495,5 @@ class Cluster:
         assert edited.items() >= self._edits.items()
         assert not edited.keys() & self._undone
         assert not [fact for fact in found.values() if fact["user"] == ERASED_USER]
-        assert self._rows("SELECT 1 FROM slumberd.episodes WHERE id = 'gone'") == []
+        assert self._rows("SELECT 1 FROM {schema}.episodes WHERE id = 'gone'") == []
         self.figures.facts = len(promoted)

@@ -34,11 +34,11 @@ CHECKPOINT = {
     "rows": 99,
     "head": 64 * "0",
 }
-READ = "SELECT coalesce(min(seq), 0)::bigint FROM slumberd.watermark"
+READ = "SELECT coalesce(min(seq), 0)::bigint FROM slumberd_0.slumberd_watermark"
 APPLIED = """
 SELECT seq
-FROM slumberd.ledger
-WHERE firing IN (SELECT n FROM slumberd.firings WHERE rule IN ('all', 'many'))
+FROM slumberd_0.slumberd_ledger
+WHERE firing IN (SELECT n FROM slumberd_0.slumberd_firings WHERE rule IN ('all', 'many'))
   AND seq != firing
 """
 VERSIONS = 150
@@ -150,8 +150,8 @@ def test_daemon_goes_on_after_a_failover_that_lost_the_last_commits(tmp_path: Pa
         log.write_bytes(b"\n".join(map(orjson.dumps, [CHECKPOINT, *daemon.seen])))
         against = home.call("audit", "verify", "--against", str(log), check=False).stdout
         marks = pair.standby.rows(
-            "SELECT (SELECT max(seq) FROM slumberd.watermark),"
-            " (SELECT max(seq) FROM slumberd.episode_log)",
+            "SELECT (SELECT max(seq) FROM slumberd_0.slumberd_watermark),"
+            " (SELECT max(seq) FROM slumberd_0.slumberd_episode_log)",
             DATABASE,
         )
 

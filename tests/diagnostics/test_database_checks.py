@@ -173,30 +173,33 @@ def test_database_without_a_schema_is_a_finding(tmp_path: Path, postgres: Postgr
         site = installation_on(tmp_path, postgres.address_of(name))
 
         found = find_all(site)
-        codes = [site.call(*words).returncode for words in (["facts"], ["recent", "alice"])]
+        of_all = site.call("facts")
+        of_user = site.call("recent", "alice")  # the map of shards is read first
 
     assert [*found] == ["database.schema"]
     assert "slumberd postgres init" in found["database.schema"].remedy
-    assert codes == [66, 66]
+    assert of_all.returncode == 66
+    assert of_user.returncode == 74
+    assert "slumberd postgres init" in of_user.stderr
 
 
 @pytest.mark.parametrize(
     ("statement", "problem", "remedy"),
     [
         pytest.param(
-            "INSERT INTO slumberd.migrations VALUES (999, 'later', now(), 999)",
+            "INSERT INTO {schema}.migrations VALUES (999, 'later', now(), 999)",
             "newer slumberd",
             "install that version",
             id="newer",
         ),
         pytest.param(
-            "DELETE FROM slumberd.migrations WHERE number = 3",
+            "DELETE FROM {schema}.migrations WHERE number = 3",
             "older schema",
             "postgres upgrade",
             id="older",
         ),
         pytest.param(
-            "UPDATE slumberd.migrations SET works_with = 2147483647",
+            "UPDATE {schema}.migrations SET works_with = 2147483647",
             "being upgraded",
             "postgres upgrade",
             id="being upgraded",
@@ -211,7 +214,8 @@ def test_schema_of_another_version_is_a_finding(
     problem: str,
     remedy: str,
 ) -> None:
-    postgres.run(statement, database=database)
+    for schema in ("slumberd", "slumberd_0"):
+        postgres.run(statement.format(schema=schema), database=database)
 
     found = find_all(site)
 

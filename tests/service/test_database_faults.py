@@ -63,7 +63,7 @@ def test_daemon_goes_on_after_connections_that_were_lost_in_a_copy(
         home = home_on(tmp_path / "home", through)
         with home.daemon() as daemon:
             for number in range(1, 4):
-                proxy.lose("copy", 1, within="COPY slumberd.ledger")
+                proxy.lose("copy", 1, within="COPY slumberd_ledger")
                 consolidate_one_more(postgres, postgres_address, number)
                 failed = daemon.wait_for("firing.failed")
                 assert failed["error"] == "DatabaseUnreachableError"
@@ -99,7 +99,7 @@ def test_command_says_that_what_it_did_may_be_committed(
     put(postgres_address, "e1")
     with lossy_proxy(postgres, database) as (proxy, through):
         home = home_on(tmp_path / "home", through)
-        proxy.lose("answer", 1, within="COPY slumberd.ledger")
+        proxy.lose("answer", 1, within="COPY slumberd_ledger")
 
         lost = home.call("fire", "--all", check=False)
         again = home.call("fire", "--all")

@@ -15,6 +15,7 @@ from tests.service.test_sharded_daemon import USERS, home_on, put, wait_for_fact
 from tests.support.builders import triple
 from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
 from tests.support.postgres_server import OwnServer
+from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.acceptance
@@ -40,7 +41,8 @@ async def test_put_without_an_answer_is_made_again_without_a_second_episode(
     own_postgres: OwnServer, database: str, proxied: tuple[LossyProxy, str], loss: Loss
 ) -> None:
     proxy, address = proxied
-    episode = triple("e1", "alice", "drinks", "tea")
+    user = next(user for user in USERS if shard_of(user, 2) == 0)
+    episode = triple("e1", user, "drinks", "tea", user=user)
     async with PostgresMemoryStore(address) as memory:
         await memory.newest()
         proxy.lose(loss, 1)

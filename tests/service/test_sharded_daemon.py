@@ -63,7 +63,7 @@ def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
     each = (
         "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
         f"FROM slumberd_{shard}.facts"
-        for shard in range(SHARDS)
+        for (shard,) in postgres.rows("SELECT number FROM slumberd.shards", name)
     )
     every = " UNION ALL ".join(each) + " ORDER BY 1"
 

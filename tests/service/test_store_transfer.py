@@ -213,7 +213,9 @@ def test_verify_says_that_both_are_equal_with_the_head(home: Home, postgres_addr
 CHANGES = {
     "episodes": "UPDATE slumberd_0.episodes SET content = '{}' WHERE id = 'e1'",
     "episode_log": "UPDATE slumberd_0.slumberd_episode_log SET eid = 'x' WHERE seq = 2",
-    "episode_deletions": "UPDATE slumberd_0.slumberd_episode_deletions SET rid = 9 WHERE rid = 2",
+    "episode_deletions": (
+        "UPDATE slumberd_0.slumberd_episode_deletions SET rid = 99 WHERE number = 2"
+    ),
     "accesses": "UPDATE slumberd_0.slumberd_accesses SET count = count + 1",
     "extractions": "UPDATE slumberd_0.slumberd_extractions SET dropped = 9",
     "model_summaries": "UPDATE slumberd_0.slumberd_model_summaries SET text = 'x'",

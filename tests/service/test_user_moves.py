@@ -82,8 +82,8 @@ def test_command_moves_a_user_while_no_daemon_runs(home: Home, address: str) -> 
     assert f"moved user3 from shard {source} to shard {1 - source}" in done.stdout
     assert shard_of(address, "user3") == 1 - source
     assert facts_of(home, "user3") == before
-    counted = json.loads(home.call("status", "--json").stdout)
-    assert [one["pending"] for one in counted["shards"]] == [0, 0]
+    counts = json.loads(home.call("status", "--json").stdout)["shards"]
+    assert [shard["pending"] for shard in counts] == [0, 0]
     assert home.call("--all-shards", "audit", "verify").returncode == 0
 
 

@@ -180,7 +180,7 @@ def _check_transactions(status: DatabaseStatus, limits: DatabaseLimits) -> Itera
         yield Finding("database.old_transaction", status.where, problem, remedy)
     for table, (rows, dead) in status.dead_rows.items():
         problem = f"table {table} has {dead:,} old versions of rows beside {rows:,} rows"
-        remedy = f"`VACUUM slumberd.{table}`; check that autovacuum runs"
+        remedy = f"`VACUUM {table}`; check that autovacuum runs"
         yield Finding("database.dead_rows", status.where, problem, remedy)
     if status.transaction_age > limits.frozen_xids:
         problem = f"the oldest rows of its server are {status.transaction_age:,} transactions old"

@@ -574,6 +574,23 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "error",
+        "move.failed",
+        "A user could not be moved to another shard. The daemon tries again, unless the error says "
+        "that the user stays.",
+        error=TEXT,
+    ),
+    _kind(
+        "info",
+        "move.finished",
+        "A user was moved to another shard.",
+        source=NUMBER,
+        target=NUMBER,
+        episodes=NUMBER,
+        facts=NUMBER,
+        rows=NUMBER,
+    ),
+    _kind(
         "warning",
         "notify.failed",
         "The service manager does not accept a notification.",
@@ -773,23 +790,6 @@ _ALL = (
         "A person asked not to remember a turn, so nothing of it was stored.",
         interface=TEXT,
         forget={"enum": ["this", "that"]},
-    ),
-    _kind(
-        "info",
-        "move.finished",
-        "A user was moved to another shard.",
-        source=NUMBER,
-        target=NUMBER,
-        episodes=NUMBER,
-        facts=NUMBER,
-        rows=NUMBER,
-    ),
-    _kind(
-        "error",
-        "move.failed",
-        "A user could not be moved to another shard. The daemon tries again, unless the error says "
-        "that the user stays.",
-        error=TEXT,
     ),
     _kind(
         "warning",

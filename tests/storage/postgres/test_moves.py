@@ -13,10 +13,12 @@ from slumberd.errors import (
     IdTakenInTargetError,
     ShardSettingsDifferError,
     SupersededError,
+    UnsupportedByStoreError,
     UsageError,
     UserElsewhereError,
     UserMovingError,
 )
+from slumberd.model.health import MigrationPlan
 from slumberd.model.moves import Move
 from slumberd.storage.postgres import moves
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -210,6 +212,21 @@ async def test_shards_with_other_settings_exchange_no_users(world: TwoShards) ->
     await other.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=world.clock.now())
     await world.move("alice")
     await world.check()
+
+
+async def test_column_that_a_program_added_stops_a_move_before_any_write(
+    world: TwoShards,
+) -> None:
+    await put_some(world)
+    before, source = await world.facts("alice"), world.of("alice")
+    column = {"op": "add_column", "table": "facts", "column": "colour", "nullable": True}
+    await source.facts.migrate(MigrationPlan(target_version=2, operations=[column]))
+
+    with pytest.raises(UnsupportedByStoreError, match=r"facts\.colour"):
+        await world.move("alice")
+
+    assert await world.facts("alice") == before
+    assert world.of("alice").number == source.number
 
 
 async def test_changed_row_is_not_moved(world: TwoShards) -> None:

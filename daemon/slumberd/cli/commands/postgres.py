@@ -45,7 +45,7 @@ Print = Annotated[bool, typer.Option("--print", help="Print the statements, and 
 def init(
     address: Address,
     shards: Annotated[
-        int, typer.Option(min=1, max=1024, help="How many shards the database has at first.")
+        int, typer.Option(min=1, max=64, help="How many shards the database has at first.")
     ] = 1,
     only_print: Print = False,
 ) -> None:

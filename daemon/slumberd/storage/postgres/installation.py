@@ -23,7 +23,8 @@ from slumberd.storage.postgres.shard_map import POSITIONS, Shard, shards_of
 LEAST_SERVER = 140_000
 """The oldest version of the server, as ``server_version_num`` says it."""
 
-MOST_SHARDS = 1_024
+MOST_SHARDS = 64
+"""How many shards one transaction creates: each takes some hundred locks of the server."""
 
 MAP = "slumberd"
 """The schema of the map of shards."""

@@ -21,7 +21,12 @@ import orjson
 
 from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.errors import ChangedRowsError, IdTakenInTargetError, ShardSettingsDifferError
+from slumberd.errors import (
+    ChangedRowsError,
+    IdTakenInTargetError,
+    ShardSettingsDifferError,
+    UnsupportedByStoreError,
+)
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.erasures import name_of
 from slumberd.model.firing import CHANNELS, Firing
@@ -64,6 +69,7 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
     record_key,
 )
+from slumberd.storage.postgres.copies.shard_rows import find_added_columns
 from slumberd.storage.postgres.session import MOST_NUMBERED, slots_of
 from slumberd.storage.strict_json import written as as_json
 
@@ -201,7 +207,11 @@ def read_rows(session: Session, user: str, source: int) -> UserRows:
 
     Raises:
         ChangedRowsError: Another program changed one of them.
+        UnsupportedByStoreError: The tables have columns that programs added.
     """
+    if added := find_added_columns(session):
+        problem = f"programs added {', '.join(added)}, and a move would lose what they hold"
+        raise UnsupportedByStoreError(session.where, problem, "drop the columns, or move nobody")
     names = {"user": user, "escaped": escape(user)}
     episodes = session.rows("moves.episodes", names)
     rids, eids = [row[0] for row in episodes], [row[1] for row in episodes]

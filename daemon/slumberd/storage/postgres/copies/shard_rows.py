@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 
@@ -12,7 +12,7 @@ from slumberd.errors import OutputExistsError, RowsNotCopiedError
 from slumberd.model.record import Break
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.closed_stores import STORES, StoreName
-from slumberd.storage.engine import Row
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import record_erased_hash
 from slumberd.storage.ledger.batch import number
 from slumberd.storage.postgres import installation
@@ -31,6 +31,17 @@ _OWN_COLUMNS = frozenset(
     }
 )  # fmt: skip
 """Columns that only a database has."""
+
+
+def find_added_columns(session: Session, tables: Iterable[Table] = TABLES) -> list[str]:
+    """Return the columns that programs added to tables of a shard, as ``facts.colour``."""
+    return [
+        f"{table.name}.{column}"
+        for table in tables
+        if table.name in GROWING
+        for (column,) in session.rows("whole_tables.columns", {"table": table.name})
+        if column not in GROWING[table.name] | _OWN_COLUMNS
+    ]
 
 
 class ShardRows:
@@ -60,13 +71,7 @@ class ShardRows:
 
     def added_columns(self) -> list[str]:
         """Return the columns that programs added, which no copy has, as ``facts.colour``."""
-        return [
-            f"{table.name}.{column}"
-            for table in self.tables
-            if table.name in GROWING
-            for (column,) in self._session.rows("whole_tables.columns", {"table": table.name})
-            if column not in GROWING[table.name] | _OWN_COLUMNS
-        ]
+        return find_added_columns(self._session, self.tables)
 
     def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Write rows into an empty table.
