@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import psycopg
 import pytest
 
 from slumberd.errors import UserElsewhereError
@@ -103,6 +104,23 @@ async def test_shard_that_was_begun_is_finished(
         async with two_shards(address) as world:
             await move_all(world)
             assert {user: await world.facts(user) for user in USERS} == before
+
+
+def test_login_that_may_read_one_user_reads_no_other_one_in_the_new_shard(
+    postgres: PostgresServer,
+) -> None:
+    with postgres.database(shards=2) as name:
+        address = postgres.address_of(name)
+        postgres.login("a_reader", "slumberd_reader")
+        add = "INSERT INTO slumberd_1.reader_users (login, \"user\") VALUES ('a_reader', 'alice')"
+        postgres.run(add, database=name)
+
+        add_shard(address)
+
+        with psycopg.connect(postgres.address_of(name, login="a_reader")) as reader:
+            reader.execute(b"SET slumberd.tenant = 'bob'")
+            sql = b"SELECT slumberd_2.may_read('alice'), slumberd_2.may_read('bob')"
+            assert reader.execute(sql).fetchone() == (True, False)
 
 
 def fail(*_: object) -> None:

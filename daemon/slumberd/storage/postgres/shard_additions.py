@@ -64,6 +64,7 @@ def add_shard(address: str, place: str | None = None) -> AddedShard:
     number = begun if begun is not None else _create(address, place)
     shards = {shard.number: shard for shard in _shards_of(address)}
     target = shards[number]
+    _copy_readers([shard for shard in shards.values() if shard != target], target)
     for source, positions in _left(address, number).items():
         users = _run(shards[source].address, shards[source].schema, _release(source, positions))
         _copy_erased_scopes(shards[source], target)
@@ -171,6 +172,19 @@ def _take(
         session.do("moves.end_positions", {"target": target, "positions": [*positions]})
 
     return take
+
+
+def _copy_readers(sources: Sequence[Shard], target: Shard) -> None:
+    """Copy the users that each login may read: a login without a row reads whom it names."""
+    readers = {
+        (login, user)
+        for source in sources
+        for login, user in _run(
+            source.address, source.schema, lambda session: session.rows("moves.readers")
+        )
+    }
+    rows = sorted(readers)
+    _run(target.address, target.schema, lambda session: session.insert("moves.add_reader", rows))
 
 
 def _copy_erased_scopes(source: Shard, target: Shard) -> None:

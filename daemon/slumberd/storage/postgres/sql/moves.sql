@@ -380,6 +380,17 @@ SELECT given.*
 FROM unnest(?::text[], ?::text[]) AS given
 ON CONFLICT DO NOTHING
 
+-- name: readers
+SELECT login::text, "user"
+FROM reader_users
+
+-- name: add_reader
+-- many: each parameter is an array
+INSERT INTO reader_users (login, "user")
+SELECT given.*
+FROM unnest(?::text[], ?::text[]) AS given
+ON CONFLICT DO NOTHING
+
 -- name: skip
 -- many: each parameter is an array
 INSERT INTO skipped_versions (rule, first, last)
