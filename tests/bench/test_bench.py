@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
         "fire",
         "forget",
         "hosts",
+        "moving",
         "http",
         "postgres",
         "read",
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
     tmp_path: Path, section: str, request: pytest.FixtureRequest
 ) -> None:
-    if section in {"hosts", "postgres", "search"}:
+    if section in {"hosts", "moving", "postgres", "search"}:
         request.getfixturevalue("postgres")  # skips, or fails, without a server
     figures = tmp_path / "figures.json"
 

@@ -147,7 +147,7 @@ def test_unexpected_failure_prints_one_line_and_exits_with_70(
 GROUPS = {
     "audit": [["ls"], ["verify"]],
     "hooks": [["install"], ["uninstall"]],
-    "postgres": [["init"], ["migrate"], ["check"]],
+    "postgres": [["init"], ["upgrade"], ["add-shard"], ["balance"], ["check"]],
     "quarantine": [["ls"], ["retry"], ["drop"], ["future"]],
     "clock": [["accept"]],
     "token": [["new"]],
