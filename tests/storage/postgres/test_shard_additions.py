@@ -106,6 +106,17 @@ async def test_shard_that_was_begun_is_finished(
             assert {user: await world.facts(user) for user in USERS} == before
 
 
+def test_shard_is_added_to_as_many_as_an_installation_creates(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with postgres.database() as name, monkeypatch.context() as patch:
+        patch.setattr("slumberd.storage.postgres.installation.MOST_SHARDS", 1)
+
+        added = add_shard(postgres.address_of(name))
+
+    assert added.number == 1
+
+
 def test_login_that_may_read_one_user_reads_no_other_one_in_the_new_shard(
     postgres: PostgresServer,
 ) -> None:

@@ -112,7 +112,7 @@ def _find_begun(session: Session) -> int | None:
 def _create(address: str, place: str | None) -> int:
     """Create the schema of the next shard, and plan its positions in the map."""
     number = max(shard.number for shard in _shards_of(address)) + 1
-    if number >= installation.MOST_SHARDS:
+    if number >= POSITIONS:
         raise UsageError(f"{where(address)!r} has {number} shards, which is the most")
     installation.create_shard(Shard(number, place or address))
 
