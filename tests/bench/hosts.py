@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,13 +23,14 @@ import psycopg
 
 from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.shard_additions import add_shard
+from slumberd.storage.postgres.shard_map import Shard, ShardMap, position_of
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table
 from tests.bench.postgres import SETTINGS, STARTUP_SECONDS, TOGETHER
 from tests.bench.server_costs import SharedCost, seconds_of
 from tests.support.daemons import processor_seconds
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
-from tests.support.shards import shard_of
 from tests.support.waiting import wait_until
 
 SECTION = "hosts"
@@ -64,21 +65,27 @@ class Division(NamedTuple):
 
     Attributes:
         hosts: The active hosts.
-        shards: The shards of the database.
+        shards: The shards of all databases.
+        servers: The servers among which the shards are divided.
     """
 
     hosts: int
     shards: int
+    servers: int = 1
 
     @property
     def name(self) -> str:
         hosts = "host" if self.hosts == 1 else "hosts"
         shards = "shard" if self.shards == 1 else "shards"
-        return f"{self.hosts} {hosts}, {self.shards} {shards}"
+        servers = "" if self.servers == 1 else f" on {self.servers} servers"
+        return f"{self.hosts} {hosts}, {self.shards} {shards}{servers}"
 
 
 BASE = Division(1, 16)
-DIVISIONS = (Division(1, 1), BASE, Division(2, 16), Division(4, 16))
+DIVISIONS = (
+    Division(1, 1), Division(1, 4), Division(1, 4, servers=2), BASE, Division(2, 16),
+    Division(4, 16),
+)  # fmt: skip
 
 
 @dataclass
@@ -96,10 +103,11 @@ def measure(table: Table, shop: Workshop) -> None:
         return
     count = _BACKLOG * shop.small
     sides = [_Side(division) for division in DIVISIONS]
-    with running_server_on_disk(**SETTINGS) as server:
+    with running_server_on_disk(**SETTINGS) as server, running_server_on_disk(**SETTINGS) as other:
         for _ in range(shop.times):
             for side in sides:
-                side.costs.append(_consolidate(shop, server, side.division, count))
+                servers = (server, other)[: side.division.servers]
+                side.costs.append(_consolidate(shop, servers, side.division, count))
         for shards in RESTING_SHARDS:
             _measure_few_puts(table, shop, server, shards)
     base = next(side for side in sides if side.division == BASE)
@@ -126,36 +134,76 @@ def _rates(costs: Sequence[SharedCost], count: int) -> list[float]:
     return [count / cost.wall for cost in costs]
 
 
-def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: int) -> SharedCost:
+def _consolidate(
+    shop: Workshop, servers: Sequence[OwnServer], division: Division, count: int
+) -> SharedCost:
     """Let hosts consolidate a backlog; return the cost from its last put to its last fact."""
-    with server.database(shards=division.shards) as name, ExitStack() as stack:
-        address = server.address_of(name)
+    with ExitStack() as stack:
+        shards = _divide(stack, servers, division)
         hosts, each = range(division.hosts), count // division.shards
-        pids = [stack.enter_context(_running(shop, address, each)) for _ in hosts]
-        connection = stack.enter_context(psycopg.connect(address, autocommit=True))
+        pids = [stack.enter_context(_running(shop, shards[0].address, each)) for _ in hosts]
+        cluster = _Cluster(stack, shards)
         share = division.shards // division.hosts
-        wait_until(lambda: _holders(connection, division.shards) == [share] * division.hosts)
-        backlog = _backlog_of(each, division.shards)
-        asyncio.run(_put(address, [part[:-1] for part in backlog]))
-        before = _read_clocks(server, pids)
-        asyncio.run(_put(address, [part[-1:] for part in backlog]))
-        while _consolidated(connection, division.shards) < each * division.shards:
+        wait_until(lambda: cluster.holders() == [share] * division.hosts)
+        backlog = _backlog_of(each, shards)
+        asyncio.run(_put(shards, [part[:-1] for part in backlog]))
+        before = _read_clocks(servers, pids)
+        asyncio.run(_put(shards, [part[-1:] for part in backlog]))
+        while cluster.consolidated() < each * division.shards:
             time.sleep(_LOOK_SECONDS)
-        after = _read_clocks(server, pids)
+        after = _read_clocks(servers, pids)
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
+
+
+def _divide(stack: ExitStack, servers: Sequence[OwnServer], division: Division) -> list[Shard]:
+    """Return equally many new shards on each server; the first one has the map."""
+    own = division.shards // division.servers
+    address = servers[0].address_of(stack.enter_context(servers[0].database(shards=own)))
+    for server in servers[1:]:
+        other = server.address_of(stack.enter_context(server.empty_database()))
+        for _ in range(own):
+            add_shard(address, other)
+    return stack.enter_context(closing(ShardMap(address))).shards()
+
+
+class _Cluster:
+    """What hosts hold, and have consolidated, on all servers."""
+
+    def __init__(self, stack: ExitStack, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+        self._connections: dict[str, Connection] = {
+            address: stack.enter_context(psycopg.connect(address, autocommit=True))
+            for address in {shard.address for shard in shards}
+        }
+
+    def holders(self) -> list[int]:
+        """Return how many shards each host holds."""
+        return [*Counter(self._rows(_HOLDER)).values()]
+
+    def consolidated(self) -> int:
+        """Return how many rows of the log the rule has consolidated, in all shards."""
+        return sum(self._rows(_CONSOLIDATED))
+
+    def _rows(self, statement: str) -> list[Any]:
+        """Return the only column of a statement in each shard."""
+        found: list[Any] = []
+        for address, connection in self._connections.items():
+            own = [shard.number for shard in self._shards if shard.address == address]
+            each = " UNION ALL ".join(statement.format(shard=number) for number in own)
+            found += [value for (value,) in connection.execute(each.encode())]
+        return found
 
 
 def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, shards: int) -> None:
     """Measure a host of some shards at rest, and while single episodes are put."""
     seconds = _WATCHED_SECONDS * min(1.0, shop.large / _FULL)  # to try it out takes seconds
-    with (
-        server.database(shards=shards) as name,
-        psycopg.connect(server.address_of(name), autocommit=True) as connection,
-        _running(shop, server.address_of(name), 1) as pid,
-    ):
-        wait_until(lambda: _holders(connection, shards) == [shards])
+    with ExitStack() as stack:
+        own = _divide(stack, [server], Division(1, shards))
+        pid = stack.enter_context(_running(shop, own[0].address, 1))
+        cluster = _Cluster(stack, own)
+        wait_until(lambda: cluster.holders() == [shards])
         time.sleep(STARTUP_SECONDS)
-        put = partial(_put_singly, server.address_of(name), shards, episodes(_FULL), seconds)
+        put = partial(_put_singly, own, episodes(_FULL), seconds)
         for what, work in (
             ("at rest", partial(time.sleep, seconds)),
             (f"with {PUTS_A_MINUTE} puts a minute", put),
@@ -170,26 +218,33 @@ def _shares_of_a_core(
     server: OwnServer, pid: int, work: Callable[[], object]
 ) -> tuple[float, float]:
     """Return the shares of a core, in hundredths, that a host and the server take meanwhile."""
-    began = _read_clocks(server, [pid])
+    began = _read_clocks([server], [pid])
     work()
     wall, host, served = (
-        end - start for start, end in zip(began, _read_clocks(server, [pid]), strict=True)
+        end - start for start, end in zip(began, _read_clocks([server], [pid]), strict=True)
     )
     return 100 * host / wall, 100 * served / wall
 
 
-def _put_singly(address: str, shards: int, some: Iterator[dict[str, Any]], seconds: float) -> None:
+def _put_singly(shards: Sequence[Shard], some: Iterator[dict[str, Any]], seconds: float) -> None:
     """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
+    homes = _homes_of(shards)
 
     async def put() -> None:
-        async with _stores(address, shards) as stores:
+        async with _stores(shards) as stores:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 episode = Episode(**next(some))
-                await stores[shard_of(episode.user, shards)].put_many([episode])
+                await stores[homes[position_of(episode.user)]].put_many([episode])
                 await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
 
     asyncio.run(put())
+
+
+def _homes_of(shards: Sequence[Shard]) -> dict[int, int]:
+    """Return the shard of each position of users."""
+    with psycopg.connect(shards[0].address) as connection:
+        return dict(connection.execute(b"SELECT position, shard FROM slumberd.positions"))
 
 
 @contextmanager
@@ -206,51 +261,36 @@ def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
         process.wait()
 
 
-def _holders(connection: Connection, shards: int) -> list[int]:
-    """Return how many shards each host holds."""
-    return [*Counter(_rows(connection, _HOLDER, shards)).values()]
-
-
-def _backlog_of(each: int, shards: int) -> list[list[Episode]]:
+def _backlog_of(each: int, shards: Sequence[Shard]) -> list[list[Episode]]:
     """Return equally many episodes for each shard."""
-    found: list[list[Episode]] = [[] for _ in range(shards)]
-    some = episodes(4 * each * shards)  # more than are needed, since hashes divide the users
+    homes = _homes_of(shards)
+    found: list[list[Episode]] = [[] for _ in shards]
+    some = episodes(4 * each * len(shards))  # more than are needed, since hashes divide the users
     while any(len(part) < each for part in found):
         episode = Episode(**next(some))
-        part = found[shard_of(episode.user, shards)]
+        part = found[homes[position_of(episode.user)]]
         if len(part) < each:
             part.append(episode)
     return found
 
 
 @asynccontextmanager
-async def _stores(address: str, shards: int) -> AsyncIterator[list[PostgresMemoryStore]]:
+async def _stores(shards: Sequence[Shard]) -> AsyncIterator[list[PostgresMemoryStore]]:
     """Yield the stores of all shards."""
     async with AsyncExitStack() as stack:
-        stores = [PostgresMemoryStore(address, shard=shard) for shard in range(shards)]
+        stores = [PostgresMemoryStore(one.address, shard=one.number) for one in shards]
         yield [await stack.enter_async_context(store) for store in stores]
 
 
-async def _put(address: str, backlog: Sequence[Sequence[Episode]]) -> None:
+async def _put(shards: Sequence[Shard], backlog: Sequence[Sequence[Episode]]) -> None:
     """Put the episodes of each shard into it."""
-    async with _stores(address, len(backlog)) as stores:
+    async with _stores(shards) as stores:
         for store, part in zip(stores, backlog, strict=True):
             for first in range(0, len(part), TOGETHER):
                 await store.put_many(part[first : first + TOGETHER])
 
 
-def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, float]:
-    """Return the time, and the processor seconds of the hosts and of the server."""
+def _read_clocks(servers: Sequence[OwnServer], pids: Sequence[int]) -> tuple[float, float, float]:
+    """Return the time, and the processor seconds of the hosts and of the servers."""
     hosts = sum(map(processor_seconds, pids))
-    return time.perf_counter(), hosts, seconds_of(server.pid)
-
-
-def _consolidated(connection: Connection, shards: int) -> int:
-    """Return how many rows of the log the rule has consolidated, in all shards."""
-    return sum(_rows(connection, _CONSOLIDATED, shards))
-
-
-def _rows(connection: Connection, statement: str, shards: int) -> list[Any]:
-    """Return the only column of a statement in each shard."""
-    each = [statement.format(shard=shard) for shard in range(shards)]
-    return [value for (value,) in connection.execute(" UNION ALL ".join(each).encode())]
+    return time.perf_counter(), hosts, sum(seconds_of(server.pid) for server in servers)
