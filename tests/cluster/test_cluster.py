@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_run import Cluster, cluster_on_pairs, two_servers
+from slumberd.storage.postgres.shard_additions import add_shard
+from tests.cluster.cluster_run import Cluster, cluster_on_pairs
 from tests.support.postgres_server import OwnServer, running_server
 from tests.support.waiting import wait_until
 
@@ -29,8 +30,14 @@ class ShortCluster(Cluster):
 def test_hosts_that_fail_while_users_move_lose_nothing_and_do_nothing_twice(
     own_postgres: OwnServer, tmp_path: Path
 ) -> None:
-    with running_server() as other:
-        address = two_servers([own_postgres, other], shards=4)
+    with (
+        own_postgres.database(shards=2) as name,
+        running_server() as other,
+        other.empty_database() as other_name,
+    ):
+        address, place = own_postgres.address_of(name), other.address_of(other_name)
+        for _ in range(2):
+            add_shard(address, place)
         cluster = ShortCluster([own_postgres, other], address, tmp_path, seed=1, clocks=(0, 0))
         figures = cluster.run(0)
 
