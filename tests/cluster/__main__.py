@@ -1,10 +1,10 @@
 """Run the cluster test: ``python -m tests.cluster SECONDS [--seed N] [--shards N] [--keep DIR]``.
 
-Four daemons work on one PostgreSQL database, while putters, edits and erasures go on. Daemons are
-killed and suspended past their lease, connections are cut, and the server is restarted. The clocks
-of two daemons are an hour wrong, and one program puts through PgBouncer, where libfaketime and
-PgBouncer are installed. At the end the log, the ledger and the facts are compared with what was
-committed, and with the oracle.
+Four daemons work on the shards of two PostgreSQL servers, while putters, edits, erasures and moves
+of users go on. Daemons are killed and suspended past their lease, connections are cut, and servers
+are restarted. Each server fails once, and its synchronous standby takes over. The clocks of two
+daemons are an hour wrong, where libfaketime is installed. At the end the logs, the ledgers and the
+facts are compared with what was committed, and with the oracle.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.cluster.cluster_run import Cluster, pooler_before
-from tests.support.postgres_server import running_server
+from tests.cluster.cluster_run import cluster_on_pairs
 
 
 def main() -> None:
@@ -23,18 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--seed", type=int, default=1, help="of all random choices")
-    parser.add_argument("--shards", type=int, default=4, help="of the database")
+    parser.add_argument("--shards", type=int, default=8, help="of both servers; an even number")
     parser.add_argument("--keep", type=Path, help="a directory for the files of the hosts")
     options = parser.parse_args()
-    with (
-        TemporaryDirectory(prefix="slumberd-cluster-") as spare,
-        running_server() as server,
-        server.database(shards=options.shards) as name,
-        pooler_before(server, name) as pooler,
-    ):
+    with TemporaryDirectory(prefix="slumberd-cluster-") as spare:
         folder = options.keep or Path(spare)
-        cluster = Cluster(server, server.address_of(name), folder, options.seed, pooler=pooler)
-        figures = cluster.run(options.seconds)
+        with cluster_on_pairs(folder, options.seed, options.shards) as cluster:
+            figures = cluster.run(options.seconds)
     for name, value in asdict(figures).items():
         print(f"{name.replace('_', ' '):>24}: {value}")
 

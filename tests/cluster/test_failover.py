@@ -21,7 +21,7 @@ from tests.cluster.cluster_run import Cluster
 from tests.support.builders import triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer
-from tests.support.server_pair import ServerPair, running_pair
+from tests.support.server_pair import running_pair
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
@@ -54,24 +54,22 @@ class FailingCluster(Cluster):
         promoted_at: When the standby took writes, in seconds since 1970.
     """
 
-    pair: ServerPair
     promoted_at: float
 
     def have_accidents(self, deadline: float) -> None:
         """Let the server fail in the middle; let hosts fail before and after, in a long run."""
         seconds = deadline - time.monotonic()
         self._work(seconds / 2)
-        self.pair.fail_over()
-        self.server = self.pair.standby
+        self.fail_over(0)
         self.promoted_at = SystemClock().now().timestamp()
         self._work(seconds / 2)
 
     def _work(self, seconds: float) -> None:
         """Wait until the rules have read what is put now; have accidents first, in a long run."""
-        [(read,)] = self.server.rows(READ, DATABASE)
+        [(read,)] = self.servers[0].rows(READ, DATABASE)
         if seconds > 10:
             super().have_accidents(time.monotonic() + seconds)
-        wait_until(lambda: self.server.rows(READ, DATABASE)[0][0] >= read + VERSIONS)
+        wait_until(lambda: self.servers[0].rows(READ, DATABASE)[0][0] >= read + VERSIONS)
 
     def seconds_until_fired(self, instants: list[str]) -> float:
         """Return how long after the promotion the first firing was committed."""
@@ -101,8 +99,9 @@ def test_failover_of_a_synchronous_pair_loses_nothing(
 ) -> None:
     with running_pair(is_synchronous=True) as pair:
         address = pair.create_database(DATABASE)
-        cluster = FailingCluster(pair.primary, address, tmp_path, seed=1, clocks=clocks)
-        cluster.pair = pair
+        cluster = FailingCluster(
+            [pair.primary], address, tmp_path, seed=1, standbys=[pair.standby], clocks=clocks
+        )
         figures = cluster.run(seconds)
         applied = pair.standby.rows(APPLIED, DATABASE)
 

@@ -40,12 +40,18 @@ class ServerPair:
         hosts = [quote(str(one.folder), safe="") for one in (self.primary, self.standby)]
         return f"postgresql://postgres@{','.join(hosts)}/{database}?target_session_attrs=read-write"
 
-    def create_database(self, name: str) -> str:
-        """Create a database with slumberd's schema; return its address on both servers."""
+    def create_database(self, name: str, *, shards: int = 1) -> str:
+        """Create a database; return its address on both servers.
+
+        Args:
+            name: Of the database.
+            shards: How many shards it has; 0 for a database without slumberd's schema.
+        """
         self.primary.run(
             f"CREATE DATABASE {name} ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0"
         )
-        install(self.primary.address_of(name), shards=1)
+        if shards:
+            install(self.primary.address_of(name), shards=shards)
         return self.address_of(name)
 
     def wait_until_replayed(self) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import StoreError
+from slumberd.errors import DatabaseUnreachableError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Session
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -95,3 +95,26 @@ async def test_a_connection_with_an_unfinished_copy_is_not_used_again(
         await facts.apply_deltas(batch)
 
         assert len(await facts.query(FactPattern())) == 1
+
+
+async def test_read_runs_again_once_after_its_connection_was_lost(
+    postgres: PostgresServer,
+) -> None:
+    with postgres.database() as name:
+        async with PostgresFactStore(postgres.address_of(name)) as facts:
+            losses = 0
+
+            def read(session: Session) -> int:
+                nonlocal losses
+                if losses > 0:
+                    losses -= 1
+                    postgres.end_connections(name)
+                return len(session.rows("moves.leaving"))
+
+            losses = 1
+            assert await facts.engine.read(read) == 0
+
+            losses = 2
+            with pytest.raises(StoreError) as failed:
+                await facts.engine.read(read)
+            assert type(failed.value) is DatabaseUnreachableError

@@ -28,7 +28,6 @@ from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import (
     Connection,
     end_transaction,
-    error_of,
     is_lost,
     translate_errors,
 )
@@ -132,15 +131,10 @@ class PostgresEngine:
         await self._run("write", add)
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
-        """Run `work` on one snapshot, and return its result."""
-        try:
-            return await self._read(work, cancelled)
-        except _LostError:
-            # The server was restarted, or ended the connection; nothing was written.
-            return await self._read(work, cancelled)
+        """Run `work` on one snapshot, and return its result.
 
-    async def _read(self, work: Work[T], cancelled: Callable[[], bool] | None) -> T:
-        """Run `work` on the replica, if it may run there and the replica is fit; else here."""
+        It runs on the replica, if it may run there and the replica is fit.
+        """
         replica = self._replica
         if replica is not None and are_replica_reads_allowed() and not replica.rests:
             position = await self._run("read", find_position)
@@ -255,15 +249,17 @@ class PostgresEngine:
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
+        run = partial(
+            self._pool.run, use, work, schema=self.shard.schema, queue=self._queue_of(use)
+        )
         with translate_errors(self.where):
             try:
-                return await self._pool.run(
-                    use, work, schema=self.shard.schema, queue=self._queue_of(use)
-                )
+                return await run()
             except psycopg.Error as error:
-                if use == "read" and is_lost(error):
-                    raise _LostError(str(error_of(error, self.where))) from error
-                raise
+                if use != "read" or not is_lost(error):
+                    raise
+            # The server was restarted, or ended the connection; nothing was written.
+            return await run()
 
     def _queue_of(self, use: Use) -> str:
         """Return the queue of a work: transactions that write follow each other."""
@@ -274,10 +270,6 @@ class PostgresEngine:
             self._pool.leave_at_once()
         if (replica := getattr(self, "_replica", None)) is not None:
             replica.release()
-
-
-class _LostError(StoreError):
-    """A connection was lost before anything was written; only raised to run a read again."""
 
 
 class PostgresFactEngine(PostgresEngine):
