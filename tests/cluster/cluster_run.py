@@ -42,6 +42,21 @@ UNDOING_USER = "una"
 
 ENGINE_ERRORS = (SlumberdError, psycopg.Error)
 
+BEHIND = """
+SELECT mark.rule, log.eid
+FROM slumberd_watermark AS mark
+INNER JOIN slumberd_episode_log AS log ON log.seq > mark.seq AND log.eid != ''
+WHERE NOT EXISTS (
+  SELECT 1 FROM skipped_versions AS skipped
+  WHERE skipped.rule = mark.rule AND log.seq BETWEEN skipped.first AND skipped.last
+)
+UNION ALL
+SELECT '', eid FROM inbox
+UNION ALL
+SELECT '', "user" FROM moved_users WHERE leaves_for IS NOT NULL
+"""
+"""What a rule has not read, has no number yet, or is being moved."""
+
 EVALUATED = """
 SELECT ledger.version, firings.rule
 FROM slumberd_ledger AS ledger
@@ -458,12 +473,7 @@ class Cluster:
         return found
 
     def _wait_until_consolidated(self) -> None:
-        behind = (
-            "SELECT 1 FROM slumberd_watermark WHERE seq < (SELECT seq FROM log_ends)"
-            " UNION ALL SELECT 1 FROM inbox"
-            " UNION ALL SELECT 1 FROM moved_users WHERE leaves_for IS NOT NULL"
-        )
-        wait_until(lambda: not self._rows(behind))
+        wait_until(lambda: not self._rows(BEHIND))
 
     def _check(self) -> None:
         self._check_log()
