@@ -193,8 +193,8 @@ async def test_message_that_the_store_refuses_rejects_its_span_only(receiver: Re
 async def test_erased_messages_do_not_come_back(receiver: Receiver) -> None:
     await receiver.post_spans(CALL)
     dispatcher, caller = receiver.served.dispatcher, Caller.here()
-    plan = await dispatcher.call("forget", {"user": "ada", "dry_run": True}, caller)
-    await dispatcher.call("forget", {"user": "ada", "plan": plan["plan"]}, caller)
+    # Without the hash of a plan: a rule may fire after the plan, and so change it.
+    await dispatcher.call("forget", {"user": "ada"}, caller)
 
     again = await receiver.post_spans(CALL)
     history = [TEA, ANSWER, text("user", "And milk.")]

@@ -14,6 +14,7 @@ from slumberd.errors import (
     NotRunningError,
     ShardNotNamedError,
     UsageError,
+    UserElsewhereError,
     UserMovingError,
     WrongShardError,
 )
@@ -148,7 +149,8 @@ class ShardRequests:
         number = getattr(form, "shard", None)
         number = self._own if number is None else number
         # A user may be moved between the look at the map and the answer.
-        passing = (UserMovingError, WrongShardError) if number is None else UserMovingError
+        moved = (UserMovingError, UserElsewhereError, WrongShardError)
+        passing = moved if number is None else UserMovingError
         attempt = partial(self._ask_shard_of, user, number, operation, passed)
         return _patiently(attempt, passing, self._patience_seconds)
 

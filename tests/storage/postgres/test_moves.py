@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slumberd.consolidation.manual import Assert, Declare, ManualAssertion, ManualBatch
 from slumberd.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
@@ -18,6 +19,7 @@ from slumberd.errors import (
     UserElsewhereError,
     UserMovingError,
 )
+from slumberd.model.fact import FactPattern
 from slumberd.model.health import MigrationPlan
 from slumberd.model.moves import Move
 from slumberd.storage.postgres import moves
@@ -211,6 +213,29 @@ async def test_shards_with_other_settings_exchange_no_users(world: TwoShards) ->
     other = world.shards[1 - source.number]
     await other.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=world.clock.now())
     await world.move("alice")
+    await world.check()
+
+
+async def test_change_that_waited_for_the_end_of_a_move_is_refused(world: TwoShards) -> None:
+    await put_some(world)
+    source = world.of("alice")
+    await world.move("alice")
+    before = await world.facts("alice")
+    payload = {"user": "alice", "agent": "rag", "subject": "s", "predicate": "p", "object": "o"}
+    lineage = [{"by": "p"}]
+    edits: dict[str, Assert | Declare] = {
+        "with a key": Assert(ManualAssertion("x", "alice", "rag", payload, 1.0, lineage, {})),
+        "without a key": Declare(
+            ManualAssertion("y", "alice", "rag", {**payload, "subject": None}, 1.0, lineage, {})
+        ),
+    }
+
+    for edit in edits.values():
+        with pytest.raises(UserElsewhereError):
+            await source.facts.apply_deltas(ManualBatch([edit], "p"))
+
+    assert await source.facts.query(FactPattern(user="alice")) == []
+    assert await world.facts("alice") == before
     await world.check()
 
 

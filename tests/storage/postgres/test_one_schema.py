@@ -189,7 +189,13 @@ OBJECTS = {
     "trigger": (
         "SELECT format('%s %s', tgname, CASE WHEN tgtype & 1 = 1 THEN 'row' ELSE 'statement' END)"
         " FROM pg_trigger WHERE NOT tgisinternal",
-        ["record_deleted statement", "record_inserted statement", "record_updated statement"],
+        [
+            *["check_inserted statement"] * 2,
+            *["check_updated statement"] * 2,
+            "record_deleted statement",
+            "record_inserted statement",
+            "record_updated statement",
+        ],
     ),
     "foreign key": (
         "SELECT conname::text FROM pg_constraint"
@@ -223,10 +229,17 @@ OBJECTS = {
         " WHERE schemaname = 'slumberd_0'",
         ["episodes.readers", "episodes.writers", "facts.readers", "facts.writers"],
     ),
-    "function that writes or locks": (
+    "function that is volatile": (
         "SELECT proname::text FROM pg_proc"
         " WHERE pronamespace = 'slumberd_0'::regnamespace AND provolatile = 'v'",
-        ["number_inbox", "put", "put_one", "record_deletions", "record_versions"],
+        [
+            "check_users",
+            "number_inbox",
+            "put",
+            "put_one",
+            "record_deletions",
+            "record_versions",
+        ],
     ),
     "function that names another schema": (
         "SELECT proname::text FROM pg_proc WHERE pronamespace = 'slumberd_0'::regnamespace"

@@ -738,6 +738,51 @@ COMMENT ON FUNCTION slumberd_0.put IS
   'erased (its scope was erased) or erased_id (it was erased by its id). The episodes exist if the '
   'transaction commits. Raises SL004 with the name of a user whom the shard does not have.';
 
+-- Whoever writes facts may have waited while a user was moved. So the tables refuse a user whom the
+-- shard does not have, as put does.
+CREATE FUNCTION slumberd_0.check_users() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  elsewhere text;
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM slumberd_0.moved_users)
+    AND NOT EXISTS (SELECT 1 FROM slumberd_0.absent_positions) THEN
+    RETURN NULL;
+  END IF;
+  IF TG_TABLE_NAME = 'facts' THEN
+    SELECT users.name INTO elsewhere
+    FROM (
+      SELECT DISTINCT replace(replace("user", '%', '%25'), '/', '%2F') FROM written
+    ) AS users(name)
+    WHERE users.name != '' AND NOT slumberd_0.is_here(users.name)
+    LIMIT 1;
+  ELSE
+    SELECT users.name INTO elsewhere
+    FROM (SELECT DISTINCT split_part(key, '/', 1) FROM written) AS users(name)
+    WHERE users.name != '' AND NOT slumberd_0.is_here(users.name)
+    LIMIT 1;
+  END IF;
+  IF FOUND THEN
+    RAISE EXCEPTION '%', replace(replace(elsewhere, '%2F', '/'), '%25', '%')
+      USING ERRCODE = 'SL004';
+  END IF;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER check_inserted AFTER INSERT ON slumberd_0.facts
+  REFERENCING NEW TABLE AS written
+  FOR EACH STATEMENT EXECUTE FUNCTION slumberd_0.check_users();
+CREATE TRIGGER check_updated AFTER UPDATE ON slumberd_0.facts
+  REFERENCING NEW TABLE AS written
+  FOR EACH STATEMENT EXECUTE FUNCTION slumberd_0.check_users();
+CREATE TRIGGER check_inserted AFTER INSERT ON slumberd_0.slumberd_keys
+  REFERENCING NEW TABLE AS written
+  FOR EACH STATEMENT EXECUTE FUNCTION slumberd_0.check_users();
+CREATE TRIGGER check_updated AFTER UPDATE ON slumberd_0.slumberd_keys
+  REFERENCING NEW TABLE AS written
+  FOR EACH STATEMENT EXECUTE FUNCTION slumberd_0.check_users();
+
 -- Readers
 
 -- The users that a login may read. A login without a row reads the user that it names by
