@@ -106,8 +106,10 @@ def test_every_link_has_a_target(page: Path) -> None:
     assert [link for link in links_of(page) if not has_target(page, link)] == []
 
 
-def test_navigation_lists_every_page() -> None:
+def test_navigation_and_index_list_every_page_under_the_same_headings() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    [home, *groups] = settings["nav"]
+    [_, *parts] = re.split(r"^## (.*)$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
 
     def pages(entry: Any) -> Iterator[str]:
         if isinstance(entry, str):
@@ -116,7 +118,12 @@ def test_navigation_lists_every_page() -> None:
             for part in entry.values() if isinstance(entry, dict) else entry:
                 yield from pages(part)
 
-    assert sorted(pages(settings["nav"])) == sorted(
+    navigation = {heading: [*pages(group[heading])] for group in groups for heading in group}
+    assert navigation == {
+        heading: re.findall(r"\]\(([\w/-]+\.md)\)", text)
+        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert sorted(pages([home, navigation])) == sorted(
         str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")
     )
     assert settings["theme"]["font"] is False

@@ -88,6 +88,11 @@ def file_of(page: Path, path: str) -> str:
     return block_of(page, lambda block: block.mark == "file" and block.argument == path)
 
 
+def rule_of_model() -> str:
+    """Return the first rule that the page about language models shows."""
+    return block_of(MODEL, lambda block: block.language == "yaml" and "predicates:" in block.text)
+
+
 def in_channel(channel: str, rule: str) -> str:
     return rule.replace("then_emits: [facts]", f"then_emits: [{channel}]")
 
@@ -100,7 +105,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     (folder / "cafe.py").write_text(file_of(FUNCTION, "functions/cafe.py"), "utf-8")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    model = block_of(MODEL, lambda block: "predicates:" in block.text)
+    model = rule_of_model()
     yield {
         "chat.yaml": file_of(PATTERNS, "state/rules.d/chat.yaml"),
         "patterns/cafe.yaml": file_of(PATTERNS, "state/rules.d/patterns/cafe.yaml"),
@@ -352,7 +357,7 @@ async def test_item_of_a_langgraph_store_is_no_word_of_the_person(
 
 
 def test_documented_test_of_the_model_s_rule_passes(tmp_path: Path) -> None:
-    rule = block_of(MODEL, lambda block: "predicates:" in block.text)
+    rule = rule_of_model()
     case = block_of(MODEL, lambda block: "answers:" in block.text)
     (tmp_path / "model.yaml").write_text(rule, "utf-8")
     (tmp_path / "model.test.yaml").write_text(case, "utf-8")
