@@ -45,6 +45,8 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.store_status import DatabaseStatus
+from slumberd.operations.moves import Moves
+from slumberd.operations.pauses import PausedRules
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
@@ -55,11 +57,10 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
-from slumberd.service.pause import FILE, PausedFile, PausedRules
+from slumberd.service.pause import FILE, PausedFile
 from slumberd.service.shard_puts import UserStores
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.service.user_moves import Moves
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure

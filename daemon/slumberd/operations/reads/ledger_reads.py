@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from slumberd.errors import NoInputError
+from slumberd.errors import MemoryScopeError, NoInputError
 from slumberd.model.record import Record, RecordedFiring
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations import example_values as values
 from slumberd.operations import memory_forms as forms
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.firing_forms import (
     DeltasForm,
@@ -20,7 +20,7 @@ from slumberd.operations.firing_forms import (
     FiringsForm,
     KnownFiring,
 )
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.protocols import Facts
 from slumberd.operations.reads.change_report import is_of
 from slumberd.operations.scopes import reading_scope
@@ -38,19 +38,21 @@ class LedgerReads:
         self._facts = facts
         self._commits = commits
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operations by name."""
-        return dict(
-            [
-                typed_handler(table.CHANGES, self.changes),
-                typed_handler(table.FIRINGS, self.firings),
-                typed_handler(table.DELTAS, self.deltas),
-                typed_handler(table.HELD, self.held),
-            ]
-        )
-
-    async def changes(self, request: forms.ChangesForm, caller: Caller) -> Answer:
-        """Return rows of the ledger; wait for one when there is none.
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"after": 0, "limit": 1},
+            {
+                "changes": [values.CHANGE],
+                "last": 2,
+                "more": False,
+            },
+        ),
+    )
+    async def changes(self, request: forms.ChangesForm, caller: Caller) -> forms.ChangePage:
+        """Return rows of the ledger after a number; wait for one when there is none.
 
         A caller that may name one user only gets no rows of others, and no firings.
         """
@@ -63,7 +65,7 @@ class LedgerReads:
                     await committed.wait()
                     committed = self._commits.next
                     page = await self._page(request, scope)
-        return page.document()
+        return page
 
     async def _page(
         self, request: forms.ChangesForm, scope: ScopeFilter | None
@@ -80,8 +82,33 @@ class LedgerReads:
             more=len(rows) == request.limit,
         )
 
-    async def firings(self, request: FiringsForm, _: Caller) -> Answer:
-        """Return a page of firings, newest first."""
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {"rule": "home", "limit": 1},
+            {
+                "firings": [
+                    {
+                        "seq": 1,
+                        "firing_id": values.FIRING,
+                        "rule_id": "home",
+                        "at": values.AT,
+                        "trigger": "manual",
+                        "by": "uid 1000",
+                        "reason": "after the import",
+                        "counts": values.COUNTS,
+                        "run": values.RUN,
+                        "undone_by": "@undo@4",
+                        "undoes": None,
+                    }
+                ],
+                "next": "1772366400000000.0.1",
+            },
+        ),
+    )
+    async def firings(self, request: FiringsForm, _: Caller) -> FiringPage:
+        """Return a page of firings, newest first, with what each did and what undid it."""
         found = await self._facts.reads.firings(
             request.place,
             rule_id=request.rule,
@@ -96,10 +123,19 @@ class LedgerReads:
         return FiringPage(
             firings=[_known_firing(each) for each in page],
             next=None if last is None else str(FiringCursor.after(last.at, last.number)),
-        ).document()
+        )
 
-    async def deltas(self, request: DeltasForm, caller: Caller) -> Answer:
-        """Return the rows that a firing wrote.
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError, NoInputError),
+        example=Example(
+            {"firing": values.FIRING, "limit": 1},
+            {"changes": [values.CHANGE], "last": 2, "more": True},
+        ),
+    )
+    async def deltas(self, request: DeltasForm, caller: Caller) -> forms.ChangePage:
+        """Return the rows of the ledger that one firing wrote.
 
         A caller that may name one user only gets no rows of others.
 
@@ -116,9 +152,26 @@ class LedgerReads:
             changes=[_change_of(row) for row in rows if scope is None or is_of(row, scope)],
             last=rows[-1].seq if rows else request.after,
             more=len(rows) == request.limit,
-        ).document()
+        )
 
-    async def held(self, request: forms.HeldForm, caller: Caller) -> Answer:
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {},
+            {
+                "held": [
+                    {
+                        "firing_id": values.FIRING,
+                        "rule_id": "home",
+                        "problem": "this batch would delete 399 of 516 facts",
+                        "approved": False,
+                    }
+                ]
+            },
+        ),
+    )
+    async def held(self, request: forms.HeldForm, caller: Caller) -> forms.HeldList:
         """Return the batches that await approval."""
         held = (await self._facts.ledger.held()).values()
         return forms.HeldList(
@@ -131,7 +184,7 @@ class LedgerReads:
                 )
                 for one in held
             ]
-        ).document()
+        )
 
 
 def _known_firing(firing: RecordedFiring) -> KnownFiring:

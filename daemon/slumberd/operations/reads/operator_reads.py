@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from slumberd.errors import UsageError
 from slumberd.operations import operator_forms as forms
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.page_cursors import read_cursor, write_cursor
 from slumberd.operations.protocols import Facts
 
@@ -21,17 +20,16 @@ class OperatorReads:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operations by name."""
-        return dict(
-            [
-                typed_handler(table.USERS, self.users),
-                typed_handler(table.QUARANTINED, self.quarantined),
-            ]
-        )
-
-    async def users(self, request: forms.UsersForm, _: Caller) -> Answer:
-        """Return a page of the users who have current facts."""
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {"prefix": "a", "limit": 10},
+            {"users": [{"user": "ana", "agents": ["desk"], "facts": 1}], "next": None},
+        ),
+    )
+    async def users(self, request: forms.UsersForm, _: Caller) -> forms.UserPage:
+        """Return a page of the users who have current facts, by name."""
         after = None
         if request.cursor is not None:
             (after,) = read_cursor("users", request.cursor, 1)
@@ -40,10 +38,33 @@ class OperatorReads:
         return forms.UserPage(
             users=[forms.KnownUser(**user._asdict()) for user in found],
             next=write_cursor(found[-1].user) if full else None,
-        ).document()
+        )
 
-    async def quarantined(self, request: forms.QuarantinedForm, _: Caller) -> Answer:
-        """Return a page of the quarantine, and how many episodes it has.
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {"rule": "home", "limit": 10},
+            {
+                "entries": [
+                    {
+                        "rule_id": "home",
+                        "channel": "facts",
+                        "episode_id": "e7",
+                        "reason": "intent_unknown",
+                        "detail": "intent is 'shout'; write one of add, update, delete, noop",
+                        "seq": 12,
+                        "user": "ana",
+                        "agent": "desk",
+                    }
+                ],
+                "next": None,
+                "totals": {"home": 1},
+            },
+        ),
+    )
+    async def quarantined(self, request: forms.QuarantinedForm, _: Caller) -> forms.QuarantinePage:
+        """Return a page of the episodes that rules could not read, and why.
 
         Raises:
             UsageError: The request names episodes, but no rule.
@@ -63,7 +84,7 @@ class OperatorReads:
             entries=found,
             next=cursor_after(found[-1]) if len(found) == request.limit else None,
             totals=await reads.count_quarantined(),
-        ).document()
+        )
 
 
 def cursor_after(entry: forms.QuarantineEntry) -> str:

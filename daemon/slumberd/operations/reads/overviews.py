@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 from slumberd.clock import Clock
-from slumberd.errors import UsageError
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.errors import MemoryScopeError, UsageError
+from slumberd.operations import example_values as values
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.memory_forms import ContextText
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.overview_forms import (
     MOST_DAYS,
     BatchReport,
@@ -44,27 +44,52 @@ class Overviews:
         self._clock = clock
         self._recent = RecentChanges(facts.reads)
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operations by name."""
-        return dict(
-            [
-                typed_handler(table.PROFILE, self.profile),
-                typed_handler(table.REPORT, self.report),
-            ]
-        )
-
-    async def profile(self, request: ProfileForm, caller: Caller) -> Answer:
-        """Return the facts that an agent takes with it whatever it is asked."""
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"budget": 500},
+            {"text": "> ana lives in Lisbon", "items": [values.HIT], "tokens": 7, "budget": 500},
+        ),
+    )
+    async def profile(self, request: ProfileForm, caller: Caller) -> ContextText:
+        """Return the facts that an agent takes with it whatever it is asked, quoted as data."""
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.profile(
             user=scope.user, agent=scope.agent, budget=request.budget
         )
         return ContextText(
             text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
-        ).document()
+        )
 
-    async def report(self, request: ReportForm, caller: Caller) -> Answer:
-        """Return what changed in the caller's scope; for an operator, in all memory."""
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"days": 7},
+            {
+                "since": values.AT,
+                "batches": 1,
+                "changes": values.CHANGES,
+                "rules": {"home": values.CHANGES},
+                "users": {"ana": values.CHANGES},
+                "other_users": 0,
+                "largest": [
+                    {
+                        "firing_id": values.FIRING,
+                        "rule_id": "home",
+                        "at": values.AT,
+                        **values.CHANGES,
+                    }
+                ],
+                "days": [{"day": "2026-03-01", **values.CHANGES}],
+            },
+        ),
+    )
+    async def report(self, request: ReportForm, caller: Caller) -> ScopeReport:
+        """Return how much was learned, changed and forgotten in the last days."""
         since, until = _time_of(request, self._clock.now())
         scope = reading_scope(request, caller)
         if scope is None and request.since is None:
@@ -73,7 +98,7 @@ class Overviews:
             found = await read_changes(
                 self._facts.reads, since, until=request.until, most=request.limit, scope=scope
             )
-        return report_of(found, since, until, request.limit, request.largest_by).document()
+        return report_of(found, since, until, request.limit, request.largest_by)
 
 
 def _time_of(request: ReportForm, now: datetime) -> tuple[datetime, datetime]:

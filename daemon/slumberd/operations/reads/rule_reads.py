@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Annotated
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -14,10 +15,13 @@ from slumberd.model.health import RuleStatus
 from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
+from slumberd.operations import change_results
+from slumberd.operations import example_values as values
 from slumberd.operations import operator_forms as forms
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import OperatorForm
+from slumberd.operations.handlers import Answer
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.reads.outlooks import Outlook, outlooks
 from slumberd.operations.reads.rule_progress import (
     LedgerFigures,
@@ -63,12 +67,20 @@ class RuleReads:
         self._clock = clock
         self._tolerance_seconds = tolerance_seconds
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operation by its name."""
-        return dict([typed_handler(table.RULES, self.rules)])
-
-    async def rules(self, request: forms.LoadedRulesForm, _: Caller) -> Answer:
-        """Return what rules have read, and when they fire next.
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {"rules": ["home"], "instants": 1, "coverage": True},
+            {
+                "timezone": "UTC",
+                "rules": [values.LOADED_RULE],
+                "share": {"episodes": 100, "learned": 31},
+            },
+        ),
+    )
+    async def rules(self, request: forms.LoadedRulesForm, _: Caller) -> forms.LoadedRules:
+        """Return how far each rule has read, and when it fires next.
 
         Raises:
             UsageError: A rule is unknown.
@@ -101,7 +113,33 @@ class RuleReads:
                 _loaded_rule(states[outlook.rule or ""], outlook, coverage) for outlook in found
             ],
             share=forms.EpisodeShare(**share._asdict()),
-        ).document()
+        )
+
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {},
+            {
+                "timezone": "UTC",
+                "rules": [
+                    {
+                        "id": "home",
+                        "enabled": True,
+                        "cadence": {"every": "5m"},
+                        "paused_by": None,
+                        "served": None,
+                    }
+                ],
+            },
+        ),
+    )
+    async def next(self, _: OperatorForm, __: Caller) -> Annotated[Answer, change_results.Cadences]:
+        """Return the cadence of each rule, and who paused it."""
+        loaded, timezone = self._loaded()
+        marks = await self._stores.facts.watermarks.positions()
+        served = {rule_id: at for rule_id, (_, at) in marks.items()}
+        return list_cadences(loaded.rules, self._paused(), timezone, served)
 
     async def _states(
         self, loaded: RuleSet, timezone: str, figures: LedgerFigures

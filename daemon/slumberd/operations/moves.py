@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import SlumberdError, SupersededError, UnsupportedByStoreError
+from slumberd.errors import (
+    IdTakenInTargetError,
+    MemoryScopeError,
+    SlumberdError,
+    StoreError,
+    SupersededError,
+    UnsupportedByStoreError,
+)
 from slumberd.model.moves import FinishedMoves, Move, MovedUser
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
+from slumberd.operations import change_results
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import MoveForm
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.handlers import Answer
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.writes.turn import Turn
 
 LOOK_SECONDS = 60.0
@@ -64,12 +72,27 @@ class UserMoving:
         self._where = where
         self._is_unfinished = False
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operation, by name."""
-        return dict([typed_handler(table.MOVE, self.move)])
-
-    async def move(self, request: MoveForm, caller: Caller) -> Answer:
-        """Move a user to another shard, or say what a move would move.
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        errors=(IdTakenInTargetError, MemoryScopeError, StoreError),
+        example=Example(
+            {"user": "alice", "to": 3},
+            {
+                "user": "alice",
+                "source": 0,
+                "target": 3,
+                "episodes": 812,
+                "facts": 97,
+                "rows": 1204,
+                "dry_run": False,
+            },
+        ),
+    )
+    async def move(
+        self, request: MoveForm, caller: Caller
+    ) -> Annotated[Answer, change_results.MovedUser]:
+        """Move a user to another shard, with all episodes, facts and rows of the ledger.
 
         Raises:
             UnsupportedByStoreError: The store has no shards.
