@@ -28,7 +28,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import handlers_of
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.reads.rule_reads import RuleReads
+from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources

@@ -12,7 +12,7 @@ from slumberd import Memory
 from slumberd.client.transports import OwnTransport
 from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError, SlumberdError
-from slumberd.operations.memory_forms import ScopedForm
+from slumberd.operations.forms import ScopedForm
 from slumberd.operations.registry import OPERATIONS
 from tests.support.lists import of_each
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.operations.memory_forms import Result
+from slumberd.operations.forms import Result
 
 
 class Delta(Result):
@@ -364,36 +364,6 @@ class DaemonStatus(Result):
     rules_hash: str
     failing: list[FailingRule]
     language_model: ModelState | None
-
-
-class RuleCadence(Result):
-    """When a rule fires.
-
-    Attributes:
-        id: The rule.
-        enabled: Whether it fires at all.
-        cadence: As the rule file has it.
-        paused_by: Who paused it; None when it is not paused.
-        served: The last cron instant that it has served; None before the first one.
-    """
-
-    id: str
-    enabled: bool
-    cadence: dict[str, Any]
-    paused_by: str | None
-    served: datetime | None
-
-
-class Cadences(Result):
-    """The cadence of each rule.
-
-    Attributes:
-        timezone: The time zone of rules without one.
-        rules: The rules in force.
-    """
-
-    timezone: str
-    rules: list[RuleCadence]
 
 
 class Reloaded(Result):

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import FiringPlace
-from slumberd.operations.forms import OperatorForm
-from slumberd.operations.memory_forms import Instant, Limit, Name, Result, ScopedForm
+from slumberd.operations.forms import Instant, Limit, Name, OperatorForm, Result, ScopedForm
 
 _DIGITS = 18
 _LARGEST = 10**_DIGITS - 1

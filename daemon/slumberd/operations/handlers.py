@@ -13,8 +13,7 @@ from slumberd.config.validation import problems
 from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import RequestForm
-from slumberd.operations.memory_forms import Result
+from slumberd.operations.forms import RequestForm, Result
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.storage.replica_reads import allow_replica_reads
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,36 +17,25 @@ from pydantic import (
 from slumberd.config.validation import Form
 from slumberd.model.episode_keys import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
-from slumberd.operations.forms import OperatorForm, RequestForm
+from slumberd.operations.forms import (
+    MOST,
+    Instant,
+    Limit,
+    LongText,
+    Name,
+    OperatorForm,
+    ReadForm,
+    Result,
+    ScopedForm,
+)
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded
-
-MOST = 1_000
-"""The most items of one page."""
 
 MOST_SKIPPED = 1_000_000
 """The most episodes that a page leaves out; the store reads them all the same."""
 
 MOST_EPISODES = 10_000
 """The most episodes of one request."""
-
-MOST_NAME = 1_000
-"""The longest name: of a user, an agent, a session, an episode, a key."""
-
-MOST_CHARACTERS = 100_000
-"""The longest text of an episode that an interface takes, and the longest question."""
-
-
-def _read_instant(value: object) -> object:
-    """Return the instant that a text names; any other value as it is, for the model to refuse."""
-    if not isinstance(value, str):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
-    except (ValueError, OverflowError):
-        return value
-    return at if at.tzinfo else value
 
 
 def _list_of_kinds(value: object) -> object:
@@ -68,35 +56,8 @@ def _refuse_prefix(id: str) -> str:
     return id
 
 
-Limit = Annotated[int, Field(ge=1, le=MOST)]
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 NewId = Annotated[Name, AfterValidator(_refuse_prefix)]
 """An id that a caller chooses for an episode."""
-LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
-"""ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
-
-
-class ScopedForm(RequestForm):
-    """The fields of every request about one user's memory.
-
-    Attributes:
-        user: The user; by default the caller's own.
-        agent: The agent; by default the caller's own, else all.
-    """
-
-    user: Name | None = None
-    agent: Name | None = None
-
-
-class ReadForm(ScopedForm):
-    """The fields of every request that reads one user's memory.
-
-    Attributes:
-        all_agents: Whether the memories of all agents of the user are read; give no agent then.
-    """
-
-    all_agents: bool = False
 
 
 class TripleForm(BaseModel):
@@ -377,16 +338,6 @@ class HeldForm(OperatorForm):
     """The request ``held``: the batches that await approval."""
 
 
-class Result(BaseModel):
-    """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return self.model_dump(mode="json")
-
-
 Became = Literal[
     "learned",
     "retracted",
@@ -473,11 +424,11 @@ class Remembered(Result):
 
     id: str
     state: Literal["new", "changed", "unchanged", "erased", "left_out"]
-    masked: dict[str, int] = {}
+    masked: dict[str, int] = {}  # noqa: RUF012 # pydantic copies it
     forget: Literal["this", "that"] | None = None
     became: Became | None = None
     sentence: str = ""
-    results: list[ResultOfRule] = []
+    results: list[ResultOfRule] = []  # noqa: RUF012 # pydantic copies it
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form; what has nothing to say is left out."""
@@ -500,7 +451,7 @@ class TranscriptRead(Result):
 
     id: str | None = None
     state: Literal["new", "changed", "unchanged", "erased", "left_out"] | None = None
-    masked: dict[str, int] = {}
+    masked: dict[str, int] = {}  # noqa: RUF012 # pydantic copies it
     forget: Literal["this", "that"] | None = None
     became: Became | None = None
     sentence: str = ""
@@ -677,7 +628,7 @@ class Outcome(Result):
     rules: list[RuleOutcome]
     became: Became = "skipped"
     sentence: str = NO_RULE
-    results: list[ResultOfRule] = []
+    results: list[ResultOfRule] = []  # noqa: RUF012 # pydantic copies it
 
 
 class Explained(Result):

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 
 from slumberd.errors import SlumberdError
 from slumberd.operations.caller import Right
-from slumberd.operations.forms import RequestForm
-from slumberd.operations.memory_forms import Result
+from slumberd.operations.forms import RequestForm, Result
 
 F_co = TypeVar("F_co", bound=RequestForm, covariant=True)
 M = TypeVar("M", bound=Callable[..., Awaitable[object]])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from slumberd.operations.forms import OperatorForm
-from slumberd.operations.memory_forms import MOST, Limit, Name, Result
+from slumberd.operations.forms import MOST, Limit, Name, OperatorForm, Result
 
 Cursor = Annotated[str, Field(max_length=10_000)]
-
-MOST_INSTANTS = 100
-"""The most instants of one rule that are computed."""
 
 
 class UsersForm(OperatorForm):
@@ -44,20 +40,6 @@ class QuarantinedForm(OperatorForm):
     episodes: Annotated[list[Name], Field(max_length=MOST)] | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
-
-
-class LoadedRulesForm(OperatorForm):
-    """The request ``rules``: how far rules are, and when they fire next.
-
-    Attributes:
-        rules: The ids of rules; by default all of them.
-        instants: How many instants of each cron expression are computed.
-        coverage: Whether to count what each filter selects; this reads all episodes.
-    """
-
-    rules: list[str] | None = None
-    instants: Annotated[int, Field(ge=1, le=MOST_INSTANTS)] = 5
-    coverage: bool = False
 
 
 class KnownUser(Result):
@@ -124,42 +106,6 @@ class QuarantinePage(Result):
     totals: dict[str, int]
 
 
-class Coverage(Result):
-    """How many of the stored episodes a rule's filter selects now.
-
-    Attributes:
-        episodes: How many episodes there are.
-        selected: How many of them the filter selects.
-        failed: On how many of them the filter fails.
-        problem: Why it fails on the first of them, or did not end; empty when it does not.
-    """
-
-    episodes: int
-    selected: int
-    failed: int
-    problem: str
-
-
-class LoadedRule(Result):
-    """A rule in force.
-
-    Attributes:
-        id: The rule.
-        state: As `slumberd rules --json` prints it; at most 10,000 pending versions are counted.
-        outlook: As `slumberd next --json` prints it.
-        due_at: Since when it is due; None when it is not.
-        late_seconds: For how long it is due.
-        coverage: What its filter selects; None unless the request asks, and for a graph rule.
-    """
-
-    id: str
-    state: dict[str, Any]
-    outlook: dict[str, Any]
-    due_at: datetime | None
-    late_seconds: float
-    coverage: Coverage | None
-
-
 class ShardCounts(Result):
     """What a shard holds, and what waits there.
 
@@ -190,29 +136,3 @@ class ShardList(Result):
     """
 
     shards: list[ShardCounts]
-
-
-class EpisodeShare(Result):
-    """How many of the last episodes that some rule read became facts.
-
-    Attributes:
-        episodes: The last of them, at most 100.
-        learned: Those from which a rule learned something.
-    """
-
-    episodes: int = 0
-    learned: int = 0
-
-
-class LoadedRules(Result):
-    """The rules in force.
-
-    Attributes:
-        timezone: The time zone of rules without one.
-        rules: The rules, by id.
-        share: How many of the last episodes that these rules read became facts.
-    """
-
-    timezone: str
-    rules: list[LoadedRule]
-    share: EpisodeShare = EpisodeShare()

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slumberd.operations.forms import OperatorForm
-from slumberd.operations.memory_forms import Instant, Limit, ReadForm, Result, ScopedForm
+from slumberd.operations.forms import Instant, Limit, OperatorForm, ReadForm, Result, ScopedForm
 
 LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
 """What the largest batches of a report have the most of; ``facts`` are changes of facts."""

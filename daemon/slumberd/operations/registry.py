@@ -12,7 +12,7 @@ from slumberd.operations.reads.fact_histories import FactHistories
 from slumberd.operations.reads.ledger_reads import LedgerReads
 from slumberd.operations.reads.operator_reads import OperatorReads
 from slumberd.operations.reads.overviews import Overviews
-from slumberd.operations.reads.rule_reads import RuleReads
+from slumberd.operations.rules import RuleReads
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.erasures import Erasures
 

@@ -18,7 +18,7 @@ from slumberd.operations.reads.ledger_reads import LedgerReads
 from slumberd.operations.reads.operator_reads import OperatorReads
 from slumberd.operations.reads.overviews import Overviews
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.reads.rule_reads import Loaded, RuleReads
+from slumberd.operations.rules import Loaded, RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations

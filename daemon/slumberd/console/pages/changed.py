@@ -17,7 +17,7 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import UsageError
 from slumberd.model.stages import MARK_IDS
 from slumberd.operations.caller import Right
-from slumberd.operations.memory_forms import MOST
+from slumberd.operations.forms import MOST
 from slumberd.operations.overview_forms import MOST_DAYS
 from slumberd.operations.reads.change_report import name_of_change
 

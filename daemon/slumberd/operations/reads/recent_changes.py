@@ -6,8 +6,8 @@ import asyncio
 from collections import OrderedDict
 from datetime import datetime
 
+from slumberd.operations.forms import MOST
 from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.operations.memory_forms import MOST
 from slumberd.operations.reads.change_report import PAGE_ROWS, ChangeCounter, ChangeReport
 
 _TIMES = 4

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -15,11 +18,9 @@ from slumberd.model.health import RuleStatus
 from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
-from slumberd.operations import change_results
-from slumberd.operations import example_values as values
-from slumberd.operations import operator_forms as forms
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import OperatorForm
+from slumberd.operations.example_values import AT, COUNTS
+from slumberd.operations.forms import OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.reads.outlooks import Outlook, outlooks
@@ -36,6 +37,161 @@ from slumberd.scheduling.rule_status import RuleProgress, rule_statuses
 
 Loaded = tuple[RuleSet, str]
 """The rules in force, and the time zone of rules without one."""
+
+
+MOST_INSTANTS = 100
+"""The most instants of one rule that are computed."""
+
+
+LOADED_RULE: dict[str, Any] = {
+    "id": "home",
+    "state": {
+        "id": "home",
+        "cadence": {"cron": "0 3 * * *"},
+        "enabled": True,
+        "then_emits": ["facts"],
+        "file": "rules/home.yaml",
+        "watermark": 17,
+        "pending": 3,
+        "fired_at": AT,
+        "last_success": AT,
+        "quarantined": 1,
+        "held_firing_id": None,
+        "oldest_pending": AT,
+        "last_outcome": COUNTS,
+        "readings": {
+            "read": 100,
+            "learned": 31,
+            "said_nothing": 60,
+            "filtered": 8,
+            "quarantined": 1,
+            "unchanged": 0,
+        },
+        "next_at": "2026-03-02T03:00:00Z",
+        "paused": False,
+    },
+    "outlook": {
+        "rule": "home",
+        "enabled": True,
+        "paused": False,
+        "paused_by": None,
+        "every": None,
+        "cron": "0 3 * * *",
+        "timezone": "UTC",
+        "words": "at 03:00, every day",
+        "next": [{"local": "2026-03-02T03:00:00+00:00", "utc": "2026-03-02T03:00:00Z"}],
+        "notes": [],
+    },
+    "due_at": None,
+    "late_seconds": 0.0,
+    "coverage": {"episodes": 120, "selected": 31, "failed": 0, "problem": ""},
+}
+
+
+class RuleCadence(Result):
+    """When a rule fires.
+
+    Attributes:
+        id: The rule.
+        enabled: Whether it fires at all.
+        cadence: As the rule file has it.
+        paused_by: Who paused it; None when it is not paused.
+        served: The last cron instant that it has served; None before the first one.
+    """
+
+    id: str
+    enabled: bool
+    cadence: dict[str, Any]
+    paused_by: str | None
+    served: datetime | None
+
+
+class Cadences(Result):
+    """The cadence of each rule.
+
+    Attributes:
+        timezone: The time zone of rules without one.
+        rules: The rules in force.
+    """
+
+    timezone: str
+    rules: list[RuleCadence]
+
+
+class LoadedRulesForm(OperatorForm):
+    """The request ``rules``: how far rules are, and when they fire next.
+
+    Attributes:
+        rules: The ids of rules; by default all of them.
+        instants: How many instants of each cron expression are computed.
+        coverage: Whether to count what each filter selects; this reads all episodes.
+    """
+
+    rules: list[str] | None = None
+    instants: Annotated[int, Field(ge=1, le=MOST_INSTANTS)] = 5
+    coverage: bool = False
+
+
+class Coverage(Result):
+    """How many of the stored episodes a rule's filter selects now.
+
+    Attributes:
+        episodes: How many episodes there are.
+        selected: How many of them the filter selects.
+        failed: On how many of them the filter fails.
+        problem: Why it fails on the first of them, or did not end; empty when it does not.
+    """
+
+    episodes: int
+    selected: int
+    failed: int
+    problem: str
+
+
+class LoadedRule(Result):
+    """A rule in force.
+
+    Attributes:
+        id: The rule.
+        state: As `slumberd rules --json` prints it; at most 10,000 pending versions are counted.
+        outlook: As `slumberd next --json` prints it.
+        due_at: Since when it is due; None when it is not.
+        late_seconds: For how long it is due.
+        coverage: What its filter selects; None unless the request asks, and for a graph rule.
+    """
+
+    id: str
+    state: dict[str, Any]
+    outlook: dict[str, Any]
+    due_at: datetime | None
+    late_seconds: float
+    coverage: Coverage | None
+
+
+class EpisodeShare(Result):
+    """How many of the last episodes that some rule read became facts.
+
+    Attributes:
+        episodes: The last of them, at most 100.
+        learned: Those from which a rule learned something.
+    """
+
+    episodes: int = 0
+    learned: int = 0
+
+
+class LoadedRules(Result):
+    """The rules in force.
+
+    Attributes:
+        timezone: The time zone of rules without one.
+        rules: The rules, by id.
+        share: How many of the last episodes that these rules read became facts.
+    """
+
+    timezone: str
+    rules: list[LoadedRule]
+    share: EpisodeShare = EpisodeShare()
 
 
 class RuleReads:
@@ -74,12 +230,12 @@ class RuleReads:
             {"rules": ["home"], "instants": 1, "coverage": True},
             {
                 "timezone": "UTC",
-                "rules": [values.LOADED_RULE],
+                "rules": [LOADED_RULE],
                 "share": {"episodes": 100, "learned": 31},
             },
         ),
     )
-    async def rules(self, request: forms.LoadedRulesForm, _: Caller) -> forms.LoadedRules:
+    async def rules(self, request: LoadedRulesForm, _: Caller) -> LoadedRules:
         """Return how far each rule has read, and when it fires next.
 
         Raises:
@@ -107,12 +263,12 @@ class RuleReads:
         coverage = await self._coverage(loaded, wanted) if request.coverage else {}
         reading = [rule.id for rule in loaded.rules if rule.reads_episodes and rule.id in wanted]
         share = await self._stores.facts.reads.share(reading)
-        return forms.LoadedRules(
+        return LoadedRules(
             timezone=timezone,
             rules=[
                 _loaded_rule(states[outlook.rule or ""], outlook, coverage) for outlook in found
             ],
-            share=forms.EpisodeShare(**share._asdict()),
+            share=EpisodeShare(**share._asdict()),
         )
 
     @operation(
@@ -134,7 +290,7 @@ class RuleReads:
             },
         ),
     )
-    async def next(self, _: OperatorForm, __: Caller) -> Annotated[Answer, change_results.Cadences]:
+    async def next(self, _: OperatorForm, __: Caller) -> Annotated[Answer, Cadences]:
         """Return the cadence of each rule, and who paused it."""
         loaded, timezone = self._loaded()
         marks = await self._stores.facts.watermarks.positions()
@@ -162,7 +318,7 @@ class RuleReads:
             for found, status in zip(progresses, statuses, strict=True)
         ]
 
-    async def _coverage(self, loaded: RuleSet, wanted: set[str]) -> dict[str, forms.Coverage]:
+    async def _coverage(self, loaded: RuleSet, wanted: set[str]) -> dict[str, Coverage]:
         """Return what the filter of each wanted rule selects; a graph rule has no filter."""
         return {
             rule.id: await self._count_selected(rule)
@@ -170,12 +326,12 @@ class RuleReads:
             if rule.id in wanted and rule.reads_episodes
         }
 
-    async def _count_selected(self, rule: ConsolidationRule) -> forms.Coverage:
+    async def _count_selected(self, rule: ConsolidationRule) -> Coverage:
         try:
             found = await self._stores.memory.matching(rule)
         except FilterError as error:
-            return forms.Coverage(episodes=0, selected=0, failed=0, problem=str(error))
-        return forms.Coverage(
+            return Coverage(episodes=0, selected=0, failed=0, problem=str(error))
+        return Coverage(
             episodes=found.episodes,
             selected=found.matched,
             failed=found.failed,
@@ -208,9 +364,9 @@ def _state(
 
 
 def _loaded_rule(
-    state: RuleState, outlook: Outlook, coverage: Mapping[str, forms.Coverage]
-) -> forms.LoadedRule:
-    return forms.LoadedRule(
+    state: RuleState, outlook: Outlook, coverage: Mapping[str, Coverage]
+) -> LoadedRule:
+    return LoadedRule(
         id=state.rule.id,
         state=state.document(),
         outlook=outlook.document(),
