@@ -108,6 +108,7 @@ async def test_answers_of_the_daemon_have_the_declared_form(tmp_path: Path) -> N
         by_rule: list[tuple[str, dict[str, Any]]] = [
             ("pause", {"rules": [rule]}),
             ("resume", {"rules": [rule]}),
+            ("rule", {"id": rule, "coverage": True}),
             ("backfill", {"rule": rule}),
             ("undo", {"rule": rule, "since": 0}),
             ("deltas", {}),

@@ -163,6 +163,7 @@ _NAMED = (
         fixed={"approve": False},
         in_path="firing",
     ),
+    HttpRoute(method="GET", path="/v1/rules/{id}", operation=OPERATIONS["rule"], in_path="id"),
     HttpRoute(method="GET", path="/v1/status", operation=OPERATIONS["status"]),
 )
 

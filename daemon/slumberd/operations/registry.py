@@ -33,9 +33,9 @@ _KINDS = (
 _ORDER = (
     "remember", "transcript", "put_many", "recall", "context", "episodes", "facts", "correct",
     "explain", "history", "outcome", "changes", "firings", "deltas", "profile", "report",
-    "forget", "held", "quarantined", "users", "rules", "decide", "fire", "undo", "pin", "unpin",
-    "backfill", "retry", "drop", "withdraw_future", "accept_clock", "extract", "move", "pause",
-    "resume", "status", "shards", "next", "reload", "outdated",
+    "forget", "held", "quarantined", "users", "rules", "rule", "decide", "fire", "undo",
+    "pin", "unpin", "backfill", "retry", "drop", "withdraw_future", "accept_clock",
+    "extract", "move", "pause", "resume", "status", "shards", "next", "reload", "outdated",
 )  # fmt: skip
 """The order in which pages and documents list the operations; others come last."""
 

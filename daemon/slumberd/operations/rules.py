@@ -12,15 +12,15 @@ from pydantic import Field
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.errors import FilterError
+from slumberd.errors import FilterError, NoInputError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
 from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.example_values import AT, COUNTS
-from slumberd.operations.forms import OperatorForm, Result
+from slumberd.operations.example_values import AT, COUNTS, HASH
+from slumberd.operations.forms import Name, OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.reads.outlooks import Outlook, outlooks
@@ -194,6 +194,32 @@ class LoadedRules(Result):
     share: EpisodeShare = EpisodeShare()
 
 
+class RuleForm(OperatorForm):
+    """The request ``rule``: one rule in force.
+
+    Attributes:
+        id: The rule.
+        instants: How many instants of its cron expression are computed.
+        coverage: Whether to count what its filter selects; this reads all episodes.
+    """
+
+    id: Name
+    instants: Annotated[int, Field(ge=1, le=MOST_INSTANTS)] = 5
+    coverage: bool = False
+
+
+class RuleInForce(LoadedRule):
+    """A rule in force; its state has all keys of its definition.
+
+    Attributes:
+        rule_hash: The hash of its definition, as each of its firings records it.
+        timezone: The time zone of rules without one.
+    """
+
+    rule_hash: str
+    timezone: str
+
+
 class RuleReads:
     """Runs requests that read the rules in force.
 
@@ -269,6 +295,33 @@ class RuleReads:
                 _loaded_rule(states[outlook.rule or ""], outlook, coverage) for outlook in found
             ],
             share=EpisodeShare(**share._asdict()),
+        )
+
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        errors=(NoInputError,),
+        example=Example(
+            {"id": "home", "instants": 1, "coverage": True},
+            {**LOADED_RULE, "rule_hash": HASH, "timezone": "UTC"},
+        ),
+    )
+    async def rule(self, request: RuleForm, caller: Caller) -> RuleInForce:
+        """Return one rule as the daemon holds it: its definition, its state, and when it fires.
+
+        Raises:
+            NoInputError: No such rule is in force.
+        """
+        loaded, timezone = self._loaded()
+        known = {rule.id: rule for rule in loaded.rules}
+        if request.id not in known:
+            raise NoInputError(request.id, f"the rules in force are {', '.join(known) or 'none'}")
+        asked = LoadedRulesForm(
+            rules=[request.id], instants=request.instants, coverage=request.coverage
+        )
+        [found] = (await self.rules(asked, caller)).rules
+        return RuleInForce(
+            **dict(found), rule_hash=known[request.id].content_hash, timezone=timezone
         )
 
     @operation(
