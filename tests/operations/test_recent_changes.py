@@ -10,9 +10,9 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import microseconds
 from slumberd.model.record import GroupedChanges
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.operations.reads.change_report import read_changes
 from slumberd.operations.reads.recent_changes import RecentChanges
+from slumberd.storage.facts.reads import FactReader
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 class CountingReader:
     """Counts the rows that are read in groups."""
 
-    def __init__(self, reads: LedgerReader) -> None:
+    def __init__(self, reads: FactReader) -> None:
         self._reads = reads
         self.groups = 0
 

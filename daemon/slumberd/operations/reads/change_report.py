@@ -13,8 +13,8 @@ from typing import Any, get_args
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
-from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.operations.overview_forms import LargestBy
+from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.ledger.rows import firing_id_of
 
 PAGE_ROWS = 5_000
@@ -288,7 +288,7 @@ def is_of(row: Record | ChangeGroup, scope: ScopeFilter) -> bool:
 
 
 async def read_changes(
-    reads: LedgerReader,
+    reads: FactReader,
     since: datetime,
     *,
     until: datetime | None = None,

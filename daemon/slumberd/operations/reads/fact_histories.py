@@ -10,7 +10,7 @@ from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.history_forms import FactHistory, HistoryForm, Period
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.protocols import Facts
+from slumberd.storage.facts.store import EngineFactStore
 
 
 class FactHistories:
@@ -20,7 +20,7 @@ class FactHistories:
         facts: The facts.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts
 
     @operation(

@@ -21,9 +21,9 @@ from slumberd.operations.firing_forms import (
     KnownFiring,
 )
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.protocols import Facts
 from slumberd.operations.reads.change_report import is_of
 from slumberd.operations.scopes import reading_scope
+from slumberd.storage.facts.store import EngineFactStore
 
 
 class LedgerReads:
@@ -34,7 +34,7 @@ class LedgerReads:
         commits: Tells when something was committed.
     """
 
-    def __init__(self, facts: Facts, commits: CommitSignal) -> None:
+    def __init__(self, facts: EngineFactStore, commits: CommitSignal) -> None:
         self._facts = facts
         self._commits = commits
 

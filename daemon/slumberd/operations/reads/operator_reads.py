@@ -7,7 +7,7 @@ from slumberd.operations import operator_forms as forms
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.page_cursors import read_cursor, write_cursor
-from slumberd.operations.protocols import Facts
+from slumberd.storage.facts.store import EngineFactStore
 
 
 class OperatorReads:
@@ -17,7 +17,7 @@ class OperatorReads:
         facts: The facts.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts
 
     @operation(

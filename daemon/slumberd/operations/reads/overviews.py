@@ -20,11 +20,11 @@ from slumberd.operations.overview_forms import (
     ReportForm,
     ScopeReport,
 )
-from slumberd.operations.protocols import Facts
 from slumberd.operations.reads.change_report import ChangeReport, Changes, read_changes
 from slumberd.operations.reads.recent_changes import RecentChanges
 from slumberd.operations.scopes import reading_scope
 from slumberd.retrieval.searcher import Searcher
+from slumberd.storage.facts.store import EngineFactStore
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ class Overviews:
         clock: The time.
     """
 
-    def __init__(self, searcher: Searcher, facts: Facts, clock: Clock) -> None:
+    def __init__(self, searcher: Searcher, facts: EngineFactStore, clock: Clock) -> None:
         self._searcher = searcher
         self._facts = facts
         self._clock = clock

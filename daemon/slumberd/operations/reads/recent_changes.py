@@ -7,8 +7,8 @@ from collections import OrderedDict
 from datetime import datetime
 
 from slumberd.operations.forms import MOST
-from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.operations.reads.change_report import PAGE_ROWS, ChangeCounter, ChangeReport
+from slumberd.storage.facts.reads import FactReader
 
 _TIMES = 4
 """So many lengths of time are kept; a further one replaces the least recently used."""
@@ -21,7 +21,7 @@ class _RecentTime:
         reads: Reads the ledger.
     """
 
-    def __init__(self, reads: LedgerReader) -> None:
+    def __init__(self, reads: FactReader) -> None:
         self._reads = reads
         self._turn = asyncio.Lock()
         self._start(0)
@@ -75,7 +75,7 @@ class RecentChanges:
         reads: Reads the ledger.
     """
 
-    def __init__(self, reads: LedgerReader) -> None:
+    def __init__(self, reads: FactReader) -> None:
         self._reads = reads
         self._times: OrderedDict[int, _RecentTime] = OrderedDict()
 
