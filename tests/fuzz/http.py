@@ -24,8 +24,8 @@ from slumberd.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher, handlers_of
+from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.memory import MemoryOperations
-from slumberd.operations.reads.ledger_reads import LedgerReads
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served

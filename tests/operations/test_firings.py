@@ -15,7 +15,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, handlers_of
-from slumberd.operations.reads.ledger_reads import LedgerReads
+from slumberd.operations.ledger import LedgerReads
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

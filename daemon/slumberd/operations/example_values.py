@@ -60,29 +60,6 @@ DELTA: dict[str, Any] = {
     "agent": "desk",
 }
 
-CHANGE: dict[str, Any] = {
-    "seq": 2,
-    "at": AT,
-    "kind": "add",
-    "firing_id": FIRING,
-    "rule_id": "home",
-    "fact_id": "e1",
-    "replaces": [],
-    "episode_ids": ["e1"],
-    "reason": "",
-    "confidence": 1.0,
-    "user": "ana",
-    "agent": "desk",
-}
-
-CHANGES = {
-    "learned": 1,
-    "changed": 0,
-    "forgotten": 0,
-    "quarantined": 0,
-    "marked": 0,
-    "unmarked": 0,
-}
 
 COUNTS = {
     "read": 1,

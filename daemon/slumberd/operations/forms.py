@@ -21,6 +21,9 @@ MOST_REASON_CHARACTERS = 1_000
 """The longest reason of a request."""
 
 
+Cursor = Annotated[str, Field(max_length=10_000)]
+
+
 def _check_reason(text: str) -> str:
     if not text.strip():
         raise ValueError(f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, not all blank")
@@ -163,20 +166,6 @@ class DecideForm(ReasonedForm):
     approve: bool = False
 
 
-class MoveForm(OperatorForm):
-    """The request ``move``: a user, and the shard that gets the user.
-
-    Attributes:
-        user: The user.
-        to: The number of the shard.
-        dry_run: Whether nothing is written.
-    """
-
-    user: str
-    to: Annotated[int, Field(ge=0, le=MOST_SHARDS - 1)]
-    dry_run: bool = False
-
-
 class ForgetForm(ReasonedForm):
     """The request ``forget``: a scope, one episode, or one fact.
 
@@ -220,12 +209,6 @@ class UnpinForm(ChangeForm):
 
     facts: Annotated[list[str], Field(min_length=1)]
     reason: str
-
-
-class RulesForm(OperatorForm):
-    """The requests ``pause`` and ``resume``: the ids of rules."""
-
-    rules: list[str]
 
 
 MOST = 1_000

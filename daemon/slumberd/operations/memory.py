@@ -40,6 +40,7 @@ from slumberd.model.speaker import speaker_of
 from slumberd.operations import example_values as values
 from slumberd.operations import memory_forms as forms
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer
@@ -53,7 +54,6 @@ from slumberd.operations.new_episodes import (
     named_by,
 )
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.reads.change_report import is_of
 from slumberd.operations.reads.episode_results import SOON, best_of
 from slumberd.operations.reads.explainer import (
     ExplainedEpisode,
@@ -64,6 +64,7 @@ from slumberd.operations.reads.explainer import (
     read_results,
 )
 from slumberd.operations.reads.explanations import decision_document
+from slumberd.operations.report import ContextText
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
@@ -378,7 +379,7 @@ class MemoryOperations:
             {"text": "> I moved to Lisbon", "items": [values.HIT], "tokens": 6, "budget": 500},
         ),
     )
-    async def context(self, request: forms.ContextForm, caller: Caller) -> forms.ContextText:
+    async def context(self, request: forms.ContextForm, caller: Caller) -> ContextText:
         """Return what an agent takes with it to answer a question, quoted as data."""
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.context(
@@ -390,7 +391,7 @@ class MemoryOperations:
             as_of=request.as_of,
             superseded=request.superseded,
         )
-        return forms.ContextText(
+        return ContextText(
             text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
         )
 

@@ -16,14 +16,12 @@ from pydantic import (
 
 from slumberd.config.validation import Form
 from slumberd.model.episode_keys import KEY_PREFIX
-from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import (
     MOST,
     Instant,
     Limit,
     LongText,
     Name,
-    OperatorForm,
     ReadForm,
     Result,
     ScopedForm,
@@ -318,26 +316,6 @@ class OutcomeForm(ReadForm):
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
-class ChangesForm(ScopedForm, OperatorForm):
-    """The request ``changes``: rows of the ledger, oldest first.
-
-    Attributes:
-        after: Only rows after this number.
-        kinds: Only rows of these kinds; None for all.
-        limit: At most this many rows are looked at.
-        seconds: How long to wait for a row, when there is none.
-    """
-
-    after: Annotated[int, Field(ge=0, le=2**62)] = 0
-    kinds: list[RowKind] | None = None
-    limit: Limit = 100
-    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
-
-
-class HeldForm(OperatorForm):
-    """The request ``held``: the batches that await approval."""
-
-
 Became = Literal[
     "learned",
     "retracted",
@@ -476,22 +454,6 @@ class Hits(Result):
     """The answer to a question, best first."""
 
     hits: list[Hit]
-
-
-class ContextText(Result):
-    """What an agent takes with it.
-
-    Attributes:
-        text: The items, quoted one a line; empty when nothing fits.
-        items: The same: the facts, best first, then the episodes, oldest first.
-        tokens: How many tokens the text has.
-        budget: How many it might have.
-    """
-
-    text: str
-    items: list[Hit]
-    tokens: int
-    budget: int
 
 
 class KnownFact(Result):
@@ -643,64 +605,3 @@ class Explained(Result):
     id: str
     kind: Kind
     explanation: dict[str, Any]
-
-
-class Change(Result):
-    """One row of the ledger.
-
-    Attributes:
-        seq: Its number.
-        at: When.
-        kind: What it did, or ``firing``.
-        firing_id: The firing.
-        rule_id: The rule.
-        fact_id: The fact; empty for a firing.
-        replaces: The facts that it removed.
-        episode_ids: The episodes that it comes from.
-        reason: Why it changed nothing, if so.
-        confidence: 0 to 1.
-        user: Whose it is; empty when it is not known any more.
-        agent: Who knows it; empty as `user`.
-    """
-
-    seq: int
-    at: datetime
-    kind: str
-    firing_id: str
-    rule_id: str
-    fact_id: str
-    replaces: list[str]
-    episode_ids: list[str]
-    reason: str
-    confidence: float
-    user: str
-    agent: str
-
-
-class ChangePage(Result):
-    """Rows of the ledger.
-
-    Attributes:
-        changes: The rows, oldest first.
-        last: The number to go on after.
-        more: Whether there are more rows after it now.
-    """
-
-    changes: list[Change]
-    last: int
-    more: bool
-
-
-class Held(Result):
-    """A batch that awaits approval."""
-
-    firing_id: str
-    rule_id: str
-    problem: str
-    approved: bool
-
-
-class HeldList(Result):
-    """The batches that await approval."""
-
-    held: list[Held]

@@ -11,9 +11,8 @@ import structlog
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations import change_results
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import RulesForm
+from slumberd.operations.forms import OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.requests import choose_rules
@@ -21,7 +20,25 @@ from slumberd.operations.requests import choose_rules
 _log = structlog.get_logger("slumberd")
 
 
-class PausedRules(Protocol):
+class RulesForm(OperatorForm):
+    """The requests ``pause`` and ``resume``: the ids of rules."""
+
+    rules: list[str]
+
+
+class PausedRules(Result):
+    """Which rules are paused.
+
+    Attributes:
+        changed: The rules that this request paused or resumed.
+        paused: All paused rules.
+    """
+
+    changed: list[str]
+    paused: list[str]
+
+
+class KeptPauses(Protocol):
     """Keeps which rules are paused, for later daemons."""
 
     def read(self) -> dict[str, str]:
@@ -53,7 +70,7 @@ class Pausing:
         changed: Called after a change, because other rules may be due.
     """
 
-    def __init__(self, kept: PausedRules, rules: Callable[[], RuleSet]) -> None:
+    def __init__(self, kept: KeptPauses, rules: Callable[[], RuleSet]) -> None:
         self._kept = kept
         self._rules = rules
         self.paused = kept.read()
@@ -70,9 +87,7 @@ class Pausing:
         errors=(StoreError,),
         example=Example({"rules": ["home"]}, {"changed": ["home"], "paused": ["home"]}),
     )
-    async def pause(
-        self, request: RulesForm, caller: Caller
-    ) -> Annotated[Answer, change_results.PausedRules]:
+    async def pause(self, request: RulesForm, caller: Caller) -> Annotated[Answer, PausedRules]:
         """Pause rules; a firing that is running continues to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
@@ -87,9 +102,7 @@ class Pausing:
         errors=(StoreError,),
         example=Example({"rules": ["home"]}, {"changed": ["home"], "paused": []}),
     )
-    async def resume(
-        self, request: RulesForm, caller: Caller
-    ) -> Annotated[Answer, change_results.PausedRules]:
+    async def resume(self, request: RulesForm, caller: Caller) -> Annotated[Answer, PausedRules]:
         """Resume rules; they catch up on what they missed."""
         async with self._alone:
             resumed = [name for name in self._ids(request) if name in self.paused]

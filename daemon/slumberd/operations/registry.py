@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from slumberd.operations.daemon import DaemonOperations
 from slumberd.operations.forms import RequestForm
+from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.memory import MemoryOperations
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.operations.pauses import Pausing
+from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.reads.fact_histories import FactHistories
-from slumberd.operations.reads.ledger_reads import LedgerReads
-from slumberd.operations.reads.operator_reads import OperatorReads
-from slumberd.operations.reads.overviews import Overviews
+from slumberd.operations.report import Overviews
 from slumberd.operations.rules import RuleReads
+from slumberd.operations.users import Users
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.erasures import Erasures
 
@@ -22,7 +23,8 @@ _KINDS = (
     LedgerReads,
     Overviews,
     Erasures,
-    OperatorReads,
+    QuarantineReads,
+    Users,
     RuleReads,
     Operations,
     UserMoving,

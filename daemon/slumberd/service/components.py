@@ -10,17 +10,18 @@ from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, Handler, handlers_of
+from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.memory import MemoryOperations
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
+from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.reads.fact_histories import FactHistories
-from slumberd.operations.reads.ledger_reads import LedgerReads
-from slumberd.operations.reads.operator_reads import OperatorReads
-from slumberd.operations.reads.overviews import Overviews
 from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.report import Overviews
 from slumberd.operations.rules import Loaded, RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
+from slumberd.operations.users import Users
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -106,7 +107,8 @@ class Components:
                 Overviews(searcher, stores.facts, clock),
                 FactHistories(stores.facts),
                 LedgerReads(stores.facts, self.commits),
-                OperatorReads(stores.facts),
+                QuarantineReads(stores.facts),
+                Users(stores.facts),
                 rules,
                 self.pausing,
                 self.moving,

@@ -46,7 +46,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.moves import Moves
-from slumberd.operations.pauses import PausedRules
+from slumberd.operations.pauses import KeptPauses
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
@@ -483,7 +483,7 @@ def moves_of(settings: Settings, stores: Stores) -> Moves | None:
     return postgres_stores.moves_of(settings, stores.facts)
 
 
-def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None = None) -> KeptPauses:
     """Return where the paused rules of a configuration are kept.
 
     Args:

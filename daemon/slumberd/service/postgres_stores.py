@@ -17,7 +17,7 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.operations.pauses import PausedRules
+from slumberd.operations.pauses import KeptPauses
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.service.database.requests import ServedShards, answer_requests
 from slumberd.service.database.tenure import DatabaseTenure
@@ -291,6 +291,6 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
     return RuleSetTable(database_of(settings))
 
 
-def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None) -> KeptPauses:
     """Return where the paused rules of a configuration are kept."""
     return PausedTable(shard_of(settings), holder=holder)

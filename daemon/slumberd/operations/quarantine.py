@@ -1,17 +1,75 @@
-"""Run the operations that list the users and the quarantine, for operators."""
+"""List the episodes that rules could not read, for operators."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from slumberd.errors import UsageError
-from slumberd.operations import operator_forms as forms
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import MOST, Cursor, Limit, Name, OperatorForm, Result
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.page_cursors import read_cursor, write_cursor
 from slumberd.storage.facts.store import EngineFactStore
 
 
-class OperatorReads:
-    """Runs requests that read about every user.
+class QuarantinedForm(OperatorForm):
+    """The request ``quarantined``: a page of the quarantine.
+
+    Attributes:
+        rule: Only entries of this rule.
+        episodes: Only entries of these episodes. It needs `rule`.
+        limit: At most this many.
+        cursor: The place where the page before ended.
+    """
+
+    rule: Name | None = None
+    episodes: Annotated[list[Name], Field(max_length=MOST)] | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class QuarantineEntry(Result):
+    """An episode that a rule could not read.
+
+    Attributes:
+        rule_id: The rule.
+        channel: The channel.
+        episode_id: The episode.
+        reason: Why, in one word.
+        detail: Why, for a person.
+        seq: The row of the ledger that records it.
+        user: Whose the episode is; empty when its scope cannot be read.
+        agent: Who knows it; empty as `user`.
+    """
+
+    rule_id: str
+    channel: str
+    episode_id: str
+    reason: str
+    detail: str
+    seq: int
+    user: str
+    agent: str
+
+
+class QuarantinePage(Result):
+    """A page of the quarantine.
+
+    Attributes:
+        entries: The entries, by rule, channel and episode.
+        next: The cursor of the next page; None at the end.
+        totals: How many episodes are in quarantine, by rule; of all rules.
+    """
+
+    entries: list[QuarantineEntry]
+    next: str | None
+    totals: dict[str, int]
+
+
+class QuarantineReads:
+    """Runs requests that read the quarantine.
 
     Args:
         facts: The facts.
@@ -19,26 +77,6 @@ class OperatorReads:
 
     def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts
-
-    @operation(
-        right=Right.OPERATE,
-        read_only=True,
-        example=Example(
-            {"prefix": "a", "limit": 10},
-            {"users": [{"user": "ana", "agents": ["desk"], "facts": 1}], "next": None},
-        ),
-    )
-    async def users(self, request: forms.UsersForm, _: Caller) -> forms.UserPage:
-        """Return a page of the users who have current facts, by name."""
-        after = None
-        if request.cursor is not None:
-            (after,) = read_cursor("users", request.cursor, 1)
-        found = await self._facts.reads.users(request.prefix, after=after, limit=request.limit)
-        full = len(found) == request.limit
-        return forms.UserPage(
-            users=[forms.KnownUser(**user._asdict()) for user in found],
-            next=write_cursor(found[-1].user) if full else None,
-        )
 
     @operation(
         right=Right.OPERATE,
@@ -63,7 +101,7 @@ class OperatorReads:
             },
         ),
     )
-    async def quarantined(self, request: forms.QuarantinedForm, _: Caller) -> forms.QuarantinePage:
+    async def quarantined(self, request: QuarantinedForm, _: Caller) -> QuarantinePage:
         """Return a page of the episodes that rules could not read, and why.
 
         Raises:
@@ -79,14 +117,14 @@ class OperatorReads:
         entries = await reads.quarantine_page(
             request.rule, after=after, limit=request.limit, episodes=request.episodes
         )
-        found = [forms.QuarantineEntry(**entry) for entry in entries]
-        return forms.QuarantinePage(
+        found = [QuarantineEntry(**entry) for entry in entries]
+        return QuarantinePage(
             entries=found,
             next=cursor_after(found[-1]) if len(found) == request.limit else None,
             totals=await reads.count_quarantined(),
         )
 
 
-def cursor_after(entry: forms.QuarantineEntry) -> str:
+def cursor_after(entry: QuarantineEntry) -> str:
     """Return the cursor of the page after an entry of the quarantine."""
     return write_cursor(entry.rule_id, entry.channel, entry.episode_id)
