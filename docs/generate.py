@@ -39,7 +39,7 @@ from slumberd.model.speaker import INTERFACES
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.rule_testing.case_schema import CaseFile
 
 ROOT = Path(__file__).parents[1]

@@ -208,6 +208,18 @@ def test_operator_reads_status_cadences_and_held_batches(operator: httpx.Client)
     assert problem(unknown, 400)
 
 
+def test_operator_reads_one_rule(operator: httpx.Client) -> None:
+    found = operator.get("/v1/rules/all", params={"coverage": True}).json()
+    [listed] = operator.post("/v1/operations/rules", json={"coverage": True}).json()["rules"]
+    unknown = problem(operator.get("/v1/rules/none"), 404)
+
+    assert found["state"].keys() == listed["state"].keys()
+    assert found["state"]["cadence"] == listed["state"]["cadence"]
+    assert found["coverage"]["problem"] == ""
+    assert len(found["rule_hash"]) == 16 and found["timezone"]
+    assert unknown["detail"] == "'none' does not exist: the rules in force are all"
+
+
 def test_metrics_are_open_metrics(operator: httpx.Client) -> None:
     answer = operator.get("/metrics")
 

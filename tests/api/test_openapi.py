@@ -13,7 +13,7 @@ from slumberd.api.mcp_connection import PATH as MCP
 from slumberd.api.openapi import openapi_document
 from slumberd.api.page_checks import JSON, TRACES
 from slumberd.api.routes import ROUTES
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount

@@ -28,9 +28,9 @@ from slumberd.interchange.genai_spans import Owner, read_spans
 from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.interfaces import Served
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
@@ -78,7 +78,7 @@ class Receiver:
     app: ASGIApp
 
     @property
-    def memory(self) -> Episodes:
+    def memory(self) -> EngineMemoryStore:
         assert isinstance(self.served.putter, OncePutter)
         return self.served.putter._memory
 

@@ -18,11 +18,11 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import open_for_writing, rule_runner_of
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.support.builders import START, rule
@@ -54,7 +54,7 @@ def measure(table: Table, shop: Workshop) -> None:
 class BenchStores:
     """A state directory that is open, and the rules that fire there."""
 
-    memory: Episodes
+    memory: EngineMemoryStore
     runner: RuleRunner
     rules: Sequence[ConsolidationRule]
     ids: Iterator[str]

@@ -20,7 +20,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -16,17 +16,17 @@ from slumberd.console.pages import changed
 from slumberd.console.rendering import Renderer
 from slumberd.console.sessions import Session
 from slumberd.console.visit import View, Visit
-from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.interfaces import Served
 from tests.support.console_people import PageParser
 from tests.support.fakes import FakeClock
 
 NOW = datetime(2026, 3, 31, 12, 30, tzinfo=UTC)
-ROW = table.OPERATIONS["deltas"].example.answer["changes"][0]
-BATCH = table.OPERATIONS["report"].example.answer["largest"][0]
-NOTHING = dict.fromkeys(table.OPERATIONS["report"].example.answer["changes"], 0)
+ROW = OPERATIONS["deltas"].example.answer["changes"][0]
+BATCH = OPERATIONS["report"].example.answer["largest"][0]
+NOTHING = dict.fromkeys(OPERATIONS["report"].example.answer["changes"], 0)
 
 
 class Ledger:
@@ -59,7 +59,7 @@ class Ledger:
             for n in range(self._firings)
             if (at := NOW - timedelta(minutes=n)) < until
         ]
-        return {**table.REPORT.example.answer, "largest": found[: request["limit"]]}
+        return {**OPERATIONS["report"].example.answer, "largest": found[: request["limit"]]}
 
     async def deltas(self, request: Answer, _: Caller) -> Answer:
         """Return a page of the rows of a firing."""
@@ -77,9 +77,9 @@ class Ledger:
     def show(self, **fields: str) -> tuple[View, str]:
         """Return the page, and its HTML."""
         handlers = {
-            table.REPORT.name: self.report,
-            table.DELTAS.name: self.deltas,
-            table.QUARANTINED.name: self.quarantined,
+            OPERATIONS["report"].name: self.report,
+            OPERATIONS["deltas"].name: self.deltas,
+            OPERATIONS["quarantined"].name: self.quarantined,
         }
         served = SimpleNamespace(dispatcher=Dispatcher(handlers), clock=FakeClock(NOW))
         visit = Visit(

@@ -17,10 +17,10 @@ from slumberd.console.sessions import Session
 from slumberd.console.visit import View, Visit
 from slumberd.model.episode import Episode
 from slumberd.model.health import DaemonHealth, RuleHealth, RuleStatus
-from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher, Handler
 from slumberd.operations.operation import Operation
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.interfaces import Served
 from tests.support.builders import at, triple
 from tests.support.console_homes import (
@@ -272,7 +272,10 @@ def show_with(health: DaemonHealth) -> str:
 
         return answer
 
-    handlers = {one.name: answering(one) for one in (table.REPORT, table.HELD, table.RULES)}
+    handlers = {
+        one.name: answering(one)
+        for one in (OPERATIONS["report"], OPERATIONS["held"], OPERATIONS["rules"])
+    }
     visit = Visit(
         served=cast("Served", SimpleNamespace(dispatcher=Dispatcher(handlers), health=find_health)),
         caller=Caller.here(),

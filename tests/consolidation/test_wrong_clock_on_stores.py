@@ -161,7 +161,7 @@ async def test_operation_accepts_the_clock_only_when_a_later_instant_is_recorded
     clock = FakeClock(START)
     async with open_stores(tmp_path) as home:
         await fire_under_a_wrong_clock(home)
-        accept = home.operations(rule("all"), clock=clock).by_name()["accept_clock"]
+        accept = home.operations(rule("all"), clock=clock).handlers["accept_clock"]
         dry = await accept({"dry_run": True}, Caller.here())
         assert dry["firing_id"] is None
         assert await home.facts.ledger.last_recorded_at() == WRONG

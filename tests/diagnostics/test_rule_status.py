@@ -26,8 +26,9 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import handlers_of
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.reads.rule_reads import RuleReads
+from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources
@@ -110,7 +111,7 @@ class ReportedRule:
 
     async def operation(self) -> dict[str, Any]:
         """Return the rule as the operation `rules` of a running daemon returns it."""
-        answer = await self._reads.by_name()["rules"]({}, Caller.here())
+        answer = await handlers_of(self._reads)["rules"]({}, Caller.here())
         [found] = answer["rules"]
         return dict(found)
 

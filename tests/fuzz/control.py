@@ -18,9 +18,10 @@ from typing import Any
 import orjson
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.operations.handlers import Handler
+from slumberd.operations.handlers import Handler, handlers_of
+from slumberd.operations.pauses import Pausing
 from slumberd.service.control_socket import SOCKET, VERSION, listen
-from slumberd.service.pause import PausedFile, Pausing
+from slumberd.service.pause import PausedFile
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
@@ -143,7 +144,7 @@ class ControlTarget:
         await home.stores.memory.put_many(EPISODES)
         await home.fire(RULES[0])
         pausing = Pausing(PausedFile(self._path), lambda: RuleSet(tuple(RULES), {}, {}))
-        self.operations |= {**home.operations.by_name(), **pausing.by_name(), "fuzz.ping": _pong}
+        self.operations |= {**home.operations.handlers, **handlers_of(pausing), "fuzz.ping": _pong}
         await self._open.enter_async_context(listen(self._path, self.operations))
 
     async def _restart(self) -> None:

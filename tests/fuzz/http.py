@@ -23,9 +23,9 @@ from slumberd.config.settings import Settings
 from slumberd.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.handlers import Dispatcher
+from slumberd.operations.handlers import Dispatcher, handlers_of
+from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.memory import MemoryOperations
-from slumberd.operations.reads.ledger_reads import LedgerReads
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served
@@ -178,7 +178,7 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
         capture=settings.capture_rules,
     )
     reads = LedgerReads(home.stores.facts, commits)
-    handlers = {**home.operations.by_name(), **memory.by_name(), **reads.by_name()}
+    handlers = {**home.operations.handlers, **handlers_of(memory, reads)}
     return Served(
         Dispatcher(handlers),
         settings,

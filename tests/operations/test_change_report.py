@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.record import ChangeGroup, Kind, Record
-from slumberd.operations.overview_forms import LargestBy
-from slumberd.operations.reads.change_report import (
+from slumberd.operations.change_report import (
     BatchChanges,
     ChangeCounter,
     ChangeReport,
     Changes,
     LargestBatches,
+    LargestBy,
+    RecentChanges,
     read_changes,
 )
-from slumberd.operations.reads.recent_changes import RecentChanges
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import NewStores, Provider
@@ -199,7 +199,7 @@ async def test_report_begins_at_its_instant_and_ends_before_its_last(provider: P
 
 
 async def test_report_reads_all_pages(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slumberd.operations.reads.change_report.PAGE_ROWS", 2)
+    monkeypatch.setattr("slumberd.operations.change_report.PAGE_ROWS", 2)
     async with open_stores(provider) as home:
         await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in range(5)))
         await home.fire()
@@ -256,8 +256,7 @@ def changed_days(report: ChangeReport) -> dict[date, Changes]:
 def test_report_of_a_random_history_equals_the_counts_of_its_rows(
     new_stores: NewStores, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr("slumberd.operations.reads.change_report.PAGE_ROWS", page)
-    monkeypatch.setattr("slumberd.operations.reads.recent_changes.PAGE_ROWS", page)
+    monkeypatch.setattr("slumberd.operations.change_report.PAGE_ROWS", page)
 
     @settings(max_examples=amount(5, full=30), deadline=None)
     @given(EVERYTHING)

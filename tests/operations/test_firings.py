@@ -14,8 +14,8 @@ from slumberd.errors import NoInputError, NotAllowedError, UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.handlers import Answer
-from slumberd.operations.reads.ledger_reads import LedgerReads
+from slumberd.operations.handlers import Answer, handlers_of
+from slumberd.operations.ledger import LedgerReads
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -33,7 +33,7 @@ class Firings:
 
     def __init__(self, home: OpenStores) -> None:
         self.home = home
-        self._handlers = LedgerReads(home.facts, CommitSignal()).by_name()
+        self._handlers = handlers_of(LedgerReads(home.facts, CommitSignal()))
 
     async def call(self, operation: str, caller: Caller = OPERATOR, **request: Any) -> Answer:
         return await self._handlers[operation](request, caller)

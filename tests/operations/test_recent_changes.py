@@ -10,9 +10,8 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import microseconds
 from slumberd.model.record import GroupedChanges
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.operations.reads.change_report import read_changes
-from slumberd.operations.reads.recent_changes import RecentChanges
+from slumberd.operations.change_report import RecentChanges, read_changes
+from slumberd.storage.facts.reads import FactReader
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -25,7 +24,7 @@ MINUTE = timedelta(minutes=1)
 class CountingReader:
     """Counts the rows that are read in groups."""
 
-    def __init__(self, reads: LedgerReader) -> None:
+    def __init__(self, reads: FactReader) -> None:
         self._reads = reads
         self.groups = 0
 
@@ -95,7 +94,7 @@ async def test_report_knows_no_user_who_was_erased(provider: Provider) -> None:
 async def test_report_names_the_largest_batches_again_when_those_it_kept_have_left(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.operations.reads.recent_changes.MOST", 1)
+    monkeypatch.setattr("slumberd.operations.change_report.MOST", 1)
     async with open_stores(provider) as home:
         recent = RecentChanges(home.facts.reads)
         for minute in range(8):

@@ -17,8 +17,8 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.protocols import Episodes
 from slumberd.scheduling import cron
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
@@ -36,7 +36,7 @@ Change = Callable[[], Awaitable[None]]
 class ChangingEpisodes:
     """An episode store that runs a change right before, or right after, it reads a window."""
 
-    memory: Episodes
+    memory: EngineMemoryStore
     before: dict[int, Change] = field(default_factory=dict)
     after: dict[int, Change] = field(default_factory=dict)
     windows: int = 0
@@ -63,7 +63,7 @@ async def contents(home: OpenStores) -> dict[str, dict[str, Any]]:
     return {fact.id: fact.payload for fact in await home.facts.query(FactPattern())}
 
 
-async def from_scratch(folder: Path, memory: Episodes) -> dict[str, dict[str, Any]]:
+async def from_scratch(folder: Path, memory: EngineMemoryStore) -> dict[str, dict[str, Any]]:
     """Return the facts that a new consolidation of the current episodes makes."""
     folder.mkdir()
     async with open_stores(folder) as home:

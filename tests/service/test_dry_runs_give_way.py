@@ -126,7 +126,7 @@ async def test_change_does_not_wait_for_a_dry_run(
     async with open_stores(provider, limits=Limits(max_deletes=1)) as home:
         await story.prepare(home)
         operations = home.operations(RULE, clock=FakeClock(at(60)))
-        ask = operations.by_name()[story.operation]
+        ask = operations.handlers[story.operation]
         async with asyncio.TaskGroup() as tasks:
             during = ChangeDuringDryRun(home, operations, tasks, monkeypatch)
 

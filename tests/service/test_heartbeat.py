@@ -23,7 +23,6 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
@@ -31,6 +30,7 @@ from slumberd.scheduling.due import FailureTracker
 from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
@@ -45,7 +45,7 @@ class MonitoredStores:
     """Stores, rules on them, and a heartbeat; `finished` is set after two beats."""
 
     def __init__(
-        self, memory: Episodes, runner: RuleRunner, rules: RuleSet, settings: Settings
+        self, memory: EngineMemoryStore, runner: RuleRunner, rules: RuleSet, settings: Settings
     ) -> None:
         self.clock = FakeClock(at(0))
         self.memory, self.runner = memory, runner

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError, UsageError
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import RulesForm
-from slumberd.service.pause import FILE, PausedFile, Pausing, paused_in
+from slumberd.operations.pauses import Pausing, RulesForm
+from slumberd.service.pause import FILE, PausedFile, paused_in
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.installation import jsonl

@@ -97,7 +97,7 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
 async def call(
     home: OpenStores, operation: str, request: dict[str, Any], fired: ConsolidationRule
 ) -> Answer:
-    handlers = home.operations(fired, clock=FakeClock(at(60))).by_name()
+    handlers = home.operations(fired, clock=FakeClock(at(60))).handlers
     return await handlers[operation](request, ME)
 
 

@@ -21,12 +21,12 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.operations.writes.turn import Turn
 from slumberd.service.composition import open_stores, rule_runner_of, rules_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -52,7 +52,7 @@ class ReloadedDaemon:
 
     folder: Path
     runner: RuleRunner
-    memory: Episodes
+    memory: EngineMemoryStore
     in_force: InForce
     followed: list[tuple[list[str], str]] = field(default_factory=list)
     turn: Turn = field(default_factory=Turn)

@@ -14,8 +14,10 @@ from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import PinForm
+from slumberd.operations.handlers import handlers_of
+from slumberd.operations.pauses import Pausing
 from slumberd.operations.requests import assertion_of, choose_rules
-from slumberd.service.pause import PausedFile, Pausing
+from slumberd.service.pause import PausedFile
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
@@ -96,7 +98,7 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
 async def test_request_of_another_form_is_refused_and_changes_nothing(
     home: OpenStores, operation: str, request_: dict[str, Any], problem: str
 ) -> None:
-    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+    operations = home.operations(rule("all"), clock=FakeClock()).handlers
 
     with pytest.raises(UsageError, match=problem):
         await operations[operation](request_, ME)
@@ -106,7 +108,7 @@ async def test_request_of_another_form_is_refused_and_changes_nothing(
 
 
 async def test_refusal_lists_every_mistake_of_a_request(home: OpenStores) -> None:
-    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+    operations = home.operations(rule("all"), clock=FakeClock()).handlers
 
     with pytest.raises(UsageError) as refused:
         await operations["pin"]({**PIN, "user": 7, "agent": None, "id": []}, ME)
@@ -115,7 +117,7 @@ async def test_refusal_lists_every_mistake_of_a_request(home: OpenStores) -> Non
 
 
 async def test_pin_with_a_channel_creates_a_fact_in_it(home: OpenStores) -> None:
-    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+    operations = home.operations(rule("all"), clock=FakeClock()).handlers
 
     await operations["pin"]({**PIN, "channel": "notes", "id": "i"}, ME)
 
@@ -127,7 +129,7 @@ async def test_pause_requires_a_list_of_rule_ids(tmp_path: Path, rules: object) 
     pausing = Pausing(PausedFile(tmp_path), lambda: RuleSet((rule("a"),), {}, {}))
 
     with pytest.raises(UsageError, match="pause: rules"):
-        await pausing.by_name()["pause"]({"rules": rules}, ME)
+        await handlers_of(pausing)["pause"]({"rules": rules}, ME)
 
 
 def test_fact_that_is_pinned_names_its_user_and_its_agent() -> None:

@@ -24,11 +24,10 @@ from slumberd.errors import (
     WrongShardError,
 )
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import OperatorForm
+from slumberd.operations.forms import OperatorForm, ScopedForm
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
-from slumberd.operations.memory_forms import ScopedForm
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError
 from slumberd.service.database.requests import ask_database
 from slumberd.service.shard_requests import ShardRequests, ask_daemon, find_shard, shard_handlers

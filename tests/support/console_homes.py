@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from slumberd.model.episode import Episode
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import ask
 from tests.support.broken_disks import put
 from tests.support.builders import at, episode, triple

@@ -125,7 +125,7 @@ class TenantHistory:
         return found
 
     async def ask(self, name: str, **request: Any) -> dict[str, Any]:
-        return await self.state_directory.operations.by_name()[name](request, PEER)
+        return await self.state_directory.operations.handlers[name](request, PEER)
 
     async def undo(self, firing_ids: Sequence[str]) -> list[str]:
         answers = [await self.ask("undo", firing=id) for id in reversed(firing_ids)]

@@ -17,7 +17,7 @@ from slumberd.clock import set_within
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.operations.table import CHANGES
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.interfaces import Served
 
 PATH = STREAM
@@ -61,7 +61,7 @@ class EventStream:
         return StreamingResponse(stream, headers=_HEADERS, media_type="text/event-stream")
 
     async def _page(self, fields: dict[str, Any], caller: Caller) -> Answer:
-        return await self._served.dispatcher.call(CHANGES.name, fields, caller)
+        return await self._served.dispatcher.call(OPERATIONS["changes"].name, fields, caller)
 
     async def _events(
         self, fields: dict[str, Any], page: Answer, caller: Caller
@@ -89,7 +89,7 @@ def _fields_of(request: Request) -> dict[str, Any]:
     Raises:
         UsageError: The query has others, or the header is not a number.
     """
-    fields = fields_in_query(CHANGES.form, request.query_params)
+    fields = fields_in_query(OPERATIONS["changes"].form, request.query_params)
     if unknown := [name for name in fields if name not in QUERY]:
         raise UsageError(f"the query has {unknown[0]!r}; it may have {', '.join(QUERY)}")
     last = request.headers.get("last-event-id", "")

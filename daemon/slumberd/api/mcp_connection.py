@@ -9,7 +9,7 @@ from typing import Any
 from slumberd.errors import UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Right
 from slumberd.operations.handlers import Answer
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 
 PATH = "/mcp"
 """Where the daemon's HTTP server answers the protocol."""

@@ -22,7 +22,7 @@ from slumberd.model.speaker import speaker_of
 from slumberd.operations.handlers import Answer
 from slumberd.operations.memory_forms import Erasure, Hits
 from slumberd.operations.operation import Operation
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.retrieval.context import NOTICE, quote
 
 _AGENT_SPEAKS = "agent"
@@ -79,7 +79,7 @@ class MemoryTool:
 
     @property
     def operation(self) -> Operation[Any]:
-        """The operation, as the table describes it."""
+        """The operation that it calls, as its method declares it."""
         return OPERATIONS[self.operation_name]
 
     @cached_property

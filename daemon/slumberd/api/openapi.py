@@ -1,4 +1,4 @@
-"""Describe the HTTP interface as OpenAPI 3.1, from the table of operations."""
+"""Describe the HTTP interface as OpenAPI 3.1, from the operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.operations.memory_forms import KnownFact
-from slumberd.operations.table import CHANGES
+from slumberd.operations.registry import OPERATIONS
 
 Document = dict[str, Any]
 
@@ -333,7 +333,7 @@ def _mcp() -> Document:
 
 def _events(schemas: Document) -> Document:
     """Return the description of the stream of changes."""
-    form = _schema_of(CHANGES.form.model_json_schema(ref_template=_TEMPLATE), schemas)
+    form = _schema_of(OPERATIONS["changes"].form.model_json_schema(ref_template=_TEMPLATE), schemas)
     wanted = {name: form["properties"][name] for name in EVENTS_QUERY}
     summary = "Send rows of the ledger as server-sent events, as they are committed."
     last = _header("Last-Event-ID", "The number of the last row that the caller has.")

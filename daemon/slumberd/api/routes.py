@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slumberd.operations import table
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 
 Method = Literal["GET", "POST", "PATCH"]
 Shape = Literal["whole", "first fact"]
@@ -77,24 +76,28 @@ _NAMED = (
     HttpRoute(
         method="POST",
         path="/v1/episodes",
-        operation=table.REMEMBER,
+        operation=OPERATIONS["remember"],
         status=201,
         keyed=_KEYED,
     ),
-    HttpRoute(method="POST", path="/v1/episodes/many", operation=table.PUT_MANY, status=201),
-    HttpRoute(method="GET", path="/v1/episodes", operation=table.EPISODES),
-    HttpRoute(method="GET", path="/v1/outcomes/{id:path}", operation=table.OUTCOME, in_path="id"),
-    HttpRoute(method="GET", path="/v1/facts", operation=table.FACTS),
+    HttpRoute(
+        method="POST", path="/v1/episodes/many", operation=OPERATIONS["put_many"], status=201
+    ),
+    HttpRoute(method="GET", path="/v1/episodes", operation=OPERATIONS["episodes"]),
+    HttpRoute(
+        method="GET", path="/v1/outcomes/{id:path}", operation=OPERATIONS["outcome"], in_path="id"
+    ),
+    HttpRoute(method="GET", path="/v1/facts", operation=OPERATIONS["facts"]),
     HttpRoute(
         method="POST",
         path="/v1/facts",
-        operation=table.CORRECT,
+        operation=OPERATIONS["correct"],
         summary="Assert a fact by subject and predicate, or correct one.",
     ),
     HttpRoute(
         method="GET",
         path="/v1/facts/{id:path}",
-        operation=table.FACTS,
+        operation=OPERATIONS["facts"],
         summary="Return one current fact; the header ETag is its version.",
         fixed={"limit": 1, "cursor": None, "subject": None, "predicate": None},
         in_path="id",
@@ -103,27 +106,31 @@ _NAMED = (
     HttpRoute(
         method="PATCH",
         path="/v1/facts/{id:path}",
-        operation=table.CORRECT,
+        operation=OPERATIONS["correct"],
         summary="Correct one fact; with If-Match, only the version that its author saw.",
         fixed={"subject": None, "predicate": None},
         in_path="fact",
         conditional="if_version",
     ),
-    HttpRoute(method="POST", path="/v1/search", operation=table.RECALL),
-    HttpRoute(method="POST", path="/v1/context", operation=table.CONTEXT),
-    HttpRoute(method="GET", path="/v1/explain/{id:path}", operation=table.EXPLAIN, in_path="id"),
-    HttpRoute(method="GET", path="/v1/history/{id:path}", operation=table.HISTORY, in_path="id"),
+    HttpRoute(method="POST", path="/v1/search", operation=OPERATIONS["recall"]),
+    HttpRoute(method="POST", path="/v1/context", operation=OPERATIONS["context"]),
+    HttpRoute(
+        method="GET", path="/v1/explain/{id:path}", operation=OPERATIONS["explain"], in_path="id"
+    ),
+    HttpRoute(
+        method="GET", path="/v1/history/{id:path}", operation=OPERATIONS["history"], in_path="id"
+    ),
     HttpRoute(
         method="POST",
         path="/v1/forget/plan",
-        operation=table.FORGET,
+        operation=OPERATIONS["forget"],
         summary="Plan the erasure of a scope, an episode or a fact; nothing is erased.",
         fixed={"dry_run": True, "plan": None},
     ),
     HttpRoute(
         method="POST",
         path="/v1/forget",
-        operation=table.FORGET,
+        operation=OPERATIONS["forget"],
         summary="Erase a scope, an episode or a fact for good, as its plan says.",
         fixed={"dry_run": False},
         required=("plan",),
@@ -131,19 +138,19 @@ _NAMED = (
     HttpRoute(
         method="GET",
         path="/v1/firings",
-        operation=table.CHANGES,
+        operation=OPERATIONS["changes"],
         summary="Return the firings in the ledger after a number.",
         fixed={"kinds": ["firing"], "user": None, "agent": None},
         right=Right.OPERATE,
     ),
-    HttpRoute(method="POST", path="/v1/firings", operation=table.FIRE),
-    HttpRoute(method="POST", path="/v1/firings/undo", operation=table.UNDO),
-    HttpRoute(method="GET", path="/v1/changes", operation=table.CHANGES),
-    HttpRoute(method="GET", path="/v1/held", operation=table.HELD),
+    HttpRoute(method="POST", path="/v1/firings", operation=OPERATIONS["fire"]),
+    HttpRoute(method="POST", path="/v1/firings/undo", operation=OPERATIONS["undo"]),
+    HttpRoute(method="GET", path="/v1/changes", operation=OPERATIONS["changes"]),
+    HttpRoute(method="GET", path="/v1/held", operation=OPERATIONS["held"]),
     HttpRoute(
         method="POST",
         path="/v1/held/{id}/approve",
-        operation=table.DECIDE,
+        operation=OPERATIONS["decide"],
         summary="Approve a batch that awaits approval.",
         fixed={"approve": True},
         in_path="firing",
@@ -151,12 +158,13 @@ _NAMED = (
     HttpRoute(
         method="POST",
         path="/v1/held/{id}/reject",
-        operation=table.DECIDE,
+        operation=OPERATIONS["decide"],
         summary="Reject a batch that awaits approval.",
         fixed={"approve": False},
         in_path="firing",
     ),
-    HttpRoute(method="GET", path="/v1/status", operation=table.STATUS),
+    HttpRoute(method="GET", path="/v1/rules/{id}", operation=OPERATIONS["rule"], in_path="id"),
+    HttpRoute(method="GET", path="/v1/status", operation=OPERATIONS["status"]),
 )
 
 
@@ -167,7 +175,7 @@ def _others() -> Iterator[HttpRoute]:
         path = f"{OPERATIONS_PATH}{name}"
         if name not in named and operation.read_only:
             yield HttpRoute(method="GET", path=path, operation=operation)
-        keyed = _KEYED if operation is table.REMEMBER else None
+        keyed = _KEYED if operation is OPERATIONS["remember"] else None
         yield HttpRoute(method="POST", path=path, operation=operation, keyed=keyed)
 
 

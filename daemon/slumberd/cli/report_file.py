@@ -13,7 +13,7 @@ from slumberd.config.settings import Settings
 from slumberd.console.report_file import ReportFile, render_report
 from slumberd.diagnostics.status import read_status
 from slumberd.errors import OutputExistsError
-from slumberd.operations.reads.overviews import report_of
+from slumberd.operations.report import report_of
 from slumberd.service.composition import paused_rules_of, rules_of
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from slumberd.config.settings import Settings
 from slumberd.model.firing import HeldBatch
-from slumberd.operations.reads.change_report import ChangeReport, read_changes
+from slumberd.operations.change_report import ChangeReport, read_changes
 from slumberd.service.composition import open_facts_if_present
 
 

@@ -19,7 +19,7 @@ import orjson
 from slumberd.client.request_json import as_json
 from slumberd.errors import NotRunningError, StoreError, UsageError
 from slumberd.operations.handlers import Answer
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
 
 PATIENCE_SECONDS = 30.0

@@ -14,7 +14,6 @@ from slumberd.client.transports import Transport, open_transport
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.memory_forms import (
-    ContextText,
     Correction,
     EpisodeList,
     Erasure,
@@ -26,6 +25,7 @@ from slumberd.operations.memory_forms import (
     Remembered,
     RememberedList,
 )
+from slumberd.operations.report import ContextText
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded
 

@@ -16,7 +16,7 @@ from slumberd.console.links import Fields, link
 from slumberd.console.visit import Redirect, Shown, View, Visit
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.operations.handlers import Answer
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 
 PATH = "/change"
 """The path that all forms with changes are sent to."""

@@ -11,7 +11,7 @@ from slumberd.console.sessions import Session
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.interfaces import Served
 
 

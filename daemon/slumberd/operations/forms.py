@@ -1,10 +1,11 @@
-"""The forms of requests: one for each operation that changes facts, rules or firings."""
+"""The fields and limits that requests share, and the forms of requests that change something."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.config.validation import Form, too_long
 from slumberd.model.episode import EARLIEST, LATEST
@@ -18,6 +19,9 @@ MOST_SHARDS = 1_024
 
 MOST_REASON_CHARACTERS = 1_000
 """The longest reason of a request."""
+
+
+Cursor = Annotated[str, Field(max_length=10_000)]
 
 
 def _check_reason(text: str) -> str:
@@ -37,7 +41,7 @@ Reason = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": MOST_REASON_CHARACTERS}),
 ]
 """Why a person requests a change: a text without personal data, since no erasure removes it."""
-Instant = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
+Microseconds = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
 """An instant of the calendar, or one before or after all of them."""
 CalendarInstant = Annotated[int, Field(ge=EARLIEST, le=LATEST)]
 """An instant of the calendar: from the year 1 to the year 9999."""
@@ -110,7 +114,7 @@ class BackfillForm(ReasonedForm):
     """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
 
     rule: str
-    between: Annotated[list[Instant], Field(min_length=2, max_length=2)] | None = None
+    between: Annotated[list[Microseconds], Field(min_length=2, max_length=2)] | None = None
 
 
 class QuarantineForm(ReasonedForm):
@@ -162,20 +166,6 @@ class DecideForm(ReasonedForm):
     approve: bool = False
 
 
-class MoveForm(OperatorForm):
-    """The request ``move``: a user, and the shard that gets the user.
-
-    Attributes:
-        user: The user.
-        to: The number of the shard.
-        dry_run: Whether nothing is written.
-    """
-
-    user: str
-    to: Annotated[int, Field(ge=0, le=MOST_SHARDS - 1)]
-    dry_run: bool = False
-
-
 class ForgetForm(ReasonedForm):
     """The request ``forget``: a scope, one episode, or one fact.
 
@@ -221,7 +211,70 @@ class UnpinForm(ChangeForm):
     reason: str
 
 
-class RulesForm(OperatorForm):
-    """The requests ``pause`` and ``resume``: the ids of rules."""
+MOST = 1_000
+"""The most items of one page."""
 
-    rules: list[str]
+
+MOST_NAME = 1_000
+"""The longest name: of a user, an agent, a session, an episode, a key."""
+
+
+MOST_CHARACTERS = 100_000
+"""The longest text of an episode that an interface takes, and the longest question."""
+
+
+def _read_instant(value: object) -> object:
+    """Return the instant that a text names; any other value as it is, for the model to refuse."""
+    if not isinstance(value, str):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
+    except (ValueError, OverflowError):
+        return value
+    return at if at.tzinfo else value
+
+
+Limit = Annotated[int, Field(ge=1, le=MOST)]
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+
+
+LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
+"""ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
+
+
+class ScopedForm(RequestForm):
+    """The fields of every request about one user's memory.
+
+    Attributes:
+        user: The user; by default the caller's own.
+        agent: The agent; by default the caller's own, else all.
+    """
+
+    user: Name | None = None
+    agent: Name | None = None
+
+
+class ReadForm(ScopedForm):
+    """The fields of every request that reads one user's memory.
+
+    Attributes:
+        all_agents: Whether the memories of all agents of the user are read; give no agent then.
+    """
+
+    all_agents: bool = False
+
+
+class Result(BaseModel):
+    """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.model_dump(mode="json")

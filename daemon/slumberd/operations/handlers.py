@@ -13,8 +13,8 @@ from slumberd.config.validation import problems
 from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import RequestForm
-from slumberd.operations.operation import Operation
+from slumberd.operations.forms import RequestForm, Result
+from slumberd.operations.operation import Operation, operations_of
 from slumberd.storage.replica_reads import allow_replica_reads
 
 Answer = dict[str, Any]
@@ -23,15 +23,24 @@ Handler = Callable[[dict[str, Any], Caller], Awaitable[Answer]]
 F = TypeVar("F", bound=RequestForm)
 
 
-def typed_handler(
-    operation: Operation[F], run: Callable[[F, Caller], Awaitable[Answer]]
-) -> tuple[str, Handler]:
-    """Return an operation's name, and a handler that reads a request by the operation's form.
+def handlers_of(*targets: object) -> dict[str, Handler]:
+    """Return a handler for each operation that methods of some objects declare, by name."""
+    return {
+        name: handler_of(declared, getattr(target, name))
+        for target in targets
+        for name, declared in operations_of(type(target)).items()
+    }
+
+
+def handler_of(
+    operation: Operation[F], run: Callable[[F, Caller], Awaitable[Result | Answer]]
+) -> Handler:
+    """Return a handler that reads a request by the operation's form.
 
     The form refuses an unknown key: a misspelled ``dry_run`` must not erase anything.
 
     Args:
-        operation: The entry in the table of operations.
+        operation: The declaration of the operation.
         run: Runs it.
 
     Raises:
@@ -43,9 +52,10 @@ def typed_handler(
         caller.require(operation.right)
         form = read_form(operation, request)
         with allow_replica_reads() if operation.read_only else nullcontext():
-            return await run(form, caller)
+            answer = await run(form, caller)
+        return answer.document() if isinstance(answer, Result) else answer
 
-    return operation.name, handle
+    return handle
 
 
 def read_form(operation: Operation[F], request: Mapping[str, Any]) -> F:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.operations.memory_forms import Limit, Name, ReadForm, Result
+from slumberd.operations.forms import Limit, Name, ReadForm, Result
 
 
 class HistoryForm(ReadForm):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import structlog
@@ -19,9 +19,15 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.explanation import Explanation
 from slumberd.errors import (
+    ForgottenError,
     FutureInstantError,
+    InputError,
+    KeyReusedError,
+    MemoryScopeError,
     NoInputError,
     RecordRefusedError,
+    SecretRefusedError,
+    UnreadableEpisodeError,
     UsageError,
     VersionConflictError,
 )
@@ -31,12 +37,13 @@ from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.speaker import speaker_of
+from slumberd.operations import example_values as values
 from slumberd.operations import memory_forms as forms
-from slumberd.operations import table
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import PinForm, UnpinForm
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.handlers import Answer
 from slumberd.operations.new_episodes import (
     DEFAULT,
     SOURCE,
@@ -46,7 +53,7 @@ from slumberd.operations.new_episodes import (
     keep_turn,
     named_by,
 )
-from slumberd.operations.reads.change_report import is_of
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.reads.episode_results import SOON, best_of
 from slumberd.operations.reads.explainer import (
     ExplainedEpisode,
@@ -57,6 +64,7 @@ from slumberd.operations.reads.explainer import (
     read_results,
 )
 from slumberd.operations.reads.explanations import decision_document
+from slumberd.operations.report import ContextText
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
@@ -115,25 +123,29 @@ class MemoryOperations:
         self._paused = paused
         self._turn = asyncio.Lock()
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operations by name."""
-        return dict(
-            [
-                typed_handler(table.REMEMBER, self.remember),
-                typed_handler(table.PUT_MANY, self.put_many),
-                typed_handler(table.TRANSCRIPT, self.transcript),
-                typed_handler(table.RECALL, self.recall),
-                typed_handler(table.CONTEXT, self.context),
-                typed_handler(table.EPISODES, self.episodes),
-                typed_handler(table.FACTS, self.facts),
-                typed_handler(table.CORRECT, self.correct),
-                typed_handler(table.EXPLAIN, self.explain),
-                typed_handler(table.OUTCOME, self.outcome),
-            ]
-        )
-
-    async def remember(self, request: forms.RememberForm, caller: Caller) -> Answer:
-        """Put an episode.
+    @operation(
+        right=Right.WRITE,
+        idempotent=True,
+        errors=(
+            ForgottenError,
+            FutureInstantError,
+            InputError,
+            KeyReusedError,
+            MemoryScopeError,
+            SecretRefusedError,
+            UnreadableEpisodeError,
+        ),
+        example=Example(
+            {
+                "text": "I moved to Lisbon",
+                "key": "turn 1",
+                "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
+            },
+            {"id": "key:ana/desk/turn 1", "state": "new", **values.WAITING},
+        ),
+    )
+    async def remember(self, request: forms.RememberForm, caller: Caller) -> forms.Remembered:
+        """Put an episode; it is on disk when the answer comes.
 
         Raises:
             ForgottenError: The scope was erased, and the episode is older.
@@ -151,7 +163,7 @@ class MemoryOperations:
         is_stored = put.state in ("new", "changed", "unchanged")
         if is_stored and request.seconds and Right.READ in caller.rights:
             return await self._add_results(put, scope, request.seconds)
-        return self._say_at_once(put).document()
+        return self._say_at_once(put)
 
     def _say_at_once(self, put: forms.Remembered) -> forms.Remembered:
         """Return how an episode was put, with what is known of a new version without a read."""
@@ -163,7 +175,7 @@ class MemoryOperations:
 
     async def _add_results(
         self, put: forms.Remembered, scope: ScopeFilter, seconds: float
-    ) -> Answer:
+    ) -> forms.Remembered:
         """Return how an episode was put, and what became of it under the rules that are due."""
         rules, found = await self._read_outcome(put.id, scope)
         described = await self._describe(put.id, rules, found)
@@ -172,17 +184,37 @@ class MemoryOperations:
             rules, found = await self._wait(put.id, scope, seconds, among=soon)
             described = await self._describe(put.id, rules, found)
         kept = {name: getattr(described, name) for name in ("became", "sentence", "results")}
-        return put.model_copy(update=kept).document()
+        return put.model_copy(update=kept)
 
-    async def put_many(self, request: forms.PutManyForm, caller: Caller) -> Answer:
-        """Put episodes, all or none.
+    @operation(
+        right=Right.WRITE,
+        idempotent=True,
+        errors=(MemoryScopeError, RecordRefusedError),
+        example=Example(
+            {
+                "session": "s1",
+                "episodes": [
+                    {"text": "I moved to Lisbon", "key": "turn 1", "when": values.AT},
+                    {"text": "Noted.", "key": "turn 2", "when": values.AT, "speaker": "assistant"},
+                ],
+            },
+            {
+                "episodes": [
+                    {"id": "key:ana/desk/turn 1", "state": "new"},
+                    {"id": "key:ana/desk/turn 2", "state": "new"},
+                ]
+            },
+        ),
+    )
+    async def put_many(self, request: forms.PutManyForm, caller: Caller) -> forms.RememberedList:
+        """Put at most 10,000 episodes in one transaction, all or none.
 
         Raises:
             RecordRefusedError: One of them is refused, as `remember` refuses it.
         """
         scope = caller.scope(request.user, request.agent)
         put = await self._put(request.episodes, scope, request.session)
-        return forms.RememberedList(episodes=put).document()
+        return forms.RememberedList(episodes=put)
 
     async def _put(
         self, requests: Sequence[forms.EpisodeForm], scope: ScopeFilter, session: str | None
@@ -240,8 +272,40 @@ class MemoryOperations:
                 found.append(self._capture.capture(episode))
         return found
 
-    async def transcript(self, request: forms.TranscriptForm, caller: Caller) -> Answer:
-        """Put a turn of a transcript, whatever its instant, and record how that was read.
+    @operation(
+        right=Right.WRITE,
+        idempotent=True,
+        errors=(
+            ForgottenError,
+            InputError,
+            MemoryScopeError,
+            SecretRefusedError,
+            UnreadableEpisodeError,
+        ),
+        example=Example(
+            {
+                "session": "s1",
+                "coding_agent": "codex",
+                "transcript": "/home/ana/.codex/sessions/s1.jsonl",
+                "agent_version": "0.153.0",
+                "lines": 12,
+                "person": 1,
+                "assistant": 1,
+                "unknown": {"event_msg weather": 1},
+                "turn": {
+                    "id": "t1",
+                    "text": "I moved to Lisbon",
+                    "session": "s1",
+                    "speaker": "user",
+                },
+            },
+            {"id": "t1", "state": "new", **values.WAITING},
+        ),
+    )
+    async def transcript(
+        self, request: forms.TranscriptForm, caller: Caller
+    ) -> forms.TranscriptRead:
+        """Put a turn of a coding agent's transcript, and record how the transcript was read.
 
         Raises:
             ForgottenError: The scope was erased, and the turn is older.
@@ -267,7 +331,7 @@ class MemoryOperations:
                 **request.model_dump(include=_COUNTS),
             )
             self._transcripts.record(counts)
-        return answer.document()
+        return answer
 
     async def _put_turn(self, turn: forms.TurnForm, scope: ScopeFilter) -> forms.Remembered:
         """Put a turn; one that was taken back stays so unless the request says otherwise."""
@@ -285,8 +349,14 @@ class MemoryOperations:
             changes = [] if kept is None else await self._memory.put_each([kept], strict=True)
         return _remembered(captured, changes[0] if changes else "unchanged")
 
-    async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
-        """Find the episodes and facts that answer a question."""
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example({"query": "Where does ana live?", "limit": 5}, {"hits": [values.HIT]}),
+    )
+    async def recall(self, request: forms.RecallForm, caller: Caller) -> forms.Hits:
+        """Find the episodes and facts that answer a question, best first."""
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         hits = await self._searcher.search(
             request.query,
@@ -298,10 +368,19 @@ class MemoryOperations:
             limit=request.limit,
             min_score=request.min_score,
         )
-        return forms.Hits(hits=hits).document()
+        return forms.Hits(hits=hits)
 
-    async def context(self, request: forms.ContextForm, caller: Caller) -> Answer:
-        """Return what an agent takes with it to answer a question."""
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"question": "Where does ana live?", "budget": 500},
+            {"text": "> I moved to Lisbon", "items": [values.HIT], "tokens": 6, "budget": 500},
+        ),
+    )
+    async def context(self, request: forms.ContextForm, caller: Caller) -> ContextText:
+        """Return what an agent takes with it to answer a question, quoted as data."""
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         found = await self._searcher.context(
             request.question,
@@ -312,22 +391,45 @@ class MemoryOperations:
             as_of=request.as_of,
             superseded=request.superseded,
         )
-        return forms.ContextText(
+        return ContextText(
             text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
-        ).document()
+        )
 
-    async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"limit": 1},
+            {
+                "episodes": [
+                    {
+                        "id": "e1",
+                        "content": "I moved to Lisbon",
+                        "timestamp": values.AT,
+                        "source_node": "remember",
+                        "speaker": "user",
+                        "user": "ana",
+                        "agent": "desk",
+                        "session": "s1",
+                        "metadata": {"speaker": "user"},
+                    }
+                ]
+            },
+        ),
+    )
+    async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> forms.EpisodeList:
         """Return the latest episodes, newest first."""
         scope = caller.scope(
             request.user, request.agent, request.session, all_agents=request.all_agents
         )
         if request.id is not None:
-            return forms.EpisodeList(episodes=await self._one(request.id, scope)).document()
+            return forms.EpisodeList(episodes=await self._one(request.id, scope))
         found = await self._memory.recent(
             scope.user, request.session, scope.agent, limit=request.skip + request.limit
         )
         listed = [_known_episode(one) for one in found[request.skip :]]
-        return forms.EpisodeList(episodes=listed).document()
+        return forms.EpisodeList(episodes=listed)
 
     async def _one(self, id: str, scope: ScopeFilter) -> list[forms.KnownEpisode]:
         """Return an episode of a scope; nothing when the scope does not hold it."""
@@ -348,8 +450,16 @@ class MemoryOperations:
             )
         ]
 
-    async def facts(self, request: forms.FactsForm, caller: Caller) -> Answer:
-        """Return a page of facts, by id.
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"predicate": "lives_in", "limit": 10}, {"facts": [values.FACT], "next": None}
+        ),
+    )
+    async def facts(self, request: forms.FactsForm, caller: Caller) -> forms.FactPage:
+        """Return a page of current facts, by id.
 
         Raises:
             UsageError: The request names both a subject and a prefix of subjects.
@@ -372,10 +482,18 @@ class MemoryOperations:
         )
         full = len(found) == request.limit
         following = pattern.following(found[-1]).after if full else None
-        return forms.FactPage(facts=[*map(_known, found)], next=following).document()
+        return forms.FactPage(facts=[*map(_known, found)], next=following)
 
-    async def correct(self, request: forms.CorrectForm, caller: Caller) -> Answer:
-        """Assert the right value of a fact, or retract it.
+    @operation(
+        right=Right.WRITE,
+        errors=(MemoryScopeError, NoInputError, VersionConflictError),
+        example=Example(
+            {"fact": "e1", "object": "Porto", "reason": "it was Porto", "if_version": values.HASH},
+            {"fact_ids": ["e1"], "firing_id": "@hand:3", "counts": {"update": 1}},
+        ),
+    )
+    async def correct(self, request: forms.CorrectForm, caller: Caller) -> forms.Correction:
+        """Assert the right value of a fact, or retract the fact.
 
         Raises:
             NoInputError: The scope has no such fact.
@@ -412,7 +530,7 @@ class MemoryOperations:
 
     async def _retract(
         self, request: forms.CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
-    ) -> Answer:
+    ) -> forms.Correction:
         ids = [fact.id for fact in facts]
         form = UnpinForm(facts=ids, reason=request.reason, dry_run=request.dry_run)
         check = partial(self._facts_of, request, scope)
@@ -421,7 +539,7 @@ class MemoryOperations:
 
     async def _assert(
         self, request: forms.CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
-    ) -> Answer:
+    ) -> forms.Correction:
         known = facts[0] if request.fact is not None else None
         payload = known.payload if known else {}
         form = PinForm(
@@ -439,7 +557,17 @@ class MemoryOperations:
         answer = await self._changes.pin(form, caller, check=check, only=known is None)
         return _correction([answer["fact_id"]], answer)
 
-    async def explain(self, request: forms.ExplainForm, caller: Caller) -> Answer:
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError, NoInputError),
+        example=Example(
+            {"id": "e1"}, {"id": "e1", "kind": "fact", "explanation": {"id": "e1", "current": True}}
+        ),
+    )
+    async def explain(
+        self, request: forms.ExplainForm, caller: Caller
+    ) -> Annotated[Answer, forms.Explained]:
         """Explain why a fact is current, or what became of an episode.
 
         Raises:
@@ -489,15 +617,24 @@ class MemoryOperations:
             raise NoInputError(id, _NEITHER)
         return rules, found
 
-    async def outcome(self, request: forms.OutcomeForm, caller: Caller) -> Answer:
-        """Return what became of an episode; wait until every enabled rule has evaluated it.
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError, NoInputError),
+        example=Example(
+            {"id": "e1", "seconds": 5.0},
+            {"id": "e1", "settled": True, "rules": [values.OUTCOME], **values.RESULT},
+        ),
+    )
+    async def outcome(self, request: forms.OutcomeForm, caller: Caller) -> forms.Outcome:
+        """Wait until every enabled rule has evaluated an episode; return what became of it.
 
         Raises:
             NoInputError: The scope has no such episode.
         """
         scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
         rules, found = await self._wait(request.id, scope, request.seconds)
-        return (await self._describe(request.id, rules, found)).document()
+        return await self._describe(request.id, rules, found)
 
     async def _wait(
         self, id: str, scope: ScopeFilter, seconds: float, among: Collection[str] | None = None
@@ -627,7 +764,5 @@ def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
     return orjson.loads(orjson.dumps(document, default=str))
 
 
-def _correction(ids: list[str], answer: Answer) -> Answer:
-    return forms.Correction(
-        fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"]
-    ).document()
+def _correction(ids: list[str], answer: Answer) -> forms.Correction:
+    return forms.Correction(fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"])

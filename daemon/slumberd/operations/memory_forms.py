@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,37 +16,24 @@ from pydantic import (
 
 from slumberd.config.validation import Form
 from slumberd.model.episode_keys import KEY_PREFIX
-from slumberd.model.record import Kind as RowKind
-from slumberd.operations.forms import OperatorForm, RequestForm
+from slumberd.operations.forms import (
+    MOST,
+    Instant,
+    Limit,
+    LongText,
+    Name,
+    ReadForm,
+    Result,
+    ScopedForm,
+)
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded
-
-MOST = 1_000
-"""The most items of one page."""
 
 MOST_SKIPPED = 1_000_000
 """The most episodes that a page leaves out; the store reads them all the same."""
 
 MOST_EPISODES = 10_000
 """The most episodes of one request."""
-
-MOST_NAME = 1_000
-"""The longest name: of a user, an agent, a session, an episode, a key."""
-
-MOST_CHARACTERS = 100_000
-"""The longest text of an episode that an interface takes, and the longest question."""
-
-
-def _read_instant(value: object) -> object:
-    """Return the instant that a text names; any other value as it is, for the model to refuse."""
-    if not isinstance(value, str):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-        at.astimezone(UTC)  # a year before 1 or after 9999 has no instant
-    except (ValueError, OverflowError):
-        return value
-    return at if at.tzinfo else value
 
 
 def _list_of_kinds(value: object) -> object:
@@ -68,35 +54,8 @@ def _refuse_prefix(id: str) -> str:
     return id
 
 
-Limit = Annotated[int, Field(ge=1, le=MOST)]
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 NewId = Annotated[Name, AfterValidator(_refuse_prefix)]
 """An id that a caller chooses for an episode."""
-LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
-"""ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
-
-
-class ScopedForm(RequestForm):
-    """The fields of every request about one user's memory.
-
-    Attributes:
-        user: The user; by default the caller's own.
-        agent: The agent; by default the caller's own, else all.
-    """
-
-    user: Name | None = None
-    agent: Name | None = None
-
-
-class ReadForm(ScopedForm):
-    """The fields of every request that reads one user's memory.
-
-    Attributes:
-        all_agents: Whether the memories of all agents of the user are read; give no agent then.
-    """
-
-    all_agents: bool = False
 
 
 class TripleForm(BaseModel):
@@ -357,36 +316,6 @@ class OutcomeForm(ReadForm):
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
-class ChangesForm(ScopedForm, OperatorForm):
-    """The request ``changes``: rows of the ledger, oldest first.
-
-    Attributes:
-        after: Only rows after this number.
-        kinds: Only rows of these kinds; None for all.
-        limit: At most this many rows are looked at.
-        seconds: How long to wait for a row, when there is none.
-    """
-
-    after: Annotated[int, Field(ge=0, le=2**62)] = 0
-    kinds: list[RowKind] | None = None
-    limit: Limit = 100
-    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
-
-
-class HeldForm(OperatorForm):
-    """The request ``held``: the batches that await approval."""
-
-
-class Result(BaseModel):
-    """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return self.model_dump(mode="json")
-
-
 Became = Literal[
     "learned",
     "retracted",
@@ -473,11 +402,11 @@ class Remembered(Result):
 
     id: str
     state: Literal["new", "changed", "unchanged", "erased", "left_out"]
-    masked: dict[str, int] = {}
+    masked: dict[str, int] = {}  # noqa: RUF012 # pydantic copies it
     forget: Literal["this", "that"] | None = None
     became: Became | None = None
     sentence: str = ""
-    results: list[ResultOfRule] = []
+    results: list[ResultOfRule] = []  # noqa: RUF012 # pydantic copies it
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form; what has nothing to say is left out."""
@@ -500,7 +429,7 @@ class TranscriptRead(Result):
 
     id: str | None = None
     state: Literal["new", "changed", "unchanged", "erased", "left_out"] | None = None
-    masked: dict[str, int] = {}
+    masked: dict[str, int] = {}  # noqa: RUF012 # pydantic copies it
     forget: Literal["this", "that"] | None = None
     became: Became | None = None
     sentence: str = ""
@@ -525,22 +454,6 @@ class Hits(Result):
     """The answer to a question, best first."""
 
     hits: list[Hit]
-
-
-class ContextText(Result):
-    """What an agent takes with it.
-
-    Attributes:
-        text: The items, quoted one a line; empty when nothing fits.
-        items: The same: the facts, best first, then the episodes, oldest first.
-        tokens: How many tokens the text has.
-        budget: How many it might have.
-    """
-
-    text: str
-    items: list[Hit]
-    tokens: int
-    budget: int
 
 
 class KnownFact(Result):
@@ -677,7 +590,7 @@ class Outcome(Result):
     rules: list[RuleOutcome]
     became: Became = "skipped"
     sentence: str = NO_RULE
-    results: list[ResultOfRule] = []
+    results: list[ResultOfRule] = []  # noqa: RUF012 # pydantic copies it
 
 
 class Explained(Result):
@@ -692,64 +605,3 @@ class Explained(Result):
     id: str
     kind: Kind
     explanation: dict[str, Any]
-
-
-class Change(Result):
-    """One row of the ledger.
-
-    Attributes:
-        seq: Its number.
-        at: When.
-        kind: What it did, or ``firing``.
-        firing_id: The firing.
-        rule_id: The rule.
-        fact_id: The fact; empty for a firing.
-        replaces: The facts that it removed.
-        episode_ids: The episodes that it comes from.
-        reason: Why it changed nothing, if so.
-        confidence: 0 to 1.
-        user: Whose it is; empty when it is not known any more.
-        agent: Who knows it; empty as `user`.
-    """
-
-    seq: int
-    at: datetime
-    kind: str
-    firing_id: str
-    rule_id: str
-    fact_id: str
-    replaces: list[str]
-    episode_ids: list[str]
-    reason: str
-    confidence: float
-    user: str
-    agent: str
-
-
-class ChangePage(Result):
-    """Rows of the ledger.
-
-    Attributes:
-        changes: The rows, oldest first.
-        last: The number to go on after.
-        more: Whether there are more rows after it now.
-    """
-
-    changes: list[Change]
-    last: int
-    more: bool
-
-
-class Held(Result):
-    """A batch that awaits approval."""
-
-    firing_id: str
-    rule_id: str
-    problem: str
-    approved: bool
-
-
-class HeldList(Result):
-    """The batches that await approval."""
-
-    held: list[Held]

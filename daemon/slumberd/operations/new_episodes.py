@@ -12,7 +12,8 @@ from slumberd.model.episode import Episode, EpisodeVersion, instant, withdrawn_o
 from slumberd.model.episode_keys import id_of_key
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.speaker import speaker_of
-from slumberd.operations.memory_forms import MOST_NAME, EpisodeForm, RememberForm, TurnForm
+from slumberd.operations.forms import MOST_NAME
+from slumberd.operations.memory_forms import EpisodeForm, RememberForm, TurnForm
 from slumberd.storage.episodes.writes import refused_at
 
 DEFAULT = "default"

@@ -1,17 +1,23 @@
-"""What one operation is: the words, the forms and the promises that every interface repeats."""
+"""Declare an operation once, on the method that does it; every interface repeats the declaration.
+
+The control socket, HTTP, the Model Context Protocol and the reference pages are made from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from slumberd.errors import SlumberdError
 from slumberd.operations.caller import Right
-from slumberd.operations.forms import RequestForm
-from slumberd.operations.memory_forms import Result
+from slumberd.operations.forms import RequestForm, Result
 
 F_co = TypeVar("F_co", bound=RequestForm, covariant=True)
+M = TypeVar("M", bound=Callable[..., Awaitable[object]])
+
+_MARK = "operation"
+"""The attribute of a method that holds its declaration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,59 @@ class Operation(Generic[F_co]):
     form: type[F_co]
     result: type[Result]
     right: Right
-    read_only: bool = False
-    idempotent: bool = False
-    errors: tuple[type[SlumberdError], ...] = ()
+    read_only: bool
+    idempotent: bool
+    errors: tuple[type[SlumberdError], ...]
     example: Example
+
+
+def operation(
+    *,
+    right: Right,
+    read_only: bool = False,
+    idempotent: bool = False,
+    errors: tuple[type[SlumberdError], ...] = (),
+    example: Example,
+) -> Callable[[M], M]:
+    """Declare that a method is an operation: it takes a form and a caller, and returns an answer.
+
+    The operation has the method's name, and the first line of its docstring as summary. The first
+    annotation is the form. The answer is a model, or a dictionary annotated with its model.
+
+    Args:
+        right: What its caller needs.
+        read_only: Whether it changes nothing.
+        idempotent: Whether the same request again changes nothing more; true of each read.
+        errors: The errors that it may raise, beside those of every operation.
+        example: A request and its answer.
+    """
+
+    def declare(method: M) -> M:
+        hints = get_type_hints(method, include_extras=True)
+        declared = Operation(
+            name=method.__name__,
+            summary=(method.__doc__ or "").partition("\n")[0],
+            form=next(iter(hints.values())),
+            result=_model_of(hints["return"]),
+            right=right,
+            read_only=read_only,
+            idempotent=read_only or idempotent,
+            errors=errors,
+            example=example,
+        )
+        setattr(method, _MARK, declared)
+        return method
+
+    return declare
+
+
+def _model_of(answer: Any) -> type[Result]:  # noqa: ANN401 # any annotation
+    model: type[Result] = get_args(answer)[1] if get_origin(answer) is Annotated else answer
+    return model
+
+
+def operations_of(kind: type) -> dict[str, Operation[RequestForm]]:
+    """Return the operations that methods of a class, or of its bases, declare, by name."""
+    members = [member for base in kind.__mro__ for member in vars(base).values()]
+    found = [getattr(member, _MARK, None) for member in members]
+    return {one.name: one for one in found if isinstance(one, Operation)}

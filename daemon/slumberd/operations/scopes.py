@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.memory_forms import ScopedForm
+from slumberd.operations.forms import ScopedForm
 
 
 def reading_scope(request: ScopedForm, caller: Caller) -> ScopeFilter | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slumberd.operations.protocols import Episodes, Facts
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,6 @@ class Stores:
         scope_key: The key that hashes users and agents in log lines; empty without hashing.
     """
 
-    memory: Episodes
-    facts: Facts
+    memory: EngineMemoryStore
+    facts: EngineFactStore
     scope_key: bytes = b""

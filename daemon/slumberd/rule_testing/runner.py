@@ -25,11 +25,12 @@ from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.speaker import PERSON
 from slumberd.model.stages import MARKS, WEIGHTS
-from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
 from slumberd.rule_testing.stated_answers import record_answers
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
@@ -169,8 +170,8 @@ class _TrialRun:
     def __init__(
         self,
         rules: Sequence[ConsolidationRule],
-        memory: Episodes,
-        facts: Facts,
+        memory: EngineMemoryStore,
+        facts: EngineFactStore,
     ) -> None:
         self._rules = rules
         self._memory = memory

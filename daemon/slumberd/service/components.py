@@ -9,24 +9,25 @@ from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.handlers import Answer, Handler
+from slumberd.operations.handlers import Answer, Handler, handlers_of
+from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.moves import UserMoving
+from slumberd.operations.pauses import Pausing
+from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.reads.fact_histories import FactHistories
-from slumberd.operations.reads.ledger_reads import LedgerReads
-from slumberd.operations.reads.operator_reads import OperatorReads
-from slumberd.operations.reads.overviews import Overviews
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.reads.rule_reads import Loaded, RuleReads
+from slumberd.operations.report import Overviews
+from slumberd.operations.rules import Loaded, RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
+from slumberd.operations.users import Users
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.composition import searcher_of
-from slumberd.service.pause import Pausing
 from slumberd.service.reload import Reloading
-from slumberd.service.user_moves import UserMoving
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ class Components:
             transcripts=transcripts,
             paused=lambda: self.pausing.paused,
         )
-        changing = self.operations.by_name()
         rules = RuleReads(
             stores,
             self.progress,
@@ -99,16 +99,20 @@ class Components:
             clock=clock,
             tolerance_seconds=settings.memory.future_tolerance,
         )
+        announcing = self.operations.handlers
         return {
-            **{name: _announced(handler, self.commits) for name, handler in changing.items()},
-            **memory.by_name(),
-            **Overviews(searcher, stores.facts, clock).by_name(),
-            **FactHistories(stores.facts).by_name(),
-            **LedgerReads(stores.facts, self.commits).by_name(),
-            **OperatorReads(stores.facts).by_name(),
-            **rules.by_name(),
-            **self.pausing.by_name(),
-            **self.moving.by_name(),
+            **{name: _announced(handler, self.commits) for name, handler in announcing.items()},
+            **handlers_of(
+                memory,
+                Overviews(searcher, stores.facts, clock),
+                FactHistories(stores.facts),
+                LedgerReads(stores.facts, self.commits),
+                QuarantineReads(stores.facts),
+                Users(stores.facts),
+                rules,
+                self.pausing,
+                self.moving,
+            ),
         }
 
 

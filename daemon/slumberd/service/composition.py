@@ -45,7 +45,8 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.operations.protocols import Episodes, Facts
+from slumberd.operations.moves import Moves
+from slumberd.operations.pauses import KeptPauses
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
@@ -55,13 +56,14 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
-from slumberd.service.pause import FILE, PausedFile, PausedRules
+from slumberd.service.pause import FILE, PausedFile
 from slumberd.service.shard_puts import UserStores
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.service.user_moves import Moves
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -226,7 +228,7 @@ def memory_of(
     *,
     traceless: bool = False,
     misspelled: Callable[[Misspelling], None] = log_misspelling,
-) -> Episodes:
+) -> EngineMemoryStore:
     """Return the memory store of a configuration, not yet opened."""
     if settings.store is not None:
         require_postgres()
@@ -271,7 +273,7 @@ def facts_of(
     *,
     key: bytes | None = None,
     traceless: bool = False,
-) -> Facts:
+) -> EngineFactStore:
     """Return the fact store of a configuration, not yet opened.
 
     Args:
@@ -298,7 +300,7 @@ def facts_of(
 
 
 def searcher_of(
-    settings: Settings, memory: Episodes, facts: Facts | None, clock: Clock
+    settings: Settings, memory: EngineMemoryStore, facts: EngineFactStore | None, clock: Clock
 ) -> Searcher:
     """Return a searcher of open stores, as a configuration says.
 
@@ -481,7 +483,7 @@ def moves_of(settings: Settings, stores: Stores) -> Moves | None:
     return postgres_stores.moves_of(settings, stores.facts)
 
 
-def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None = None) -> KeptPauses:
     """Return where the paused rules of a configuration are kept.
 
     Args:
@@ -566,7 +568,7 @@ async def open_under(tenure: Tenure, settings: Settings, clock: Clock) -> AsyncI
         yield stores
 
 
-async def adopt(facts: Facts, clock: Clock) -> None:
+async def adopt(facts: EngineFactStore, clock: Clock) -> None:
     """Record external changes of the facts, and resolve them under the newest law.
 
     A first start logs how many facts it finds, and what a new law changes.
@@ -610,7 +612,7 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
 
 
 @asynccontextmanager
-async def open_facts_for_audit(settings: Settings) -> AsyncIterator[Facts]:
+async def open_facts_for_audit(settings: Settings) -> AsyncIterator[EngineFactStore]:
     """Open the facts with the key of their ledger, for passes over the whole ledger.
 
     Raises:
@@ -624,7 +626,7 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[Facts]:
 
 
 @asynccontextmanager
-async def open_facts(settings: Settings) -> AsyncIterator[Facts]:
+async def open_facts(settings: Settings) -> AsyncIterator[EngineFactStore]:
     """Open the facts for reading, without a trace in the directory.
 
     Raises:
@@ -638,7 +640,7 @@ async def open_facts(settings: Settings) -> AsyncIterator[Facts]:
 @asynccontextmanager
 async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None
-) -> AsyncIterator[Facts]:
+) -> AsyncIterator[EngineFactStore]:
     path, found = settings.facts_path, inspections_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
@@ -649,7 +651,7 @@ async def _open_existing_facts(
 
 
 @asynccontextmanager
-async def open_facts_if_present(settings: Settings) -> AsyncIterator[Facts | None]:
+async def open_facts_if_present(settings: Settings) -> AsyncIterator[EngineFactStore | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
     found = inspections_of(settings).facts
     if not (found.exists() and found.has_ledger()):
@@ -661,7 +663,7 @@ async def open_facts_if_present(settings: Settings) -> AsyncIterator[Facts | Non
 
 
 @asynccontextmanager
-async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
+async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
     """Open the episodes for reading, without a trace in the directory.
 
     Raises:

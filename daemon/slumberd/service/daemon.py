@@ -33,7 +33,6 @@ from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
-from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
@@ -41,12 +40,14 @@ from slumberd.operations.handlers import (
     Answer,
     Dispatcher,
     Handler,
+    handler_of,
     refuse_other_shards,
-    typed_handler,
 )
+from slumberd.operations.moves import UserMoving
 from slumberd.operations.observed_calls import observe_calls
+from slumberd.operations.pauses import Pausing
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.responses import list_cadences
+from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations, new_run_id
 from slumberd.operations.writes.model_worker import ModelWorker
@@ -84,7 +85,6 @@ from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
-from slumberd.service.pause import Pausing
 from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
@@ -92,7 +92,6 @@ from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
-from slumberd.service.user_moves import UserMoving
 from slumberd.storage.protocols import Tenure, Watch
 
 
@@ -424,20 +423,19 @@ class Daemon:
     def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
         reloading = components.reloading
-        own = [
-            typed_handler(table.STATUS, partial(self._on_status, components)),
-            typed_handler(table.SHARDS, self._on_shards),
-            typed_handler(table.NEXT, partial(self._on_next, components)),
-            typed_handler(table.RELOAD, reloading.answer),
-            typed_handler(table.OUTDATED, reloading.outdated),
-        ]
+        own: dict[str, Callable[[RequestForm, Caller], Awaitable[Answer]]] = {
+            "status": partial(self._on_status, components),
+            "shards": self._on_shards,
+            "reload": reloading.answer,
+            "outdated": reloading.outdated,
+        }
         return {
             **components.operations_by_name(
                 self._settings,
                 lambda: (self._rules, self._in_force.settings.timezone),
                 self._clock,
             ),
-            **dict(own),
+            **{name: handler_of(OPERATIONS[name], run) for name, run in own.items()},
         }
 
     def _background_tasks(
@@ -636,12 +634,6 @@ class Daemon:
             )
         counted = await asyncio.to_thread(count_shards, self._settings.of_shard(None), self._rules)
         return counted.document()
-
-    async def _on_next(self, components: Components, _: RequestForm, __: Caller) -> Answer:
-        timezone = self._in_force.settings.timezone
-        marks = await components.stores.facts.watermarks.positions()
-        served = {rule_id: at for rule_id, (_, at) in marks.items()}
-        return list_cadences(self._rules.rules, components.pausing.paused, timezone, served)
 
     async def _warn_of_future_facts(self, runner: RuleRunner) -> None:
         """Name current facts whose claims are still to come; 0.2.0 took such claims."""

@@ -10,7 +10,9 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
 from slumberd.operations.forwarded_caller import for_forwarded
-from slumberd.operations.handlers import Answer
+from slumberd.operations.handlers import Answer, handlers_of
+from slumberd.operations.moves import UserMoving
+from slumberd.operations.pauses import Pausing
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.service.composition import (
@@ -24,10 +26,8 @@ from slumberd.service.composition import (
 )
 from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
-from slumberd.service.pause import Pausing
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import apply_channels
-from slumberd.service.user_moves import UserMoving
 
 
 async def run_operation(
@@ -78,7 +78,7 @@ async def run_operation(
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
         moves = moves_of(settings, stores)
         moving = UserMoving(moves, operations.turn, clock, str(settings.state_dir))
-        known = {**operations.by_name(), **pausing.by_name(), **moving.by_name()}
+        known = operations.handlers | handlers_of(pausing, moving)
         answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:
             with suppress(OSError):  # the change is committed, and its answer must not be lost

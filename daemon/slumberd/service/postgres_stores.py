@@ -17,11 +17,10 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.operations.protocols import Episodes, Facts
+from slumberd.operations.pauses import KeptPauses
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.service.database.requests import ServedShards, answer_requests
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.service.pause import PausedRules
 from slumberd.service.shard_requests import (
     SPARE_SECONDS,
     ShardRequests,
@@ -29,6 +28,8 @@ from slumberd.service.shard_requests import (
     find_shard,
 )
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
@@ -135,7 +136,7 @@ def memory_of(
     *,
     read_only: bool,
     misspelled: Callable[[Misspelling], None],
-) -> Episodes:
+) -> EngineMemoryStore:
     """Return the memory store of a configuration, not yet opened."""
     shard = shard_of(settings)
     return PostgresMemoryStore(
@@ -152,7 +153,7 @@ def memory_of(
     )
 
 
-def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
+def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> EngineFactStore:
     """Return the fact store of a configuration, not yet opened."""
     shard = shard_of(settings)
     return PostgresFactStore(
@@ -203,7 +204,7 @@ def tenure_of(
     )
 
 
-def moves_of(settings: Settings, facts: Facts) -> UserMoves:
+def moves_of(settings: Settings, facts: EngineFactStore) -> UserMoves:
     """Return what moves users out of the shard of a configuration.
 
     Args:
@@ -290,6 +291,6 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
     return RuleSetTable(database_of(settings))
 
 
-def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None) -> KeptPauses:
     """Return where the paused rules of a configuration are kept."""
     return PausedTable(shard_of(settings), holder=holder)

@@ -12,7 +12,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.errors import StoreError
 from slumberd.model.episode import microseconds
 from slumberd.model.reductions import WITHIN, Reduction
-from slumberd.operations.ledger_reader import LedgerReader
+from slumberd.storage.facts.reads import FactReader
 
 EVERY_SECONDS = 10.0
 """The pause between two looks at the ledger; without new rows a look reads one row."""
@@ -32,7 +32,7 @@ class ReductionAlarm:
 
     def __init__(
         self,
-        reads: LedgerReader,
+        reads: FactReader,
         fraction: Callable[[], float | None],
         clock: Clock,
         *,

@@ -6,7 +6,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.model.episode import instant
 from slumberd.model.store_status import Backlog, LogRange
-from slumberd.operations.operator_forms import ShardCounts, ShardList
+from slumberd.operations.daemon import ShardCounts, ShardList
 from slumberd.scheduling.rule_status import start_of
 from slumberd.service.composition import database_status_of, inspections_of, shards_of
 

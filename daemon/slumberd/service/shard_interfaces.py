@@ -15,9 +15,9 @@ from slumberd.model.health import DaemonHealth
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.handlers import Answer, Dispatcher, typed_handler
+from slumberd.operations.handlers import Answer, Dispatcher, handler_of
 from slumberd.operations.observed_calls import observe_calls
-from slumberd.operations.table import SHARDS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.composition import settings_of_user, shards_of, user_stores_of
 from slumberd.service.control_socket import listen
 from slumberd.service.interfaces import AllShards, Interface, Served
@@ -62,7 +62,8 @@ async def serve_interfaces(
     async def answer_counts(_: RequestForm, __: Caller) -> Answer:
         return (await asyncio.to_thread(count_shards, settings, rules())).document()
 
-    handlers = shard_handlers(requests) | dict([typed_handler(SHARDS, answer_counts)])
+    handlers = shard_handlers(requests)
+    handlers["shards"] = handler_of(OPERATIONS["shards"], answer_counts)
     answers = observe_calls(handlers, TracedCalls())
     stores = user_stores_of(settings, clock)
     served = Served(

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from slumberd.model.episode import Episode
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.put_once import OncePutter, PutOnce
+from slumberd.storage.episodes.store import EngineMemoryStore
 
 
 class UserStores:
@@ -18,10 +18,12 @@ class UserStores:
         memory_of: Returns the memory store of a shard.
     """
 
-    def __init__(self, find: Callable[[str], int], memory_of: Callable[[int], Episodes]) -> None:
+    def __init__(
+        self, find: Callable[[str], int], memory_of: Callable[[int], EngineMemoryStore]
+    ) -> None:
         self._find = find
         self._memory_of = memory_of
-        self._stores: dict[int, Episodes] = {}
+        self._stores: dict[int, EngineMemoryStore] = {}
 
     async def shard_of(self, user: str) -> int:
         """Return the number of a user's shard.
@@ -32,7 +34,7 @@ class UserStores:
         """
         return await asyncio.to_thread(self._find, user)
 
-    def memory(self, shard: int) -> Episodes:
+    def memory(self, shard: int) -> EngineMemoryStore:
         """Return the memory store of a shard."""
         if shard not in self._stores:
             self._stores[shard] = self._memory_of(shard)

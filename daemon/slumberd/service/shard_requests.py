@@ -19,12 +19,11 @@ from slumberd.errors import (
     WrongShardError,
 )
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import OperatorForm, RequestForm
+from slumberd.operations.forms import OperatorForm, RequestForm, ScopedForm
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer, Handler, read_form
-from slumberd.operations.memory_forms import ScopedForm
 from slumberd.operations.operation import Operation
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
 from slumberd.service.database.requests import ask_database
 from slumberd.storage.postgres.address import where

@@ -18,7 +18,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import Similarity
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.firing_forms import NEWEST
+from slumberd.operations.ledger import NEWEST
 from slumberd.retrieval.searcher import Searcher
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock, FakeComparer, FakeDeltaLog

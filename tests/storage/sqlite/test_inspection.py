@@ -199,7 +199,7 @@ async def test_erased_scopes_and_content_that_came_back_are_counted(
         await home.fire(rule("all"))
     before = {name: (tmp_path / name).read_bytes() for name in ("memory.db", "facts.db")}
     async with state_directory(tmp_path, [rule("all")]) as home:
-        await home.operations.by_name()["forget"](request_, Caller.here())
+        await home.operations.handlers["forget"](request_, Caller.here())
     stores = inspect(tmp_path)
     pasts = [past for store in stores if (past := store.erased_scopes())]
     clean = [store.count_erased_content(pasts, None) for store in stores]

@@ -22,9 +22,9 @@ from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.service.composition import open_facts, open_facts_for_audit
 from slumberd.storage.audit.results import Replay
+from slumberd.storage.facts.reads import FactReader
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
@@ -121,7 +121,7 @@ async def _read_rows(
         return await _first(store.reads, wanted, after, limit), rows
 
 
-async def _last(reads: LedgerReader, wanted: Wanted, limit: int) -> list[Record]:
+async def _last(reads: FactReader, wanted: Wanted, limit: int) -> list[Record]:
     after = await reads.ledger_rows() - limit if wanted == EVERYTHING else 0
     found: deque[Record] = deque(maxlen=limit)
     async for record in _pages(reads, wanted, max(0, after)):
@@ -129,7 +129,7 @@ async def _last(reads: LedgerReader, wanted: Wanted, limit: int) -> list[Record]
     return list(found)
 
 
-async def _first(reads: LedgerReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
+async def _first(reads: FactReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
     found: list[Record] = []
     async for record in _pages(reads, wanted, after):
         found.append(record)
@@ -138,7 +138,7 @@ async def _first(reads: LedgerReader, wanted: Wanted, after: int, limit: int) ->
     return found
 
 
-async def _pages(reads: LedgerReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
+async def _pages(reads: FactReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
     """Yield the wanted rows above a number, with one page of rows in memory."""
     while page := await reads.records(after=after, limit=PAGE):
         for record in page:

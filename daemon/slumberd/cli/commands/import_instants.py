@@ -8,11 +8,11 @@ from typing import Any
 from slumberd.interchange.instants import FILE, INSTANT_FROM, UPDATE
 from slumberd.interchange.records import aware, without
 from slumberd.model.episode import Episode, EpisodeVersion, instant
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.storage.episodes.store import EngineMemoryStore
 
 
-async def keep_instants(memory: Episodes, episodes: Sequence[Episode]) -> list[Episode]:
+async def keep_instants(memory: EngineMemoryStore, episodes: Sequence[Episode]) -> list[Episode]:
     """Return episodes, each as it is stored if only the time of its file or update is later.
 
     A copied or rewritten file has a later time, and states nothing new.

@@ -35,9 +35,9 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.operations.protocols import Episodes
 from slumberd.service.composition import rules_of, user_stores_of
 from slumberd.service.shard_puts import UserStores
+from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 
 BATCH = 1_000
@@ -365,7 +365,7 @@ async def _divide(stores: UserStores, records: Sequence[Record]) -> dict[int, li
     return parts
 
 
-async def _put_many(memory: Episodes, episodes: Sequence[Episode]) -> PutCounts:
+async def _put_many(memory: EngineMemoryStore, episodes: Sequence[Episode]) -> PutCounts:
     return await memory.put_many(await keep_instants(memory, episodes))
 
 

@@ -19,9 +19,9 @@ from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.operations.handlers import Answer
-from slumberd.operations.operator_forms import MOST_INSTANTS
 from slumberd.operations.reads.outlooks import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
+from slumberd.operations.rules import MOST_INSTANTS
 from slumberd.scheduling.cron_text import in_words
 from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
 from slumberd.service.erased_content import read_or_none

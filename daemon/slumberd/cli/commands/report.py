@@ -19,7 +19,7 @@ from slumberd.errors import ExtraMissingError, UsageError
 from slumberd.model.cadence import seconds_of
 from slumberd.model.firing import HeldBatch
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.operations.reads.change_report import ChangeReport, Changes
+from slumberd.operations.change_report import ChangeReport, Changes
 
 _COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
 

@@ -24,7 +24,6 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.memory_forms import ResultOfRule
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.reads.explainer import (
     ExplainedEpisode,
     explain_fact,
@@ -43,6 +42,7 @@ from slumberd.service.composition import (
     paused_rules_of,
     rules_of,
 )
+from slumberd.storage.episodes.store import EngineMemoryStore
 
 
 def why(
@@ -137,7 +137,7 @@ async def _read_outcome(
 
 
 @asynccontextmanager
-async def _open_memory_if_present(settings: Settings) -> AsyncIterator[Episodes | None]:
+async def _open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
     if not inspections_of(settings).episodes.exists():
         yield None
         return

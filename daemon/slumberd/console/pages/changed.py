@@ -17,9 +17,9 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import UsageError
 from slumberd.model.stages import MARK_IDS
 from slumberd.operations.caller import Right
-from slumberd.operations.memory_forms import MOST
-from slumberd.operations.overview_forms import MOST_DAYS
-from slumberd.operations.reads.change_report import name_of_change
+from slumberd.operations.change_report import name_of_change
+from slumberd.operations.forms import MOST
+from slumberd.operations.report import MOST_DAYS
 
 COUNTED = (*ROWS, "quarantined", "marked", "unmarked")
 """The numbers of a report."""

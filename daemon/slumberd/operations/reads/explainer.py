@@ -14,7 +14,6 @@ from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.memory_forms import ResultOfRule
-from slumberd.operations.protocols import Episodes, Facts
 from slumberd.operations.reads.episode_results import (
     Circumstances,
     results_of,
@@ -26,6 +25,8 @@ from slumberd.operations.reads.explanations import (
     would_change,
 )
 from slumberd.operations.reads.filter_reasons import explain_filter
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1
@@ -67,8 +68,8 @@ class ExplainedEpisode(NamedTuple):
 
 
 async def explain_fact(
-    facts: Facts,
-    memory: Episodes | None,
+    facts: EngineFactStore,
+    memory: EngineMemoryStore | None,
     fact_id: str,
     *,
     content: bool,
@@ -95,8 +96,8 @@ async def explain_fact(
 
 
 async def read_outcome(
-    memory: Episodes | None,
-    facts: Facts | None,
+    memory: EngineMemoryStore | None,
+    facts: EngineFactStore | None,
     rules: Sequence[ConsolidationRule],
     episode_id: str,
 ) -> ExplainedEpisode:
@@ -128,8 +129,8 @@ async def read_outcome(
 
 
 async def read_results(
-    memory: Episodes | None,
-    facts: Facts | None,
+    memory: EngineMemoryStore | None,
+    facts: EngineFactStore | None,
     rules: Sequence[ConsolidationRule],
     found: ExplainedEpisode,
     paused: Collection[str] = (),
@@ -166,7 +167,7 @@ MOST_PENDING = 10_000
 
 
 async def _count_pending(
-    memory: Episodes, facts: Facts | None, rule_ids: Sequence[str]
+    memory: EngineMemoryStore, facts: EngineFactStore | None, rule_ids: Sequence[str]
 ) -> dict[str, int]:
     """Return how many versions are pending for rules that the watermark has not passed."""
     if not rule_ids:
@@ -179,18 +180,18 @@ async def _count_pending(
     }
 
 
-async def read_newest(memory: Episodes, episode_id: str) -> EpisodeVersion | None:
+async def read_newest(memory: EngineMemoryStore, episode_id: str) -> EpisodeVersion | None:
     """Return the newest version of an episode of any scope; None when it is not stored."""
     return (await read_newest_of(memory, [episode_id])).get(episode_id)
 
 
-async def read_newest_of(memory: Episodes, ids: Sequence[str]) -> Versions:
+async def read_newest_of(memory: EngineMemoryStore, ids: Sequence[str]) -> Versions:
     """Return the newest versions of those episodes of any scope that are stored, by id."""
     return (await _read_newest(memory, [_EVERYTHING], ids))[_EVERYTHING.id]
 
 
 async def _read_newest(
-    memory: Episodes | None, rules: Sequence[ConsolidationRule], ids: Sequence[str]
+    memory: EngineMemoryStore | None, rules: Sequence[ConsolidationRule], ids: Sequence[str]
 ) -> dict[str, Versions]:
     """Return the newest versions of episodes that each rule selects, by the rule's id."""
     if memory is None:

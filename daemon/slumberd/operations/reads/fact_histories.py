@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slumberd.consolidation.key_history import ValuePeriod
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.errors import MemoryScopeError, NoInputError
+from slumberd.operations import example_values as values
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.history_forms import FactHistory, HistoryForm, Period
-from slumberd.operations.protocols import Facts
+from slumberd.operations.operation import Example, operation
+from slumberd.storage.facts.store import EngineFactStore
 
 
 class FactHistories:
@@ -19,14 +20,27 @@ class FactHistories:
         facts: The facts.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operation by name."""
-        return dict([typed_handler(table.HISTORY, self.history)])
-
-    async def history(self, request: HistoryForm, caller: Caller) -> Answer:
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError, NoInputError),
+        example=Example(
+            {"id": "e1"},
+            {
+                "id": "e1",
+                "user": "ana",
+                "agent": "desk",
+                "payload": values.FACT["payload"],
+                "valid": [values.PERIOD],
+                "believed": [values.PERIOD],
+                "cut": False,
+            },
+        ),
+    )
+    async def history(self, request: HistoryForm, caller: Caller) -> FactHistory:
         """Return which facts of the same subject and predicate were current, and when.
 
         Raises:
@@ -42,7 +56,7 @@ class FactHistories:
             valid=_periods(found.valid),
             believed=_periods(found.believed),
             cut=found.cut,
-        ).document()
+        )
 
 
 def _periods(periods: Iterable[ValuePeriod]) -> list[Period]:

@@ -10,8 +10,8 @@ from slumberd.filters.conditions import STATED, Condition, condition_of, describ
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.reads.episode_results import STATES_ITSELF, Unmet
+from slumberd.storage.episodes.store import EngineMemoryStore
 
 _MOST_CONDITIONS = 3
 _NEWEST = 2**63 - 1
@@ -21,7 +21,7 @@ _OF_STATEMENTS = frozenset({*STATED, "confidence", "metadata"})
 
 
 async def explain_filter(
-    memory: Episodes, rule: ConsolidationRule, version: EpisodeVersion
+    memory: EngineMemoryStore, rule: ConsolidationRule, version: EpisodeVersion
 ) -> Unmet:
     """Return which conditions of a rule's filter an episode does not meet.
 
@@ -71,7 +71,7 @@ def _reads_texts_only(
 
 
 async def _meets(
-    memory: Episodes, rule: ConsolidationRule, condition: str, version: EpisodeVersion
+    memory: EngineMemoryStore, rule: ConsolidationRule, condition: str, version: EpisodeVersion
 ) -> bool:
     plain = {"when_filter": condition, "extract": None, "salience": None}
     asked = rule.model_copy(update=plain)

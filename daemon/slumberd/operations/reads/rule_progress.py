@@ -14,9 +14,9 @@ from slumberd.model.cadence import Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.protocols import Facts
 from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, start_of
+from slumberd.storage.facts.store import EngineFactStore
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""
@@ -73,7 +73,7 @@ class RuleProgressReader:
     def __init__(
         self,
         episodes: EpisodeLog,
-        facts: Facts,
+        facts: EngineFactStore,
         awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]],
         clock: Clock,
         tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,

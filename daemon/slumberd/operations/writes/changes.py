@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
 
@@ -17,6 +17,8 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import (
+    MemoryScopeError,
+    NoInputError,
     NotQuarantinedError,
     UsageError,
 )
@@ -28,9 +30,11 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
-from slumberd.operations import forms, table
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations import change_results, forms
+from slumberd.operations import example_values as values
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.handlers import Answer, Handler, handlers_of
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.requests import (
     assertion_of,
     choose_rules,
@@ -117,27 +121,19 @@ class Operations:
         )
         self.worker: ModelWorker | None = None
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operations of the control socket, by name."""
-        return dict(
-            [
-                typed_handler(table.FIRE, self.fire),
-                typed_handler(table.UNDO, self.undo),
-                typed_handler(table.PIN, self.pin),
-                typed_handler(table.UNPIN, self.unpin),
-                typed_handler(table.BACKFILL, self.backfill),
-                typed_handler(table.RETRY, self.retry),
-                typed_handler(table.DROP, self.drop),
-                typed_handler(table.WITHDRAW_FUTURE, self.withdraw_future),
-                typed_handler(table.ACCEPT_CLOCK, self.accept_clock),
-                typed_handler(table.DECIDE, self.decide),
-                typed_handler(table.FORGET, self.erasures.forget),
-                typed_handler(table.EXTRACT, self.extract),
-            ]
-        )
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The operations that change facts and episodes, by name."""
+        return handlers_of(self, self.erasures)
 
-    async def fire(self, request: forms.FireForm, caller: Caller) -> Answer:
-        """Fire the named rules, or every enabled rule for null."""
+    @operation(
+        right=Right.OPERATE,
+        example=Example({"rules": ["home"]}, values.FIRED),
+    )
+    async def fire(
+        self, request: forms.FireForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Fired]:
+        """Fire the named rules, or every enabled rule."""
         rules = choose_rules(self._rules(), request.rules)
         if request.dry_run:
             return await self._preview(rules, request)
@@ -193,8 +189,15 @@ class Operations:
             )
         )
 
-    async def backfill(self, request: forms.BackfillForm, caller: Caller) -> Answer:
-        """Make the facts that a rule promoted from a period equal to what it would promote now."""
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example({"rule": "home"}, values.FIRED),
+    )
+    async def backfill(
+        self, request: forms.BackfillForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Fired]:
+        """Make the facts of a period equal to what a rule would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
         between, run = request.between, new_run_id()
 
@@ -213,8 +216,18 @@ class Operations:
         report = await self._run(backfill, request)
         return report_firings([report], limit=_limit(request), run=run)
 
-    async def retry(self, request: forms.QuarantineForm, caller: Caller) -> Answer:
-        """Evaluate quarantined episodes again; null means all episodes, or all rules.
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example(
+            {"rules": ["home"]},
+            {**values.FIRED, "still_quarantined": [], "still_quarantined_total": 0},
+        ),
+    )
+    async def retry(
+        self, request: forms.QuarantineForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Retried]:
+        """Evaluate quarantined episodes again.
 
         The answer lists the episodes that still cannot be read under ``still_quarantined``.
         """
@@ -275,8 +288,15 @@ class Operations:
             if episodes is None or entry["episode_id"] in episodes
         ]
 
-    async def drop(self, request: forms.DropForm, caller: Caller) -> Answer:
-        """Remove episodes from the quarantine, or all of them; null means all rules.
+    @operation(
+        right=Right.OPERATE,
+        errors=(NotQuarantinedError,),
+        example=Example({"episodes": ["e7"]}, {"dropped": 1}),
+    )
+    async def drop(
+        self, request: forms.DropForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Dropped]:
+        """Remove episodes from the quarantine.
 
         Raises:
             UsageError: Neither or both of ``episodes`` and ``all`` are given.
@@ -306,8 +326,17 @@ class Operations:
         if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
 
-    async def accept_clock(self, request: forms.AcceptClockForm, caller: Caller) -> Answer:
-        """Record that the clock is right, when a later instant is recorded."""
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example(
+            {}, {"at": values.AT, "recorded": "2098-01-01T00:01:00Z", "firing_id": "@clock@121"}
+        ),
+    )
+    async def accept_clock(
+        self, request: forms.AcceptClockForm, caller: Caller
+    ) -> Annotated[Answer, change_results.AcceptedClock]:
+        """Record that the clock is right, after a wrong clock recorded later instants."""
         async with self.turn:
             now, recorded = self._clock.now(), await self._facts.ledger.last_recorded_at()
             outcome = None
@@ -343,8 +372,15 @@ class Operations:
         self.decided()
         return True
 
-    async def withdraw_future(self, request: forms.WithdrawFutureForm, caller: Caller) -> Answer:
-        """Withdraw the claims whose instant is still to come into the quarantine."""
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example({}, {"withdrawn": 2, "firing_ids": ["@undo@120"]}),
+    )
+    async def withdraw_future(
+        self, request: forms.WithdrawFutureForm, caller: Caller
+    ) -> Annotated[Answer, change_results.WithdrawnFuture]:
+        """Withdraw claims whose instant is still to come into the quarantine, until it comes."""
         now = self._clock.now()
         latest = latest_at(now, self._consolidator.future_tolerance_seconds)
         async with self.turn:
@@ -360,7 +396,27 @@ class Operations:
             "firing_ids": [] if request.dry_run else [outcome.firing_id for outcome in done],
         }
 
-    async def extract(self, request: forms.ExtractForm, _: Caller) -> Answer:
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example(
+            {"rule": "home"},
+            {
+                "rule_id": "home",
+                "calls": 2,
+                "ok": 2,
+                "refused": 0,
+                "invalid": 0,
+                "triples": 3,
+                "dropped": 0,
+                "tokens_in": 812,
+                "tokens_out": 96,
+            },
+        ),
+    )
+    async def extract(
+        self, request: forms.ExtractForm, _: Caller
+    ) -> Annotated[Answer, change_results.Extracted]:
         """Ask the language model of a rule about all its episodes that have no answer."""
         [rule] = choose_rules(self._rules(), [request.rule])
         if not rule.asks_model:
@@ -376,8 +432,14 @@ class Operations:
             done.add_all(await self.worker.summarise_all(rule, report.summary_questions))
         return {"rule_id": rule.id, **report_recording(done)}
 
-    async def decide(self, request: forms.DecideForm, caller: Caller) -> Answer:
-        """Approve or reject what awaits approval; do it when it is approved.
+    @operation(
+        right=Right.OPERATE,
+        example=Example({"firing": values.FIRING, "approve": True}, values.FIRED),
+    )
+    async def decide(
+        self, request: forms.DecideForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Fired]:
+        """Approve or reject a batch that awaits approval.
 
         An approval plans again. When the rule changed, or more facts would go, the answer names
         what awaits another approval.
@@ -515,7 +577,22 @@ class Operations:
             raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
         return waiting[firing_id]
 
-    async def undo(self, request: forms.UndoForm, caller: Caller) -> Answer:
+    @operation(
+        right=Right.OPERATE,
+        example=Example(
+            {"run": values.RUN},
+            {
+                "run": "b2c4d6f8a0xy",
+                "undone": [values.FIRING],
+                "firing_ids": ["@undo:4"],
+                "counts": {"delete": 1},
+                **values.DELTAS,
+            },
+        ),
+    )
+    async def undo(
+        self, request: forms.UndoForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Undone]:
         """Undo one firing, the firings of a run, or those of a rule since an instant.
 
         One transaction undoes all firings that are not undone already.
@@ -553,6 +630,21 @@ class Operations:
             await self._consolidator.log_pending_records()
         return report_undo(done, None if dry_run else undoer.run)
 
+    @operation(
+        right=Right.OPERATE,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {
+                "user": "ana",
+                "agent": "desk",
+                "subject": "ana",
+                "predicate": "lives_in",
+                "object": "Porto",
+                "reason": "ana said so",
+            },
+            {"firing_id": "@hand:3", "fact_id": "f1", "counts": {"add": 1}, **values.DELTAS},
+        ),
+    )
     async def pin(
         self,
         request: forms.PinForm,
@@ -560,8 +652,8 @@ class Operations:
         *,
         check: Check | None = None,
         only: bool = False,
-    ) -> Answer:
-        """Record a correction by a person, unless a check at its turn raises an error.
+    ) -> Annotated[Answer, change_results.Pinned]:
+        """Assert a fact as a person, for any user.
 
         With `only`, it replaces every value of its subject and predicate.
         """
@@ -570,10 +662,19 @@ class Operations:
         answer, _ = await self._edit_manually(edit, request, caller, check)
         return {**answer, "fact_id": assertion.fact_id}
 
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        errors=(NoInputError,),
+        example=Example(
+            {"facts": ["e1"], "reason": "it is wrong"},
+            {"firing_id": "@hand:5", "counts": {"add": 1}, "not_current": [], **values.DELTAS},
+        ),
+    )
     async def unpin(
         self, request: forms.UnpinForm, caller: Caller, *, check: Check | None = None
-    ) -> Answer:
-        """Record a retraction of facts by a person, unless a check at its turn raises an error."""
+    ) -> Annotated[Answer, change_results.Unpinned]:
+        """Retract facts as a person, of any user."""
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, caller, self._clock.now()),)
         retract = Retract(fact_ids, lineage, known_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import Annotated, NamedTuple, get_args
 
 import structlog
 
@@ -17,6 +17,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
 from slumberd.errors import (
+    MemoryScopeError,
     NothingKeptError,
     StoreError,
     SupersededError,
@@ -29,9 +30,11 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
-from slumberd.operations import forms
-from slumberd.operations.caller import Caller
+from slumberd.operations import change_results, forms
+from slumberd.operations import example_values as values
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.turn import Turn
@@ -130,8 +133,32 @@ class Erasures:
         self._holders: dict[StoreName, frozenset[str]] = {}
         self.erased: Callable[[str], Awaitable[None]] = _no_indexes
 
-    async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
-        """Erase from both databases, and return the certificate.
+    @operation(
+        right=Right.ERASE,
+        errors=(MemoryScopeError, NothingKeptError, VersionConflictError),
+        example=Example(
+            {"session": "s1", "dry_run": True},
+            {
+                "certificate": "slumberd.forget",
+                "version": 1,
+                "scope": {"user": "ana", "session": "s1", "agent": None},
+                "at": values.AT,
+                "forgotten_up_to": values.AT,
+                "rows": {"facts": {"facts": 1, "ledger": 2}, "episodes": {"episodes": 1}},
+                "stand_again": [],
+                "foreign_blank": [],
+                "foreign_blank_total": 0,
+                "head_before": values.HASH,
+                "out_of_reach": ["backups and exports of the state directory, made before"],
+                "dry_run": True,
+                "plan": "9c1185a5c5e9fc54612808977ee8f548",
+            },
+        ),
+    )
+    async def forget(
+        self, request: forms.ForgetForm, caller: Caller
+    ) -> Annotated[Answer, change_results.Forgotten]:
+        """Plan the erasure of a scope, an episode or a fact; with the plan's hash, erase it.
 
         Raises:
             NotAllowedError: The scope is not the caller's.

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
-from slumberd.operations.protocols import Episodes
 from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.storage.episodes.store import EngineMemoryStore
 
 
 class PutOnce(NamedTuple):
@@ -43,7 +43,7 @@ class OncePutter:
         memory: The episodes.
     """
 
-    def __init__(self, memory: Episodes) -> None:
+    def __init__(self, memory: EngineMemoryStore) -> None:
         self._memory = memory
         self._turn = asyncio.Lock()
 

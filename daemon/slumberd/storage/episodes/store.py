@@ -77,6 +77,7 @@ from slumberd.storage.episodes.writes import (
     write_each_row,
 )
 from slumberd.storage.erased_scopes import read_erased_list
+from slumberd.storage.protocols import Watch
 
 
 class EngineMemoryStore:
@@ -177,6 +178,15 @@ class EngineMemoryStore:
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the file, and creates nothing."""
         return await self._engine.health()
+
+    def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:
+        """Return a watch that, once entered, calls back soon after any process commits.
+
+        Args:
+            notify: The callback; may be called from another thread.
+            poll_seconds: How long a commit may go unnoticed.
+        """
+        raise NotImplementedError
 
     async def pulse(self) -> int:
         """Return how many rows were written, after a read in each thread of the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
@@ -39,6 +40,7 @@ from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
+from slumberd.storage.audit.results import Replay
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.engine import FactEngine, Session
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS, DeltaApplier
@@ -397,6 +399,18 @@ class EngineFactStore:
         return await self.transactions.read(
             lambda session: history_of(session, fact_id, scope, depth=depth, most=most)
         )
+
+    async def replay(self, path: Path) -> Replay:
+        """Rebuild the facts in a new file from the ledger alone, and compare.
+
+        Args:
+            path: The new file.
+
+        Raises:
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
+        """
+        raise NotImplementedError
 
     async def verify(
         self,

@@ -9,8 +9,9 @@ import pytest
 
 from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
-from slumberd.operations.handlers import Dispatcher
-from slumberd.operations.reads.operator_reads import OperatorReads
+from slumberd.operations.handlers import Dispatcher, handlers_of
+from slumberd.operations.quarantine import QuarantineReads
+from slumberd.operations.users import Users
 from tests.storage.facts.test_users import promote
 from tests.support.fakes import FakeClock
 from tests.support.providers import AnyFactStore, Provider
@@ -24,7 +25,7 @@ class Asker:
     """Calls the operations for an operator."""
 
     def __init__(self, facts: AnyFactStore) -> None:
-        self.dispatcher = Dispatcher(OperatorReads(facts).by_name())
+        self.dispatcher = Dispatcher(handlers_of(QuarantineReads(facts), Users(facts)))
 
     async def __call__(self, operation: str, **request: Any) -> dict[str, Any]:
         return await self.dispatcher.call(operation, request, Caller.here())

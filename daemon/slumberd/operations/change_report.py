@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from heapq import nlargest, nsmallest
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
-from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.operations.overview_forms import LargestBy
+from slumberd.operations.forms import MOST
+from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.ledger.rows import firing_id_of
 
 PAGE_ROWS = 5_000
@@ -28,6 +29,10 @@ _COUNTED: dict[Kind, str] = {
 }
 _MARKED: dict[Kind, str] = {"add": "marked", "update": "marked", "delete": "unmarked"}
 _NAMES = (*_COUNTED.values(), "marked", "unmarked")
+
+
+LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
+"""What the largest batches of a report have the most of; ``facts`` are changes of facts."""
 
 _LARGEST_BY: tuple[LargestBy, ...] = get_args(LargestBy)
 
@@ -288,7 +293,7 @@ def is_of(row: Record | ChangeGroup, scope: ScopeFilter) -> bool:
 
 
 async def read_changes(
-    reads: LedgerReader,
+    reads: FactReader,
     since: datetime,
     *,
     until: datetime | None = None,
@@ -313,3 +318,89 @@ async def read_changes(
         counter.add(one for one in found.groups if scope is None or is_of(one, scope))
         last = found.last
     return counter.finish(most)
+
+
+_TIMES = 4
+"""So many lengths of time are kept; a further one replaces the least recently used."""
+
+
+class _RecentTime:
+    """The sums of one time, which moves on: later rows enter it, and early rows leave it.
+
+    Args:
+        reads: Reads the ledger.
+    """
+
+    def __init__(self, reads: FactReader) -> None:
+        self._reads = reads
+        self._turn = asyncio.Lock()
+        self._start(0)
+
+    def _start(self, after: int) -> None:
+        """Start again, after a row."""
+        self._counter = ChangeCounter(2 * MOST)
+        self._after = self._last = after
+        self._erasure: int | None = None
+
+    async def report(self, since: datetime, most: int) -> ChangeReport:
+        """Return what the rows from an instant on changed."""
+        async with self._turn:
+            after = await self._reads.last_row_before(since)
+            await self._move_to(after)
+            if not self._counter.covers(most):
+                self._start(after)
+                await self._move_to(after)
+            return self._counter.finish(most)
+
+    async def _move_to(self, after: int) -> None:
+        """Let rows up to a number leave, and all new rows enter."""
+        while not await self._try_to_move_to(after):
+            self._start(after)
+
+    async def _try_to_move_to(self, after: int) -> bool:
+        """Return whether the sums are right; they are not once an erasure changed rows."""
+        if not self._after <= after <= self._last:
+            return False
+        while self._after < after:
+            found = await self._reads.group_changes(after=self._after, limit=PAGE_ROWS, upto=after)
+            if found.erasure != self._erasure:
+                return False
+            self._counter.remove(found.groups)
+            self._after = found.last
+        while True:
+            found = await self._reads.group_changes(after=self._last, limit=PAGE_ROWS)
+            if self._erasure not in (None, found.erasure):
+                return False
+            self._erasure = found.erasure
+            if found.last == self._last:
+                return True
+            self._counter.add(found.groups)
+            self._last = found.last
+
+
+class RecentChanges:
+    """Sums up what changed in recent times, in all memory.
+
+    Args:
+        reads: Reads the ledger.
+    """
+
+    def __init__(self, reads: FactReader) -> None:
+        self._reads = reads
+        self._times: OrderedDict[int, _RecentTime] = OrderedDict()
+
+    async def report(self, since: datetime, *, days: int, most: int) -> ChangeReport:
+        """Return what the ledger's rows from an instant on changed, as `read_changes` does.
+
+        The report is valid until the next call.
+
+        Args:
+            since: The instant, inclusive.
+            days: The length of the time; each length has sums of its own.
+            most: At most this many of the largest batches.
+        """
+        time = self._times.pop(days, None) or _RecentTime(self._reads)
+        self._times[days] = time
+        if len(self._times) > _TIMES:
+            self._times.popitem(last=False)
+        return await time.report(since, most)

@@ -1,4 +1,4 @@
-"""The table of operations is what the daemon serves, and its examples are real."""
+"""The declared operations are what the daemon serves, and their examples are real."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slumberd import Memory
 from slumberd.client.transports import OwnTransport
 from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError, SlumberdError
-from slumberd.operations.memory_forms import ScopedForm
-from slumberd.operations.table import OPERATIONS
+from slumberd.operations.forms import ScopedForm
+from slumberd.operations.registry import OPERATIONS
 from tests.support.lists import of_each
 
 pytestmark = pytest.mark.integration
@@ -58,7 +58,7 @@ def test_operation_of_one_scope_may_refuse_the_scope(name: str) -> None:
         assert MemoryScopeError in operation.errors
 
 
-async def test_daemon_serves_exactly_the_table(tmp_path: Path) -> None:
+async def test_daemon_serves_exactly_what_is_declared(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)
 
@@ -101,13 +101,14 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.slow
-async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) -> None:
+async def test_answers_of_the_daemon_have_the_declared_form(tmp_path: Path) -> None:
     async with Memory.open(tmp_path / "memory", user="ana") as memory:
         served = _served_by(memory)
         rule = "stated"
         by_rule: list[tuple[str, dict[str, Any]]] = [
             ("pause", {"rules": [rule]}),
             ("resume", {"rules": [rule]}),
+            ("rule", {"id": rule, "coverage": True}),
             ("backfill", {"rule": rule}),
             ("undo", {"rule": rule, "since": 0}),
             ("deltas", {}),

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import structlog
+from pydantic import Field
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import SlumberdError, SupersededError, UnsupportedByStoreError
-from slumberd.model.moves import FinishedMoves, Move, MovedUser
-from slumberd.operations import table
-from slumberd.operations.caller import Caller
-from slumberd.operations.forms import MoveForm
-from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.errors import (
+    IdTakenInTargetError,
+    MemoryScopeError,
+    SlumberdError,
+    StoreError,
+    SupersededError,
+    UnsupportedByStoreError,
+)
+from slumberd.model.moves import FinishedMoves, Move
+from slumberd.model.moves import MovedUser as Moved
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import MOST_SHARDS, OperatorForm, Result
+from slumberd.operations.handlers import Answer
+from slumberd.operations.operation import Example, operation
 from slumberd.operations.writes.turn import Turn
 
 LOOK_SECONDS = 60.0
@@ -27,14 +36,50 @@ BY_PLAN = "plan"
 _log = structlog.get_logger("slumberd")
 
 
+class MoveForm(OperatorForm):
+    """The request ``move``: a user, and the shard that gets the user.
+
+    Attributes:
+        user: The user.
+        to: The number of the shard.
+        dry_run: Whether nothing is written.
+    """
+
+    user: str
+    to: Annotated[int, Field(ge=0, le=MOST_SHARDS - 1)]
+    dry_run: bool = False
+
+
+class MovedUser(Result):
+    """A user who was moved to another shard, or who would be.
+
+    Attributes:
+        user: The user.
+        source: The shard that had the user.
+        target: The shard that has the user now.
+        episodes: How many episodes were moved.
+        facts: How many facts were moved.
+        rows: How many rows of the ledger were moved.
+        dry_run: Whether nothing was written.
+    """
+
+    user: str
+    source: int
+    target: int
+    episodes: int
+    facts: int
+    rows: int
+    dry_run: bool
+
+
 class Moves(Protocol):
     """Moves users out of the shard of this process."""
 
-    async def plan(self, move: Move) -> MovedUser:
+    async def plan(self, move: Move) -> Moved:
         """Return what a move would move; write nothing."""
         ...
 
-    async def move(self, move: Move) -> MovedUser:
+    async def move(self, move: Move) -> Moved:
         """Move a user."""
         ...
 
@@ -42,7 +87,7 @@ class Moves(Protocol):
         """Finish the moves that an earlier holder of the shard has begun."""
         ...
 
-    async def move_planned(self, at: datetime, by: str) -> MovedUser | None:
+    async def move_planned(self, at: datetime, by: str) -> Moved | None:
         """Move the next user who is planned to leave the shard; None when none is."""
         ...
 
@@ -64,12 +109,25 @@ class UserMoving:
         self._where = where
         self._is_unfinished = False
 
-    def by_name(self) -> dict[str, Handler]:
-        """Return the operation, by name."""
-        return dict([typed_handler(table.MOVE, self.move)])
-
-    async def move(self, request: MoveForm, caller: Caller) -> Answer:
-        """Move a user to another shard, or say what a move would move.
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        errors=(IdTakenInTargetError, MemoryScopeError, StoreError),
+        example=Example(
+            {"user": "alice", "to": 3},
+            {
+                "user": "alice",
+                "source": 0,
+                "target": 3,
+                "episodes": 812,
+                "facts": 97,
+                "rows": 1204,
+                "dry_run": False,
+            },
+        ),
+    )
+    async def move(self, request: MoveForm, caller: Caller) -> Annotated[Answer, MovedUser]:
+        """Move a user to another shard, with all episodes, facts and rows of the ledger.
 
         Raises:
             UnsupportedByStoreError: The store has no shards.
@@ -111,7 +169,7 @@ class UserMoving:
                     await self._try(self.finish)
                 await set_within(stop, LOOK_SECONDS)
 
-    async def _move_next(self) -> MovedUser | None:
+    async def _move_next(self) -> Moved | None:
         if self._moves is None:
             return None
         async with self._turn:
@@ -120,7 +178,7 @@ class UserMoving:
             _log_moved(moved)
         return moved
 
-    async def _try(self, work: Callable[[], Awaitable[MovedUser | None]]) -> MovedUser | None:
+    async def _try(self, work: Callable[[], Awaitable[Moved | None]]) -> Moved | None:
         try:
             return await work()
         except SupersededError:
@@ -131,7 +189,7 @@ class UserMoving:
             return None
 
 
-def _log_moved(moved: MovedUser) -> None:
+def _log_moved(moved: Moved) -> None:
     """Log a move, without the name of the user."""
     _log.info(
         "move.finished",

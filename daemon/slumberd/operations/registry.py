@@ -1,0 +1,51 @@
+"""All operations: what every interface offers."""
+
+from __future__ import annotations
+
+from slumberd.operations.daemon import DaemonOperations
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.ledger import LedgerReads
+from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.moves import UserMoving
+from slumberd.operations.operation import Operation, operations_of
+from slumberd.operations.pauses import Pausing
+from slumberd.operations.quarantine import QuarantineReads
+from slumberd.operations.reads.fact_histories import FactHistories
+from slumberd.operations.report import Overviews
+from slumberd.operations.rules import RuleReads
+from slumberd.operations.users import Users
+from slumberd.operations.writes.changes import Operations
+from slumberd.operations.writes.erasures import Erasures
+
+_KINDS = (
+    MemoryOperations,
+    FactHistories,
+    LedgerReads,
+    Overviews,
+    Erasures,
+    QuarantineReads,
+    Users,
+    RuleReads,
+    Operations,
+    UserMoving,
+    Pausing,
+    DaemonOperations,
+)
+
+_ORDER = (
+    "remember", "transcript", "put_many", "recall", "context", "episodes", "facts", "correct",
+    "explain", "history", "outcome", "changes", "firings", "deltas", "profile", "report",
+    "forget", "held", "quarantined", "users", "rules", "rule", "decide", "fire", "undo",
+    "pin", "unpin", "backfill", "retry", "drop", "withdraw_future", "accept_clock",
+    "extract", "move", "pause", "resume", "status", "shards", "next", "reload", "outdated",
+)  # fmt: skip
+"""The order in which pages and documents list the operations; others come last."""
+
+
+def _declared() -> dict[str, Operation[RequestForm]]:
+    found = {name: one for kind in _KINDS for name, one in operations_of(kind).items()}
+    return {name: found[name] for name in [*_ORDER, *(one for one in found if one not in _ORDER)]}
+
+
+OPERATIONS = _declared()
+"""All operations, by name."""

@@ -1,0 +1,299 @@
+"""Run the operations that sum up memory: the profile and the report."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from slumberd.clock import Clock
+from slumberd.errors import MemoryScopeError, UsageError
+from slumberd.operations import example_values as values
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.change_report import (
+    ChangeReport,
+    Changes,
+    LargestBy,
+    RecentChanges,
+    read_changes,
+)
+from slumberd.operations.forms import Instant, Limit, OperatorForm, ReadForm, Result, ScopedForm
+from slumberd.operations.operation import Example, operation
+from slumberd.operations.scopes import reading_scope
+from slumberd.retrieval.hits import Hit
+from slumberd.retrieval.searcher import Searcher
+from slumberd.storage.facts.store import EngineFactStore
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+MOST_DAYS = 366
+"""A report is of at most so many days."""
+
+
+CHANGES = {
+    "learned": 1,
+    "changed": 0,
+    "forgotten": 0,
+    "quarantined": 0,
+    "marked": 0,
+    "unmarked": 0,
+}
+
+
+class ProfileForm(ReadForm):
+    """The request ``profile``: a budget in tokens.
+
+    Attributes:
+        budget: At most this many tokens.
+    """
+
+    budget: Annotated[int, Field(ge=0, le=1_000_000)] = 1_024
+
+
+class ReportForm(ScopedForm, OperatorForm):
+    """The request ``report``: how far back.
+
+    Attributes:
+        days: The report begins so many days before now.
+        since: The report begins at this instant instead, at most 366 days before `until`.
+        until: The report ends before this instant; by default now. It needs `since`.
+        largest_by: What the largest batches have the most of: changes of ``facts``, or
+            ``quarantined``, ``marked`` or ``unmarked`` episodes.
+        limit: At most this many users, and at most this many of the largest batches.
+    """
+
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = 1
+    since: Instant | None = None
+    until: Instant | None = None
+    largest_by: LargestBy = "facts"
+    limit: Limit = 10
+
+
+class ChangeCounts(Result):
+    """How many facts and episodes changed.
+
+    Attributes:
+        learned: New facts, summaries too.
+        changed: Facts that replaced others.
+        forgotten: Facts that are not current any more.
+        quarantined: Episodes that could not be read.
+        marked: Marks and weights that stages gave to episodes.
+        unmarked: Marks and weights that ended.
+    """
+
+    learned: int
+    changed: int
+    forgotten: int
+    quarantined: int
+    marked: int
+    unmarked: int
+
+
+class BatchReport(ChangeCounts):
+    """How much one batch changed.
+
+    Attributes:
+        firing_id: The batch.
+        rule_id: Its rule.
+        at: When.
+    """
+
+    firing_id: str
+    rule_id: str
+    at: datetime
+
+
+class DayReport(ChangeCounts):
+    """How much changed on one day.
+
+    Attributes:
+        day: The day, in UTC.
+    """
+
+    day: date
+
+
+class ScopeReport(Result):
+    """What changed in one user's memory, or in the memory of all users.
+
+    Attributes:
+        since: The first instant of the report.
+        batches: How many batches there were; of one user, those with rows of the user.
+        changes: How much changed.
+        rules: How much each rule changed. Manual edits, undos and erasures have rule ids that begin
+            with ``@``.
+        users: The users with the most changes of facts, and how much changed for each. Rows whose
+            user is not known any more are in no entry.
+        other_users: How many other users had changes.
+        largest: The batches with the most changes of facts, or with the most of what `largest_by`
+            names, the largest first. Batches that have none are left out.
+        days: Each day of the report, the oldest first. The first day begins at `since`, and the
+            last one ends at `until`.
+    """
+
+    since: datetime
+    batches: int
+    changes: ChangeCounts
+    rules: dict[str, ChangeCounts]
+    users: dict[str, ChangeCounts]
+    other_users: int
+    largest: list[BatchReport]
+    days: list[DayReport]
+
+
+class ContextText(Result):
+    """What an agent takes with it.
+
+    Attributes:
+        text: The items, quoted one a line; empty when nothing fits.
+        items: The same: the facts, best first, then the episodes, oldest first.
+        tokens: How many tokens the text has.
+        budget: How many it might have.
+    """
+
+    text: str
+    items: list[Hit]
+    tokens: int
+    budget: int
+
+
+class Overviews:
+    """Runs requests that sum up memory.
+
+    Args:
+        searcher: Reads the facts in words.
+        facts: The facts.
+        clock: The time.
+    """
+
+    def __init__(self, searcher: Searcher, facts: EngineFactStore, clock: Clock) -> None:
+        self._searcher = searcher
+        self._facts = facts
+        self._clock = clock
+        self._recent = RecentChanges(facts.reads)
+
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"budget": 500},
+            {"text": "> ana lives in Lisbon", "items": [values.HIT], "tokens": 7, "budget": 500},
+        ),
+    )
+    async def profile(self, request: ProfileForm, caller: Caller) -> ContextText:
+        """Return the facts that an agent takes with it whatever it is asked, quoted as data."""
+        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
+        found = await self._searcher.profile(
+            user=scope.user, agent=scope.agent, budget=request.budget
+        )
+        return ContextText(
+            text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
+        )
+
+    @operation(
+        right=Right.READ,
+        read_only=True,
+        errors=(MemoryScopeError,),
+        example=Example(
+            {"days": 7},
+            {
+                "since": values.AT,
+                "batches": 1,
+                "changes": CHANGES,
+                "rules": {"home": CHANGES},
+                "users": {"ana": CHANGES},
+                "other_users": 0,
+                "largest": [
+                    {
+                        "firing_id": values.FIRING,
+                        "rule_id": "home",
+                        "at": values.AT,
+                        **CHANGES,
+                    }
+                ],
+                "days": [{"day": "2026-03-01", **CHANGES}],
+            },
+        ),
+    )
+    async def report(self, request: ReportForm, caller: Caller) -> ScopeReport:
+        """Return how much was learned, changed and forgotten in the last days."""
+        since, until = _time_of(request, self._clock.now())
+        scope = reading_scope(request, caller)
+        if scope is None and request.since is None:
+            found = await self._recent.report(since, days=request.days, most=request.limit)
+        else:
+            found = await read_changes(
+                self._facts.reads, since, until=request.until, most=request.limit, scope=scope
+            )
+        return report_of(found, since, until, request.limit, request.largest_by)
+
+
+def _time_of(request: ReportForm, now: datetime) -> tuple[datetime, datetime]:
+    """Return the first and the last instant of a report.
+
+    Raises:
+        UsageError: The time is too long, or begins before 1970, or has no beginning.
+    """
+    if request.since is None:
+        if request.until is not None:
+            raise UsageError("report: until: name since, too")
+        return now - timedelta(days=request.days), now
+    since, until = request.since, request.until or now
+    if since < _EPOCH:
+        raise UsageError("report: since: is before 1970")
+    if until - since > timedelta(days=MOST_DAYS):
+        raise UsageError(f"report: since: is more than {MOST_DAYS} days before until")
+    return since, max(since, until)
+
+
+def report_of(
+    found: ChangeReport,
+    since: datetime,
+    until: datetime,
+    limit: int,
+    largest_by: LargestBy = "facts",
+) -> ScopeReport:
+    """Return a report as the operation ``report`` answers.
+
+    Args:
+        found: What changed.
+        since: The first instant.
+        until: The last instant.
+        limit: At most this many users.
+        largest_by: What the largest batches have the most of.
+    """
+    users = dict(found.top_users(limit))
+    return ScopeReport(
+        since=since,
+        batches=found.batches,
+        changes=_counts_of(found.changes),
+        rules={name: _counts_of(one) for name, one in found.rules.items()},
+        users={name: _counts_of(one) for name, one in users.items()},
+        other_users=len(found.users) - len(users),
+        largest=[
+            BatchReport(
+                firing_id=batch.firing_id,
+                rule_id=batch.rule_id,
+                at=batch.at,
+                **batch.changes.document(),
+            )
+            for batch in found.largest_by.get(largest_by, [])
+        ],
+        days=[
+            DayReport(day=day, **found.days.get(day, Changes()).document())
+            for day in days_between(since, until)
+        ],
+    )
+
+
+def _counts_of(changes: Changes) -> ChangeCounts:
+    return ChangeCounts(**changes.document())
+
+
+def days_between(since: datetime, until: datetime) -> list[date]:
+    """Return each day in UTC from an instant until another, without it; the oldest first."""
+    first, last = ((at - _EPOCH).days for at in (since, until - timedelta.resolution))
+    return [_EPOCH.date() + timedelta(days=number) for number in range(first, last + 1)]
