@@ -46,7 +46,8 @@ from slumberd.model.reductions import WITHIN
 from slumberd.service.damage import describe_damage
 from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
-from slumberd.storage.closed_stores import StoreFiles, StoreInspection
+from slumberd.storage.closed_stores import StoreFiles
+from slumberd.storage.inspections import StoreInspection
 
 URGENT = frozenset(
     {

@@ -20,7 +20,7 @@ from slumberd.model.store_status import FactStoreStatus
 from slumberd.scheduling.rule_status import start_of
 from slumberd.service.composition import inspections_of
 from slumberd.service.erased_content import read_or_none
-from slumberd.storage.closed_stores import EpisodeInspection
+from slumberd.storage.inspections import EpisodeInspection
 
 PATIENCE = timedelta(hours=1)
 """How long an episode may wait for an answer before a check reports it."""

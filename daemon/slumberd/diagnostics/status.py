@@ -15,8 +15,8 @@ from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.service.composition import inspections_of
-from slumberd.storage.closed_stores import EpisodeInspection
 from slumberd.storage.episodes.rows import instant_or_none
+from slumberd.storage.inspections import EpisodeInspection
 
 _MOST_PENDING = 10**9
 _NO_BACKLOG = Backlog(0, None)
