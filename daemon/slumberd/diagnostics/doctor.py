@@ -24,8 +24,7 @@ from slumberd.diagnostics.host_checks import (
     check_unit_user,
     megabytes,
 )
-from slumberd.diagnostics.language_model import check_waiting_answers
-from slumberd.diagnostics.learning import check_learning
+from slumberd.diagnostics.learning import check_learning, check_transcripts, check_waiting_answers
 from slumberd.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
@@ -37,7 +36,6 @@ from slumberd.diagnostics.store_checks import (
     check_person,
     check_reductions,
 )
-from slumberd.diagnostics.transcripts import check_transcripts
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
