@@ -21,7 +21,7 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.episode import Episode
 from slumberd.service.composition import rules_of
 from slumberd.service.pause import PausedFile
-from slumberd.storage.sqlite import offline_answers
+from slumberd.storage import inspections
 from tests.service.test_model_daemon import STAGES
 from tests.support.asked_models import said
 from tests.support.daemons import Home
@@ -237,7 +237,7 @@ def test_filter_that_takes_too_long_is_no_finding_of_its_own(
 ) -> None:
     home = home_at(tmp_path)
     put(home, OLD)
-    monkeypatch.setattr(offline_answers, "_FILTER_SECONDS", -1.0)
+    monkeypatch.setattr(inspections, "_FILTER_SECONDS", -1.0)
 
     assert waiting(home) == []
 

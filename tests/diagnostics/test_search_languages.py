@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.search_languages import read_languages
+from slumberd.diagnostics.status import read_languages
 from slumberd.model.episode import Episode
 from tests.support.asked_models import said
 from tests.support.daemons import Home

@@ -17,7 +17,8 @@ from slumberd.observability.logs import configure
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection
+from slumberd.storage.inspections import EpisodeInspection
+from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile
 from tests.support.builders import rule, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock
@@ -107,7 +108,7 @@ class HeartbeatRun:
             rules=lambda: (state_directory.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
-            inspections=[SQLiteEpisodeInspection(folder / "memory.db", "utc")],
+            inspections=[EpisodeInspection(ClosedEpisodeFile(folder / "memory.db", "utc"), "utc")],
             dropped=lambda: 0,
         )
         self._heart = Heartbeat(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.pattern_runner import is_pattern_test, run_pattern_files
-from slumberd.rule_testing.runner import TrialResult, run_trial
+from slumberd.rule_testing.runner import TrialResult, is_pattern_test, run_pattern_files, run_trial
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration

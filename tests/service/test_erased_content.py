@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.errors import StoreError
 from slumberd.service.erased_content import find_resurfaced
-from slumberd.storage.closed_stores import StoreInspections
+from slumberd.storage.inspections import StoreInspections
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,8 @@ from slumberd.errors import StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.service.composition import inspections_of, open_stores
 from slumberd.service.one_operation import run_operation
-from slumberd.storage.closed_stores import StoreInspections
-from slumberd.storage.postgres.inspection import PostgresFactInspection
+from slumberd.storage.inspections import FactInspection, StoreInspections
+from slumberd.storage.postgres.closed_shard import ClosedShard
 from slumberd.storage.postgres.shard_map import Shard
 from tests.support.builders import START, at, episode, triple
 from tests.support.fakes import FakeLogs
@@ -60,6 +60,10 @@ async def fill(settings: Settings) -> None:
 
 async def run(settings: Settings, operation: str, **request: object) -> None:
     await run_operation(settings, operation, request, clock=SystemClock(), logs=FakeLogs())
+
+
+def facts_at(address: str) -> FactInspection:
+    return FactInspection(ClosedShard(Shard(0, address), "facts"))
 
 
 @pytest.fixture
@@ -137,7 +141,7 @@ def test_retraction_before_a_claim_does_not_reach_it(
             database=postgres_address.rpartition("/")[2],
         )
 
-    assert PostgresFactInspection(Shard(0, postgres_address)).unreached_retractions(None) == ["c1"]
+    assert facts_at(postgres_address).unreached_retractions(None) == ["c1"]
 
 
 @pytest.mark.path
@@ -237,7 +241,7 @@ def test_pass_over_a_database_ends_at_its_time_limit(
         database=database,
     )
 
-    inspection = PostgresFactInspection(Shard(0, postgres_address))
+    inspection = facts_at(postgres_address)
 
     assert inspection.unreached_retractions(0.001) is None
     assert len(inspection.unreached_retractions(None) or ()) == 100
@@ -245,7 +249,7 @@ def test_pass_over_a_database_ends_at_its_time_limit(
 
 def test_database_without_a_schema_has_no_store(postgres: PostgresServer) -> None:
     with postgres.empty_database() as name:
-        inspection = PostgresFactInspection(Shard(0, postgres.address_of(name)))
+        inspection = facts_at(postgres.address_of(name))
 
         assert not inspection.exists()
         with pytest.raises(StoreError):

@@ -24,8 +24,7 @@ from slumberd.diagnostics.host_checks import (
     check_unit_user,
     megabytes,
 )
-from slumberd.diagnostics.language_model import check_waiting_answers
-from slumberd.diagnostics.learning import check_learning
+from slumberd.diagnostics.learning import check_learning, check_transcripts, check_waiting_answers
 from slumberd.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
@@ -37,7 +36,6 @@ from slumberd.diagnostics.store_checks import (
     check_person,
     check_reductions,
 )
-from slumberd.diagnostics.transcripts import check_transcripts
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
@@ -46,7 +44,8 @@ from slumberd.model.reductions import WITHIN
 from slumberd.service.damage import describe_damage
 from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished
-from slumberd.storage.closed_stores import StoreFiles, StoreInspection
+from slumberd.storage.closed_stores import StoreFiles
+from slumberd.storage.inspections import StoreInspection
 
 URGENT = frozenset(
     {

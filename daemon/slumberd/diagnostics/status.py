@@ -1,27 +1,40 @@
-"""Read the status of a state directory without changing it: counts, watermarks, next firings."""
+"""Read what `status` shows of a state directory, without changing it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slumberd.config.language_model_settings import BudgetSettings
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.errors import BudgetSpentError
+from slumberd.language_models.budget import Budget
 from slumberd.model.episode import instant, latest_at
+from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
+from slumberd.retrieval.languages import AUTO, recognise
+from slumberd.retrieval.words import words_of
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.service.composition import inspections_of
-from slumberd.storage.closed_stores import EpisodeInspection
 from slumberd.storage.episodes.rows import instant_or_none
+from slumberd.storage.inspections import EpisodeInspection
 
 _MOST_PENDING = 10**9
 _NO_BACKLOG = Backlog(0, None)
 _EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
 """The status of a fact store that does not exist yet."""
+
+_NEWEST_ROWS = 500
+"""Rows of the episode log, the newest, whose language is recognised."""
+
+_UNDECIDED = "undecided"
+"""In place of a language: the text is too short to decide. It counts as the first of its scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +253,81 @@ def _removed_rules(rules: RuleSet, seen: FactStoreStatus) -> list[RemovedRule]:
         for rule_id, watermark in sorted(seen.watermarks.items())
         if rule_id not in loaded
     ]
+
+
+class Spending(NamedTuple):
+    """What the calls of the language model cost in one day, UTC.
+
+    Attributes:
+        day: The day, as ``2026-03-09``.
+        usage: What they cost.
+        budget: What they may cost.
+    """
+
+    day: str
+    usage: ModelUsage
+    budget: BudgetSettings
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of requests and answers."""
+        return self.usage.tokens_in + self.usage.tokens_out
+
+    @property
+    def cost(self) -> float:
+        """The cost, in the currency of the configured prices."""
+        return self.usage.cost_micros / 1_000_000
+
+    @property
+    def exceeded(self) -> BudgetSpentError | None:
+        """Which part of the budget is spent; None while another call is possible."""
+        try:
+            Budget(**self.budget.model_dump()).check(self.usage)
+        except BudgetSpentError as error:
+            return error
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "day": self.day,
+            "calls": self.usage.calls,
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "budget": self.budget.model_dump(),
+            "budget_spent": self.exceeded is not None,
+        }
+
+
+def read_spending(settings: Settings, now: datetime) -> Spending | None:
+    """Return what the language model cost today; None when none is configured.
+
+    Raises:
+        StoreError: The store of episodes cannot be read.
+    """
+    if settings.language_model.base_url is None:
+        return None
+    day, episodes = now.date().isoformat(), inspections_of(settings).episodes
+    usage = episodes.model_usage(day) if episodes.exists() else ModelUsage()
+    return Spending(day, usage, settings.language_model.budget)
+
+
+def read_languages(settings: Settings) -> dict[str, Any]:
+    """Return the language of a search, and how many of the newest episodes are of which language.
+
+    Raises:
+        StoreError: The store of episodes cannot be read.
+    """
+    language = settings.search.language
+    counted = _count_languages(settings) if language == AUTO else {}
+    return {"language": language, "recognised": counted}
+
+
+def _count_languages(settings: Settings) -> dict[str, int]:
+    """Return how many episodes are of each language, the most frequent first."""
+    episodes = inspections_of(settings).episodes
+    if not episodes.exists() or not episodes.has_log():
+        return {}
+    versions = episodes.latest_versions(_NEWEST_ROWS)
+    found = Counter(recognise(words_of(version.content)) or _UNDECIDED for version in versions)
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))

@@ -28,8 +28,8 @@ from slumberd.scheduling.due import LATE, is_ahead
 from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
-from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
+from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 

@@ -14,8 +14,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
-from slumberd.rule_testing.preview import ReasonCounter
+from slumberd.rule_testing.preview import Copy, ProgressCallback, ReasonCounter, copy_data
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.results import Totals
 from slumberd.storage.sqlite.compare import Comparison

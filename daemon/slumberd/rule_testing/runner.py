@@ -1,23 +1,35 @@
-"""Run the tests of rules on real stores in temporary files."""
+"""Run the tests of rules on real stores in temporary files, and the tests of patterns."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
+from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
+from slumberd.config.yaml_reader import read_document
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
+from slumberd.errors import (
+    ConfigurationError,
+    ConsolidationRuleError,
+    InputError,
+    MemoryScopeError,
+    Mistake,
+)
+from slumberd.extraction.model_answer import read_answer
+from slumberd.extraction.pattern_tests import run_pattern_tests
+from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.episode import Misspelling
+from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -27,8 +39,7 @@ from slumberd.model.speaker import PERSON
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
-from slumberd.rule_testing.loader import FIRST, Step, Trial
-from slumberd.rule_testing.stated_answers import record_answers
+from slumberd.rule_testing.loader import ENDINGS, FIRST, Step, Trial
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -38,6 +49,12 @@ _BATCH = 8_000
 _NEWEST = 2**63 - 1
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 # each trial creates a directory in it
 """The file system in memory, on hosts that have one."""
+
+_ANSWERED_ROWS = 500
+"""Rows of the log whose questions are answered in one transaction."""
+
+_NO_TRIPLES = '{"triples": []}'
+"""The answer about an episode without an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +208,7 @@ class _TrialRun:
         await self._memory.put_many(step.episodes)
         self._answers.update(step.answers)
         for rule in self._rules:
-            await record_answers(self._memory.answers, rule, self._answers)
+            await _record_answers(self._memory.answers, rule, self._answers)
         await self.fire(step.at)
         got = await self._content([episode.id for episode in step.episodes])
         compared = {part: compare(part, want, got[part]) for part, want in step.expected.items()}
@@ -283,3 +300,102 @@ def _own_episodes(lineage: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield the episodes that a fact comes from, each once; entries of older facts have no rule."""
     found = (id for own in lineage if "rule_id" in own for id in own["source_episode_ids"])
     yield from dict.fromkeys(found)
+
+
+async def _record_answers(
+    log: AnswerLog, rule: ConsolidationRule, answers: Mapping[str, str]
+) -> None:
+    """Answer every open question of a rule; nothing is sent.
+
+    Args:
+        log: Keeps the answers.
+        rule: The rule. It may ask no language model.
+        answers: The answers, as a language model writes them, by the id of the episode.
+    """
+    if rule.extract is None or rule.extract.asked is None:
+        return
+    _, settings = rule.extract.asked
+    after = 0
+    while (found := await log.questions(rule, after=after, limit=_ANSWERED_ROWS)).upto != after:
+        after = found.upto
+        await log.record([_answered(question, settings, answers) for question in found.questions])
+
+
+def _answered(
+    question: Question, settings: ModelSettings, answers: Mapping[str, str]
+) -> RecordedAnswer:
+    [found] = read_answer(answers.get(question.turn.id, _NO_TRIPLES), settings, [question])
+    return RecordedAnswer(
+        key=question.key,
+        episode_id=question.turn.id,
+        model=settings.model,
+        status="ok",
+        triples=found.triples,
+        dropped=found.dropped,
+    )
+
+
+class PatternTestResult(NamedTuple):
+    """The result of one test of patterns.
+
+    Attributes:
+        file: The test file.
+        line: The line of the test.
+        name: The name of the test.
+        failures: What differs, in words; empty when the test passes.
+    """
+
+    file: str
+    line: int
+    name: str
+    failures: Sequence[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the test passes."""
+        return not self.failures
+
+
+def is_pattern_test(file: Path) -> bool:
+    """Return whether a test file is beside a pattern file, and not beside a rule file."""
+    beside = _pattern_file_of(file)
+    value = read_document(beside).value if beside.exists() else None
+    return isinstance(value, dict) and "patterns" in value
+
+
+def run_pattern_files(
+    files: Iterable[Path], person: Collection[str] = PERSON
+) -> list[PatternTestResult]:
+    """Run the tests of test files, in order.
+
+    Args:
+        files: The test files.
+        person: The speakers whose words are those of the user.
+
+    Raises:
+        ConfigurationError: A test file, or the pattern file beside it, has mistakes; the error
+            lists those of all files.
+    """
+    results: list[PatternTestResult] = []
+    mistakes: list[Mistake] = []
+    for file in files:
+        try:
+            results += _run_file(file, person)
+        except ConfigurationError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return results
+
+
+def _run_file(file: Path, person: Collection[str]) -> list[PatternTestResult]:
+    patterns = load_patterns(_pattern_file_of(file))
+    return [
+        PatternTestResult(str(file), test.line, test.name, run_pattern_tests(patterns, [test]))
+        for test in load_pattern_tests(file, person)
+    ]
+
+
+def _pattern_file_of(file: Path) -> Path:
+    ending = next(ending for ending in ENDINGS if file.name.endswith(ending))
+    return file.with_name(file.name.removesuffix(ending) + ending.removeprefix(".test"))

@@ -60,14 +60,15 @@ from slumberd.service.pause import FILE, PausedFile
 from slumberd.service.shard_puts import UserStores
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
+from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.replica_reads import allow_replica_reads
+from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.storage.sqlite.store_copies import SQLiteCopies
@@ -331,10 +332,12 @@ def inspections_of(settings: Settings) -> StoreInspections:
 
 def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspections:
     """Return what looks at stores in two files, such as the copies of a backup."""
-    naive, mismatch = settings.memory.naive_timestamps, settings.memory.scope_mismatch
+    of_memory = settings.memory
+    naive, person = of_memory.naive_timestamps, of_memory.person
+    episodes = ClosedEpisodeFile(memory, naive, person)
     return StoreInspections(
-        SQLiteEpisodeInspection(memory, naive, mismatch, settings.memory.person),
-        SQLiteFactInspection(facts),
+        EpisodeInspection(episodes, naive, of_memory.scope_mismatch, person),
+        FactInspection(closed_fact_file(facts)),
     )
 
 

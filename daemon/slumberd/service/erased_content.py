@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from slumberd.errors import StoreError
 from slumberd.model.health import Finding
-from slumberd.storage.closed_stores import StoreInspections
+from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erased_rows import FOREIGN, runs_of
 
 HURRIED_SECONDS = 1.0

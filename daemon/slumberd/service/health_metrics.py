@@ -34,7 +34,7 @@ from slumberd.operations.reads.rule_progress import (
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak, is_ahead
 from slumberd.scheduling.rule_status import rule_statuses, start_of
-from slumberd.storage.closed_stores import StoreInspection
+from slumberd.storage.inspections import StoreInspection
 
 BATCHES_AT_ONCE = 2_000
 """Batches of the ledger that are read at a time, by default; the event loop runs in between."""

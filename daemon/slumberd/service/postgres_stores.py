@@ -27,20 +27,18 @@ from slumberd.service.shard_requests import (
     ask_daemon,
     find_shard,
 )
-from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.closed_stores import StoreCopies
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.closed_shard import ClosedShard
 from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.hosts.database_status import read_database_status
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
-from slumberd.storage.postgres.inspection import (
-    PostgresEpisodeInspection,
-    PostgresFactInspection,
-)
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.moves import UserMoves
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
@@ -177,11 +175,11 @@ def inspections_of(settings: Settings) -> StoreInspections:
         found = shard_of(settings)
     except StoreError:
         found = Shard(settings.shard, database_of(settings))
+    naive, person = memory.naive_timestamps, memory.person
+    episodes = ClosedShard(found, "episodes", naive, person)
     return StoreInspections(
-        PostgresEpisodeInspection(
-            found, memory.naive_timestamps, memory.scope_mismatch, memory.person
-        ),
-        PostgresFactInspection(found),
+        EpisodeInspection(episodes, naive, memory.scope_mismatch, person),
+        FactInspection(ClosedShard(found, "facts")),
     )
 
 

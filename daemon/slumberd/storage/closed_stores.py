@@ -1,30 +1,19 @@
-"""Protocols for stores that this process has not opened: look at them, and copy them.
+"""Protocols for stores that this process has not opened: read them, and copy them.
 
 Another process may have them open, or none. Nothing here leaves a trace in them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from slumberd.errors import StoreError
-from slumberd.model.episode import EpisodeVersion
-from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
-from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.reductions import Shrinkage
-from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import ErasedScopes
-from slumberd.model.store_status import (
-    EpisodeStoreStatus,
-    FactStoreStatus,
-    LogRange,
-    StoreLocation,
-    StoreSizes,
-)
+from slumberd.model.store_status import StoreLocation, StoreSizes
+from slumberd.storage.engine import Session, Work
+
+T = TypeVar("T")
 
 StoreName = Literal["memory", "facts"]
 """Names a store of a state directory: that of the episodes, or that of the facts."""
@@ -36,7 +25,7 @@ STORES: tuple[StoreName, ...] = ("memory", "facts")
 class StoreFiles(Protocol):
     """Looks at the files of one store that keeps its content in files of this host.
 
-    Errors are those of `StoreInspection`.
+    Errors are those of `ClosedStore`.
     """
 
     def is_missing(self) -> bool:
@@ -79,8 +68,8 @@ class StoreFiles(Protocol):
         ...
 
 
-class StoreInspection(Protocol):
-    """Looks at one store. Each method reads one moment of it.
+class ClosedStore(Protocol):
+    """Opens one store read-only, for one read of one moment.
 
     Where a method says nothing else, it raises `StoreError` when the store does not exist or cannot
     be read, and `SchemaError` when it is damaged.
@@ -104,180 +93,37 @@ class StoreInspection(Protocol):
         """Return how many bytes the store takes; none when it does not exist."""
         ...
 
-    def erased_scopes(self) -> ErasedScopes | None:
-        """Return the erased scopes that the store records; None when it never had an erasure."""
-        ...
-
-    def erased_list(self) -> ErasedList:
-        """Return the list of erased scopes of the store; an empty one when it has none."""
-        ...
-
-    def count_erased_content(
-        self, pasts: Sequence[ErasedScopes], seconds: float | None
-    ) -> Counter[str] | None:
-        """Count the episodes or facts of erased scopes, by user.
-
-        Args:
-            pasts: The erased scopes of all stores of the state directory.
-            seconds: The time limit; None sets none.
-
-        Returns:
-            The counts; None when the time was over.
-        """
-        ...
-
-    def users(self, limit: int) -> list[str]:
-        """Return the first users who have something in the store, in order."""
-        ...
-
-
-class EpisodeInspection(StoreInspection, Protocol):
-    """Looks at a store of episodes."""
-
-    def has_log(self) -> bool:
-        """Return whether the store has slumberd's episode log, indexes and triggers."""
-        ...
-
-    def last_log_row(self) -> int | None:
-        """Return the number of the last row of the episode log; None when there is none."""
-        ...
-
-    def status(self, wanted: Collection[LogRange]) -> EpisodeStoreStatus | None:
-        """Return how many episodes there are, and what lies in some ranges of the log.
-
-        The result is None when slumberd never opened the store.
-        """
-        ...
-
-    def future_episodes(
-        self, latest: datetime, seconds: float | None
-    ) -> list[EpisodeVersion] | None:
-        """Return episodes with an instant later than a given one, the latest first.
-
-        Args:
-            latest: The given instant, in UTC.
-            seconds: The time limit; None sets none.
-
-        Returns:
-            The episodes; None when the time was over.
-        """
-        ...
-
-    def latest_versions(self, limit: int) -> list[EpisodeVersion]:
-        """Return what the last rows of the episode log hold, oldest first.
-
-        Args:
-            limit: At most this many rows of the log.
-        """
-        ...
-
-    def model_usage(self, day: str) -> ModelUsage:
-        """Return what the calls of language models cost on a day, as ``2026-03-09``."""
-        ...
-
-    def first_unanswered(self, rule: ConsolidationRule, *, after: int, limit: int) -> Turn | None:
-        """Return the first turn in a window of the log that waits for an answer.
-
-        Args:
-            rule: The rule that asks a language model.
-            after: The number of the log row before the window.
-            limit: About this many log rows.
-
-        Returns:
-            The turn; None when there is none, or when an older slumberd wrote the store.
-
-        Raises:
-            FilterError: The rule's filter must not run, or ran over its time limit.
-        """
-        ...
-
-
-class FactInspection(StoreInspection, Protocol):
-    """Looks at a store of facts."""
-
-    def has_ledger(self) -> bool:
-        """Return whether slumberd has written to the store."""
+    def is_begun(self) -> bool:
+        """Return whether the store has slumberd's tables, indexes and triggers."""
         ...
 
     def check_version(self) -> None:
-        """Check that this slumberd can read the ledger.
+        """Check that this slumberd can read the store.
 
         Raises:
             SchemaError: A newer slumberd wrote it.
         """
         ...
 
-    def status(self) -> FactStoreStatus | None:
-        """Return the state of the store; None when slumberd has never written to it."""
-        ...
-
-    def unreached_retractions(self, seconds: float | None) -> list[str] | None:
-        """Return episodes whose retraction has covered nothing so far, oldest first.
+    def look(self, work: Work[T], seconds: float | None = None) -> T:
+        """Run `work`, which only reads, on one snapshot; return its result.
 
         Args:
-            seconds: The time limit; None sets none.
+            work: May be called twice.
+            seconds: The time limit; None means the usual one of the server, if any.
 
-        Returns:
-            At most 100 ids; None when the time was over.
+        Raises:
+            StoppedError: The time was over.
         """
         ...
 
-    def disagreeing_facts(self, seconds: float | None) -> list[tuple[str, str]] | None:
-        """Return pairs of current facts that have different objects for a single-valued key.
-
-        The first fact of a pair is declared, the second comes from a rule or a person.
-
-        Args:
-            seconds: The time limit; None sets none.
-
-        Returns:
-            At most 100 pairs, by key; None when the time was over.
-        """
+    def look_if_begun(self, work: Work[T], seconds: float | None = None) -> T | None:
+        """Run `work` as `look` does; return None when the store has no tables of slumberd."""
         ...
 
-    def shrinkage(self, since: int) -> Shrinkage | None:
-        """Return how the number of facts changed since an instant, microseconds since 1970 UTC.
-
-        The result is None when slumberd has never written to the store.
-        """
+    def open_snapshots(self, session: Session) -> Sequence[str]:
+        """Return the transactions that may keep erased bytes, in words, the oldest first."""
         ...
-
-    def damaged_values(self, seconds: float | None) -> list[str] | None:
-        """Return the values in slumberd's tables that slumberd never writes, in words.
-
-        Args:
-            seconds: The time limit; None sets none.
-
-        Returns:
-            At most 100 values; None when the time was over.
-        """
-        ...
-
-    def count_erasures(self, after: int) -> int:
-        """Count the erasures after a row of the ledger."""
-        ...
-
-    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
-        """Return the erased scopes that the ledger records, and its blank rows.
-
-        The result is None when slumberd has never written to the store.
-        """
-        ...
-
-    def has_facts_of(self, user: str) -> bool:
-        """Return whether a user has facts."""
-        ...
-
-
-class StoreInspections(NamedTuple):
-    """Looks at the two stores of a state directory."""
-
-    episodes: EpisodeInspection
-    facts: FactInspection
-
-    def of(self, store: StoreName) -> StoreInspection:
-        """Return what looks at one of them."""
-        return self.episodes if store == "memory" else self.facts
 
 
 class StoreCopies(Protocol):

@@ -15,7 +15,8 @@ from slumberd.errors import SchemaError, StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.caller import Caller
 from slumberd.service.composition import inspections_of
-from slumberd.storage.closed_stores import StoreFiles, StoreInspection, StoreInspections
+from slumberd.storage.closed_stores import StoreFiles
+from slumberd.storage.inspections import StoreInspection, StoreInspections
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.state_directory import state_directory

@@ -53,14 +53,13 @@ WHOLESALE = {
 """Files of statements that create tables, or compare and rebuild everything."""
 
 OF_EPISODES = (
-    "inspection.next_scope_key",
-    "inspection.episodes_of_rows",
+    "inspection.users_of_episodes",
     "inspection.future",
     "inspection.origin_of_slumberd_episode_log",
     "erased_content.ids",
     "erased_content.scope_keys",
     "erased_content.timestamps",
-    "migrations.count_episodes",
+    "inspection.count_episodes",
 )
 """Statements of files of both databases that run on episodes."""
 
@@ -108,11 +107,10 @@ FLAT = {
     "correct_served referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_after undone_by "
     "watermark watermarks whole_rows whole_states",
-    "inspection": "any_fact_of_user episodes_of_rows erasures kind_of_facts last_firings "
-    "next_scope_key next_user_of_facts "
-    "origin_of_slumberd_ledger triggers",
+    "inspection": "has_table any_fact_of_user count_unnumbered erasures kind_of_facts last_firings "
+    "oldest_unnumbered origin_of_slumberd_ledger triggers users_of_episodes users_of_facts",
     "migrations": "columns component_version file has_migration record_migration "
-    "set_component_version table_exists types_of_columns",
+    "set_component_version types_of_columns",
 }
 """Statements of constant cost: an index finds each row that they read."""
 
@@ -189,8 +187,8 @@ WHOLE = {
     "erased_content.facts": "the same, once anything was erased",
     "erased_content.ids": "the same, once an episode was erased by its id",
     "erased_content.scope_keys": "the same",
-    "migrations.count_episodes": "health and status say how many there are",
-    "migrations.count_facts": "the same",
+    "inspection.count_episodes": "health and status say how many there are",
+    "inspection.count_facts": "the same",
     "migrations.own_columns": "the schema of a file is compared once for each connection",
     "migrations.own_objects": "the same",
 }
@@ -205,7 +203,7 @@ SMALL = {
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
-STEPS = {"agents", "owners", "rules", "(subquery-1)", "CONSTANT ROW"}
+STEPS = {"agents", "keys", "owners", "rules", "users", "(subquery-1)", "CONSTANT ROW"}
 """Names in plans that are not tables, but temporary results of a statement."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from slumberd.model.scope import scope_of
 from slumberd.sql_statements import statements
 from tests.support.episode_tables import FLOORS, KEYS_OF_SCOPES, tables_of_episodes
 from tests.support.statement_tables import (
@@ -439,16 +440,11 @@ def future(t: Tables, floor: str, latest: str) -> list[Any]:
     # An offset may move the instant by more than half a day, so a reader has to look again.
     slack = {True: timedelta(), False: timedelta(days=0.6)}
     return [
-        [row.rid]
+        values_of(row, *EPISODE[1:])
         for row in rows
         if row.timestamp == "soon"
         or instant_of(row.timestamp) > instant_of(latest) - slack[row.timestamp.endswith("+00:00")]
     ]
-
-
-@REPORTS.rows(ROWIDS, in_any_order=True)
-def episodes_of_rows(t: Tables, rowids: list[int]) -> list[Any]:
-    return [values_of(row, *EPISODE[1:]) for row in t.episodes if row.rid in rowids]
 
 
 @REPORTS.rows()
@@ -456,10 +452,26 @@ def origin_of_slumberd_episode_log(t: Tables) -> list[Any]:
     return [[t.episode_log[0].eid]]
 
 
-@REPORTS.rows(("",), ("/user/alice/",), ("/user/bob/session/s1/agent/rag/",))
-def next_scope_key(t: Tables, key: str) -> list[Any]:
-    keys = {row.scope_key for row in t.episodes if isinstance(row.scope_key, str)}
-    return [[min(other for other in keys if other > key)]]
+@REPORTS.rows({"limit": LARGE}, {"limit": 2})
+def users_of_episodes(t: Tables, limit: int) -> list[Any]:
+    keys = sorted({row.scope_key for row in t.episodes if isinstance(row.scope_key, str)})
+    users = {key.split("/")[2]: None for key in keys if scope_of(key)}
+    return [[user] for user in users][:limit]
+
+
+@REPORTS.rows()
+def count_episodes(t: Tables) -> list[Any]:
+    return [[len(t.episodes)]]
+
+
+@REPORTS.rows({"limit": 9})
+def count_unnumbered(_: Tables, limit: int) -> list[Any]:
+    return [[0]]
+
+
+@REPORTS.rows()
+def oldest_unnumbered(_: Tables) -> list[Any]:
+    return [[None]]
 
 
 @CONTENT.rows(in_any_order=True)

@@ -168,13 +168,23 @@ def erasures(t: Tables, after: int) -> list[Any]:
     return [[len([firing for firing in firings if firing.last_seq > after])]]
 
 
-@INSPECTION.rows(*((user,) for user in (b"", b"al", b"alice", b"bob")))
-def next_user_of_facts(t: Tables, user: bytes) -> list[Any]:
-    further = [fact.user for fact in t.facts if fact.user.encode() > user]
-    return [[min(further), min(further).encode()]] if further else []
+@INSPECTION.rows({"limit": LARGE}, {"limit": 2})
+def users_of_facts(t: Tables, limit: int) -> list[Any]:
+    return [[user] for user in sorted({fact.user for fact in t.facts})][:limit]
 
 
-@INSPECTION.rows(*((user,) for user in ("", "al", "alice", "bob")))
+@INSPECTION.rows()
+def count_facts(t: Tables) -> list[Any]:
+    return [[len(t.facts)]]
+
+
+@INSPECTION.rows({"name": "FACTS"}, {"name": "slumberd_ledger_seq"}, {"name": "unknown"})
+def has_table(t: Tables, name: str) -> list[Any]:
+    tables = {row.name for row in t.schema if row.type == "table"}
+    return [[name.lower() in tables]]
+
+
+@INSPECTION.rows(*({"user": user} for user in ("", "al", "alice", "bob")))
 def any_fact_of_user(t: Tables, user: str) -> list[Any]:
     return [[any(fact.user == user for fact in t.facts)]]
 

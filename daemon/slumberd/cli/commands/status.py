@@ -26,14 +26,18 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes, unit_of
-from slumberd.diagnostics.language_model import Spending, read_spending
 from slumberd.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,
     find_unreadable_files,
 )
-from slumberd.diagnostics.search_languages import read_languages
-from slumberd.diagnostics.status import StatusReport, read_status
+from slumberd.diagnostics.status import (
+    Spending,
+    StatusReport,
+    read_languages,
+    read_spending,
+    read_status,
+)
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.episode import instant

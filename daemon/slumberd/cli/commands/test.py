@@ -23,12 +23,14 @@ from slumberd.observability.line_format import printable
 from slumberd.operations.reads.explanations import would_change
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.pattern_runner import (
+from slumberd.rule_testing.runner import (
     PatternTestResult,
+    StepDifferences,
+    TrialResult,
     is_pattern_test,
     run_pattern_files,
+    run_trial,
 )
-from slumberd.rule_testing.runner import StepDifferences, TrialResult, run_trial
 
 FAILED = 1
 """The exit code when a test fails."""

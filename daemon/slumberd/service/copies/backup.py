@@ -50,13 +50,8 @@ from slumberd.service.copies.file_copies import (
     describe_copy,
     digest,
 )
-from slumberd.storage.closed_stores import (
-    STORES,
-    FactInspection,
-    StoreCopies,
-    StoreInspections,
-    StoreName,
-)
+from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
+from slumberd.storage.inspections import FactInspection, StoreInspections
 
 MANIFEST = "backup.json"
 KEY = "ledger.key"

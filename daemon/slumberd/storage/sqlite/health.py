@@ -24,6 +24,7 @@ from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database
 Warn = Callable[[sqlite3.Connection], list[str]]
 
 _SQL = statements("migrations")
+_INSPECTION = statements("inspection")
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -182,7 +183,7 @@ def _is_closed(path: Path) -> bool:
         uri = f"{path.absolute().as_uri()}?mode=ro&nolock=1"
         with closing(sqlite3.connect(uri, uri=True)) as probe:
             data_version(probe)
-            probe.execute(_SQL["table_exists"], {"name": ""})
+            probe.execute(_INSPECTION["has_table"], {"name": ""})
     except sqlite3.OperationalError as error:
         return _code(error) == sqlite3.SQLITE_CANTOPEN
     except sqlite3.Error:
@@ -228,7 +229,7 @@ def _count(connection: sqlite3.Connection, table: str, seconds: float) -> int | 
     end = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() >= end, _STEPS_PER_CHECK)
     try:
-        count: int = connection.execute(_SQL[f"count_{table}"]).fetchone()[0]
+        count: int = connection.execute(_INSPECTION[f"count_{table}"]).fetchone()[0]
     except sqlite3.OperationalError as error:
         if _code(error) != sqlite3.SQLITE_INTERRUPT:
             raise
@@ -240,7 +241,7 @@ def _count(connection: sqlite3.Connection, table: str, seconds: float) -> int | 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
     """Return whether a file has a table."""
-    return bool(connection.execute(_SQL["table_exists"], {"name": name}).fetchone()[0])
+    return bool(connection.execute(_INSPECTION["has_table"], {"name": name}).fetchone()[0])
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> tuple[int, list[str]]:

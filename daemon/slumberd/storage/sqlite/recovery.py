@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from slumberd.errors import SchemaError, StoreError
+from slumberd.errors import SchemaError, StoppedError, StoreError
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import Pragmas, snapshot, translate_errors
+from slumberd.storage.sqlite.connection import (
+    Pragmas,
+    interrupting_when,
+    lenient_text,
+    snapshot,
+    translate_errors,
+)
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.health import has_table
 
@@ -29,8 +35,6 @@ _WAL = b"\2\2"
 
 LEFT_LOG_SECONDS = 1.0
 """How long a start after a crash may search for damage."""
-
-_STEPS_PER_CHECK = 10_000
 
 
 def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -53,7 +57,7 @@ def _read(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
         closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
     ):
         connection.execute("PRAGMA query_only = ON")
-        connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+        connection.text_factory = lenient_text
         with snapshot(connection):
             return work(connection)
 
@@ -77,7 +81,12 @@ def damage_in(connection: sqlite3.Connection, seconds: float | None) -> str | No
     Returns:
         An empty text without a problem; None when the check took too long.
     """
-    return run_within(connection, seconds, _quick_check)
+    try:
+        with within(connection, seconds):
+            problem = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except StoppedError:
+        return None
+    return "" if problem == "ok" else problem
 
 
 def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
@@ -115,26 +124,18 @@ def _first_entry(connection: sqlite3.Connection) -> bytes | None:
     return None
 
 
-def _quick_check(connection: sqlite3.Connection) -> str:
-    problem = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    return "" if problem == "ok" else problem
+@contextmanager
+def within(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
+    """Give the block's statements so many seconds; None sets no limit.
 
-
-def run_within(
-    connection: sqlite3.Connection, seconds: float | None, work: Callable[[sqlite3.Connection], T]
-) -> T | None:
-    """Return the result of `work`; None when its statements take longer than so many seconds."""
+    Raises:
+        StoppedError: The time was over.
+    """
     if seconds == 0:
-        return None
-    until = None if seconds is None else time.monotonic() + seconds
-    connection.set_progress_handler(
-        lambda: until is not None and time.monotonic() > until, _STEPS_PER_CHECK
-    )
-    try:
-        return work(connection)
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return None
-    finally:
-        connection.set_progress_handler(None, 0)
+        raise StoppedError("there was no time")
+    if seconds is None:
+        yield
+        return
+    until = time.monotonic() + seconds
+    with interrupting_when(connection, lambda: time.monotonic() > until):
+        yield

@@ -135,3 +135,6 @@ FROM slumberd_ledger
 WHERE seq >= :first
   AND what = 0
   AND position('"removed":'::bytea IN payload) > 0
+
+-- name: has_table
+SELECT to_regclass(:name) IS NOT NULL

@@ -48,7 +48,7 @@ ORDER BY claims.seq
 LIMIT :limit
 
 -- name: future
-SELECT rowid
+SELECT id, scope_key, content, timestamp, metadata
 FROM episodes INDEXED BY idx_episodes_scope_ts
 WHERE typeof(timestamp) = 'text'
   AND timestamp > :floor
@@ -56,11 +56,6 @@ WHERE typeof(timestamp) = 'text'
     WHEN substr(timestamp, -6) = '+00:00' THEN timestamp > :latest
     ELSE ifnull(julianday(timestamp) > julianday(:latest) - 0.6, 1)
   END
-
--- name: episodes_of_rows
-SELECT id, scope_key, content, timestamp, metadata
-FROM episodes
-WHERE rowid IN (SELECT value FROM json_each(:rowids))
 
 -- name: origin_of_slumberd_ledger
 SELECT chain
@@ -73,23 +68,55 @@ FROM slumberd_episode_log
 ORDER BY seq
 LIMIT 1
 
--- name: next_user_of_facts
-SELECT user, CAST(user AS BLOB)
-FROM facts
-WHERE user > CAST(? AS TEXT)
-ORDER BY user
-LIMIT 1
+-- name: users_of_facts
+WITH RECURSIVE users(user) AS (
+  SELECT min(user)
+  FROM facts
+  UNION ALL
+  SELECT (SELECT min(facts.user) FROM facts WHERE facts.user > users.user)
+  FROM users
+  WHERE users.user IS NOT NULL
+)
+SELECT user
+FROM users
+WHERE typeof(user) = 'text'
+LIMIT :limit
 
--- name: next_scope_key
-SELECT min(scope_key)
-FROM episodes
-WHERE scope_key > ?
+-- part: is_key_of_scope
+place GLOB '/user/*/session/*/agent/*/'
+AND length(place) - length(replace(place, '/', '')) = 7
+
+-- name: users_of_episodes
+-- A step skips all keys of a user: 0 follows the slash.
+WITH RECURSIVE keys(place) AS (
+  SELECT min(scope_key)
+  FROM episodes
+  UNION ALL
+  SELECT (
+    SELECT min(scope_key)
+    FROM episodes
+    WHERE scope_key > CASE
+      WHEN
+        -- include: is_key_of_scope
+      THEN substr(place, 1, 5 + instr(substr(place, 7), '/')) || '0'
+      ELSE place
+    END
+  )
+  FROM keys
+  WHERE typeof(place) = 'text'
+)
+SELECT substr(place, 7, instr(substr(place, 7), '/') - 1)
+FROM keys
+WHERE typeof(place) = 'text'
+  AND
+  -- include: is_key_of_scope
+LIMIT :limit
 
 -- name: any_fact_of_user
 SELECT EXISTS (
   SELECT 1
   FROM facts
-  WHERE user = ?
+  WHERE user = :user
 )
 
 -- name: kind_of_facts
@@ -118,3 +145,27 @@ FROM slumberd_ledger
 WHERE seq >= :first
   AND what = 0
   AND instr(payload, CAST('"removed":' AS BLOB)) > 0
+
+-- name: count_unnumbered
+-- A file numbers each episode as it is put.
+SELECT 0
+
+-- name: oldest_unnumbered
+SELECT NULL
+
+-- name: has_table
+SELECT EXISTS (
+  SELECT 1
+  FROM sqlite_master
+  WHERE type = 'table' AND name = :name COLLATE NOCASE
+)
+
+-- name: count_episodes
+-- The filter makes the count interruptible: a plain count does not check for an interrupt.
+SELECT count(*) FILTER (WHERE 1)
+FROM episodes
+
+-- name: count_facts
+-- The filter makes the count interruptible: a plain count does not check for an interrupt.
+SELECT count(*) FILTER (WHERE 1)
+FROM facts

@@ -12,13 +12,6 @@ VALUES (:version, :at)
 SELECT MAX(version)
 FROM _migrations
 
--- name: table_exists
-SELECT EXISTS (
-  SELECT 1
-  FROM sqlite_master
-  WHERE type = 'table' AND name = :name COLLATE NOCASE
-)
-
 -- name: columns
 SELECT name
 FROM pragma_table_info(:name)
@@ -70,13 +63,3 @@ ORDER BY objects.name, columns.cid
 SELECT file
 FROM pragma_database_list
 WHERE name = 'main'
-
--- name: count_episodes
--- The filter makes the count interruptible: a plain count does not check for an interrupt.
-SELECT count(*) FILTER (WHERE 1)
-FROM episodes
-
--- name: count_facts
--- The filter makes the count interruptible: a plain count does not check for an interrupt.
-SELECT count(*) FILTER (WHERE 1)
-FROM facts
