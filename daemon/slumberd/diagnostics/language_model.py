@@ -18,8 +18,8 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.scheduling.rule_status import start_of
-from slumberd.service.composition import inspections_of
 from slumberd.service.erased_content import read_or_none
+from slumberd.service.stores import inspections_of
 from slumberd.storage.closed_stores import EpisodeInspection
 
 PATIENCE = timedelta(hours=1)

@@ -8,7 +8,7 @@ from typing import Any
 from slumberd.config.settings import Settings
 from slumberd.retrieval.languages import AUTO, recognise
 from slumberd.retrieval.words import words_of
-from slumberd.service.composition import inspections_of
+from slumberd.service.stores import inspections_of
 
 NEWEST = 500
 """So many rows of the episode log are looked at, the newest."""

@@ -14,7 +14,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
-from slumberd.service.composition import inspections_of
+from slumberd.service.stores import inspections_of
 from slumberd.storage.closed_stores import EpisodeInspection
 from slumberd.storage.episodes.rows import instant_or_none
 

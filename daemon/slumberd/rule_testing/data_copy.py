@@ -15,7 +15,8 @@ from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
 from slumberd.operations.stores import Stores
-from slumberd.service.composition import copies_of, inspections_of, open_stores
+from slumberd.service.composition import copies_of, open_stores
+from slumberd.service.stores import inspections_of
 from slumberd.storage.closed_stores import StoreName
 
 WRITE_AHEAD = 300_000_000

@@ -20,7 +20,8 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
-from slumberd.service.composition import inspections_of, rule_runner_of
+from slumberd.service.composition import rule_runner_of
+from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62

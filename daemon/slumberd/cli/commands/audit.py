@@ -23,7 +23,7 @@ from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.service.composition import open_facts, open_facts_for_audit
+from slumberd.service.stores import open_facts, open_facts_for_audit
 from slumberd.storage.audit.results import Replay
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
