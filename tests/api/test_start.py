@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.interfaces import interfaces_of
+from slumberd.cli.setup import interfaces_of
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError

@@ -13,7 +13,8 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from slumberd.cli.context import logs, settings_of
+from slumberd.cli.context import settings_of
+from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode

@@ -23,7 +23,7 @@ import orjson
 
 from slumberd.cli import main
 from slumberd.cli.commands import run
-from slumberd.cli.context import load_settings_and_rules, logs
+from slumberd.cli.setup import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError

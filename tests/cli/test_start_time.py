@@ -27,6 +27,13 @@ from tests.support.terminals import output_on_terminal
 pytestmark = pytest.mark.integration
 
 HEAVY = {"apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
+UNUSED_BY_READS = {
+    "apscheduler", "rich.console", "slumberd.config.rule_loader",
+    "slumberd.consolidation.consolidator", "slumberd.operations.memory_forms",
+    "slumberd.service.composition", "slumberd.service.control_socket", "structlog",
+}  # fmt: skip
+"""Modules that a command does not import that prints what the databases hold."""
+
 ALL = list(every_command())
 ESCAPE = b"\x1b"
 
@@ -35,16 +42,30 @@ def run_process(*words: str, **environ: str) -> bytes:
     return subprocess.run(words, capture_output=True, check=True, env=environment(environ)).stdout
 
 
-@pytest.mark.slow
-def test_help_does_not_import_slow_modules() -> None:
+def modules_imported_by(*words: str) -> set[str]:
+    """Return the modules that a process has imported when it has run one command."""
     code = (
         "import json, sys\nbefore = {*sys.modules}\nfrom slumberd.cli import call\n"
-        "call(['--help'])\nprint()\nprint(json.dumps([*sys.modules.keys() - before]))"
+        "call(sys.argv[1:])\nprint()\nprint(json.dumps([*sys.modules.keys() - before]))"
     )
+    return {*json.loads(run_process(sys.executable, "-c", code, *words).splitlines()[-1])}
 
-    modules = json.loads(run_process(sys.executable, "-c", code).splitlines()[-1])
+
+@pytest.mark.slow
+def test_help_does_not_import_slow_modules() -> None:
+    modules = modules_imported_by("--help")
 
     assert {name.split(".")[0] for name in modules} & HEAVY == set()
+
+
+@pytest.mark.parametrize("words", [["facts"], ["recent", "alice"]], ids=" ".join)
+def test_reading_command_imports_nothing_that_fires_rules(
+    site: Installation, words: list[str]
+) -> None:
+    modules = modules_imported_by(*words, "--config", str(site.config))
+
+    assert {"slumberd.storage.sqlite.fact_store", "pydantic.main"} <= modules
+    assert modules & UNUSED_BY_READS == set()
 
 
 @pytest.mark.slow

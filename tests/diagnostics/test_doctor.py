@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.client import ask_daemon
+from slumberd.cli.asking import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.serve_settings import ServeSettings

@@ -14,7 +14,7 @@ import orjson
 import pytest
 import structlog
 
-from slumberd.cli.context import daemon_logs
+from slumberd.cli.setup import daemon_logs
 from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import (

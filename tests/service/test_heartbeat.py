@@ -27,9 +27,10 @@ from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
+from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at, rule, triple

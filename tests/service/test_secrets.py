@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.service import composition
+from slumberd.service import stores as store_choice
 from tests.support.builders import at, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.installation import Installation, environment
@@ -188,7 +188,7 @@ def test_search_for_leaks_finds_a_key_in_an_error(
         problem = f"{form(file.read_bytes()).decode()} is no key"
         raise ConfigurationError([Mistake(str(file), 0, 0, "facts.key_file", problem)])
 
-    monkeypatch.setattr(composition, "read_key", careless)
+    monkeypatch.setattr(store_choice, "read_key", careless)
 
     assert leaks(KEY, output_of(keyed, capfd, [("audit", "verify")]))
 

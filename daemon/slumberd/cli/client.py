@@ -1,48 +1,38 @@
-"""How commands reach the data: through the running daemon, or by opening the databases."""
+"""Perform an operation through the running daemon, or in this process under the same lock."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from slumberd.cli.context import is_journal, logs
-from slumberd.cli.output import Bar, bar, number
+from slumberd.cli.asking import ask_holder
+from slumberd.cli.output import number
+from slumberd.cli.setup import is_journal, logs
+from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.errors import (
     DatabaseHeldError,
-    DatabaseUnreachableError,
     NotRunningError,
-    SlumberdError,
     StoreError,
 )
 from slumberd.model.episode import Misspelling
-from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import (
-    inspections_of,
-    require_postgres,
-    settings_of_user,
-    tune_interpreter,
-)
-from slumberd.service.control_socket import ask
+from slumberd.service.composition import tune_interpreter
 from slumberd.service.one_operation import run_operation
+from slumberd.service.stores import inspections_of, settings_of_user
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
 
 OPERATIONS_TO_THE_END = {"decide", "fire"}
 """Operations that read the episode log from one place to its end."""
-
-PATIENCE_SECONDS = 5.0
-"""How long a command that only reads waits for the daemon to answer."""
 
 
 def perform_request(
@@ -83,22 +73,6 @@ def reason_field(reason: str | None) -> dict[str, Any]:
     A daemon of an earlier version refuses a field that it does not know, even when it is null.
     """
     return {} if reason is None else {"reason": reason}
-
-
-def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemon that holds the stores of a configuration, on any host.
-
-    Raises:
-        NotRunningError: No daemon holds them.
-        ShardNotNamedError: The configuration names none of several shards.
-        StoreError: The daemon ended before it answered.
-    """
-    if settings.store is None:
-        return ask(settings.state_dir, operation, **request)
-    require_postgres()
-    from slumberd.service import postgres_stores
-
-    return postgres_stores.ask(settings, operation, request)
 
 
 def _perform_here(
@@ -184,38 +158,3 @@ class _DeltaLogWithBar:
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write the keys that are probably misspelled."""
         self._log.misspelled(found)
-
-
-def ask_daemon(
-    settings: Settings, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
-) -> tuple[Any, list[Finding]]:
-    """Return the daemon's answer, and findings about a daemon that does not answer.
-
-    The answer is None when no daemon runs, or when it does not answer in time.
-
-    Args:
-        settings: The configuration of the daemon.
-        operation: The operation's name.
-        seconds: How long the daemon may take to answer.
-    """
-    answers: list[dict[str, Any]] = []
-    problems: list[str] = []
-
-    def request() -> None:
-        """Send the request; keep the answer or the problem."""
-        try:
-            answers.append(ask_holder(settings, operation, {}))
-        except (NotRunningError, DatabaseUnreachableError):  # another check reports the database
-            problems.append("")
-        except (SlumberdError, OSError, ValueError) as error:
-            problems.append(str(error))
-
-    # A daemon that hangs must not hang the command: the thread ends with the process.
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if answers:
-        return answers[0], []
-    problem = problems[0] if problems else f"does not answer within {seconds:g} s"
-    remedy = "`systemctl restart slumberd`; the daemon's log says what it was doing"
-    return None, [Finding("daemon.silent", "daemon", problem, remedy)] if problem else []

@@ -1,40 +1,14 @@
-"""Turn options and the environment into settings, rules, the state directory and logs."""
+"""Turn options and the environment into settings, and make the state directory."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TextIO
-
-import structlog
 
 from slumberd.cli.each_shard import Users, with_shard
-from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
-from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
+from slumberd.cli.environment import settings_variables
 from slumberd.config.settings import Settings, load_settings
-from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import make_directory
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream, LineWriter, open_file
-from slumberd.observability.logs import (
-    DeltaLines,
-    Level,
-    Render,
-    choose_renderer,
-    leads_to_journal,
-    prefix_priority,
-    queued_writer,
-    send,
-)
-from slumberd.service.composition import rules_in, rules_of
-
-_log = structlog.get_logger("slumberd")
 
 
 def settings_of(config: Path | None, state_dir: Path | None, *, user: Users = None) -> Settings:
@@ -74,136 +48,6 @@ def used_settings() -> Settings | None:
     return _used.get()
 
 
-def load_settings_and_rules(
-    config: Path | None, state_dir: Path | None, *, user: Users = None
-) -> tuple[Settings, RuleSet]:
-    """Return the settings, as `settings_of` does, and the rules that they name.
-
-    Raises:
-        ConfigurationError: With every mistake of both.
-    """
-    try:
-        settings = settings_of(config, state_dir, user=user)
-    except ConfigurationError as error:
-        raise ConfigurationError([*error.mistakes, *_mistakes_in(error.rules_dir)]) from error
-    return settings, rules_of(settings)
-
-
-def _mistakes_in(rules_dir: str | None) -> list[Mistake]:
-    try:
-        if rules_dir is not None:
-            rules_in(Path(rules_dir), "UTC")
-    except ConfigurationError as error:
-        return error.mistakes
-    return []
-
-
 def make_state_dir(settings: Settings) -> None:
     """Create the state directory if it is missing, for its owner and group only."""
     make_directory(settings.state_dir)
-
-
-@contextmanager
-def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[DeltaLines]:
-    """Write log lines where the settings say, while the block runs; yield the log of the deltas.
-
-    The lines name the shard that the settings name, if any.
-
-    Args:
-        settings: The configuration.
-        clock: The time.
-        quiet: Whether to write warnings and errors only, and no lines of the deltas.
-
-    Raises:
-        ConfigurationError: The file cannot be opened.
-    """
-    shard = settings.postgres.shard
-    named = {} if shard is None else {"shard": shard}
-    with _sink(settings) as sink, structlog.contextvars.bound_contextvars(**named):
-        logging = settings.logging
-        level: Level = "warning" if quiet and logging.level != "error" else logging.level
-        lines = send(sink, _render(settings), level, clock.now, logging.scope)
-        lines = lines if shard is None else lines.of_shard(shard)
-        yield lines.silent() if quiet else lines
-
-
-@contextmanager
-def standard_error_logs(clock: Clock) -> Iterator[None]:
-    """Write errors to standard error as JSON, whatever the settings say."""
-    send(LineStream(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
-    yield
-
-
-@contextmanager
-def daemon_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
-    """Write log lines as `logs` does, but never block on a slow reader.
-
-    Raises:
-        ConfigurationError: The file cannot be opened.
-    """
-    render = _render(settings)
-    with _sink(settings) as sink, queued_writer(sink, render, clock.now) as line_writer:
-        logging = settings.logging
-        lines = send(line_writer, render, logging.level, clock.now, logging.scope)
-        yield DaemonLogs(lines, line_writer, partial(_reopen, sink, settings.log_path))
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonLogs:
-    """The logs of a daemon.
-
-    Attributes:
-        lines: The log of the deltas.
-        line_writer: The queue before the file, or before standard error.
-    """
-
-    lines: DeltaLines
-    line_writer: LineWriter
-    _reopen: Callable[[], None]
-
-    def reopen(self) -> None:
-        """Open the log file anew by its name, without waiting for lines of the old file."""
-        self.line_writer.run_between_writes(self._reopen)
-
-
-def _reopen(sink: LineStream, path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        sink.replace(open_file(path))
-    except ConfigurationError as error:
-        _log.error("logs.reopen_failed", message=str(error))
-
-
-@contextmanager
-def _sink(settings: Settings) -> Iterator[LineStream]:
-    if settings.log_path is None:
-        yield LineStream(sys.stderr.buffer)
-        return
-    make_state_dir(settings)
-    sink = LineStream(open_file(settings.log_path))
-    try:
-        yield sink
-    finally:
-        sink.close()
-
-
-def _render(settings: Settings) -> Render:
-    """Return the function that renders events in the configured format."""
-    style = settings.logging.format
-    if settings.log_path is not None:
-        return choose_renderer(style, terminal=False)
-    render = choose_renderer(style, terminal=sys.stderr.isatty(), colors=takes_colors())
-    return _for_journal(render)
-
-
-def _for_journal(render: Render) -> Render:
-    return prefix_priority(render) if is_journal(sys.stderr) else render
-
-
-def is_journal(stream: TextIO) -> bool:
-    """Return whether a stream leads to the journal of systemd."""
-    try:
-        return leads_to_journal(stream.fileno(), journal_stream())
-    except (OSError, ValueError):  # a stream without a file, as in tests
-        return False

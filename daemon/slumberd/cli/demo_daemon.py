@@ -9,8 +9,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.api.access import hash_of, new_token
-from slumberd.cli.context import daemon_logs
-from slumberd.cli.interfaces import interfaces_of
+from slumberd.cli.setup import daemon_logs, interfaces_of
 from slumberd.cli.stop_signals import stop_on_signals
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet

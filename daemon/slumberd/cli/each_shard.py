@@ -13,7 +13,7 @@ from slumberd.cli.options import chosen_shard
 from slumberd.cli.output import ShardOutput, shard_output
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, UsageError
-from slumberd.service.composition import settings_of_user, shards_of
+from slumberd.service.stores import settings_of_user, shards_of
 
 Users = str | Sequence[str] | None
 """A user, or several, or none that a command names."""

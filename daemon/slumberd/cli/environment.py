@@ -52,6 +52,11 @@ def takes_colors() -> bool:
     return not os.environ.get("NO_COLOR")
 
 
+def forces_colors() -> bool:
+    """Return whether a variable asks for colours where standard output is no terminal."""
+    return bool(os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE"))
+
+
 def directory_named(variable: str, default: Path) -> Path:
     """Return the directory that a variable names; a default when it is not set or empty."""
     return Path(os.environ.get(variable) or default)

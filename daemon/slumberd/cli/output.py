@@ -1,4 +1,4 @@
-"""Print results: tables and sentences for people, JSON for programs, a progress bar on a terminal.
+"""Print results: tables and sentences for people, JSON for programs.
 
 Control characters of a content are escaped, so that they do not reach the terminal.
 """
@@ -6,19 +6,15 @@ Control characters of a content are escaped, so that they do not reach the termi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from typing import NamedTuple
 
 import orjson
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
-from slumberd.cli.environment import columns_of, takes_colors
+from slumberd.cli.environment import columns_of, forces_colors
 from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.tables import lay_out
 from slumberd.observability.line_format import printable
@@ -110,12 +106,17 @@ def print_table(
         place = "" if output is None else f"shard {output.shard}: "
         print_to_people(f"{place}{empty}")
         return
-    console = _console()
+    print_heading = _heading_printer()
     for line in lay_out(columns, cells, _width()):
-        if line.heading and console.color_system is not None:
-            console.print(Text(line.text, style="bold"), soft_wrap=True)
-        else:
-            print(line.text)
+        (print_heading if line.heading else print)(line.text)
+
+
+def _heading_printer() -> Callable[[str], None]:
+    """Return what prints the names of columns: in bold where a terminal may show colours."""
+    if sys.stdout.isatty() or forces_colors():
+        printer: Callable[[str], None] = import_module("slumberd.cli.terminal").heading_printer()
+        return printer
+    return print
 
 
 def _width() -> int | None:
@@ -126,14 +127,6 @@ def _width() -> int | None:
         return columns_of(sys.stdout.fileno()) or _COLUMNS
     except (OSError, ValueError):
         return _COLUMNS
-
-
-def _console() -> Console:
-    """Return a console for headings; with $NO_COLOR, one that writes no escape codes."""
-    console = Console(markup=False, highlight=False, emoji=False)
-    if console.no_color:
-        return Console(markup=False, highlight=False, emoji=False, color_system=None)
-    return console
 
 
 def cell(value: object) -> str:
@@ -156,60 +149,6 @@ def _text_of(value: object) -> str:
             return printable(value[: MOST_CHARACTERS + 1])
         case _:
             return printable(orjson.dumps(value).decode()[: MOST_CHARACTERS + 1])
-
-
-class Bar(Protocol):
-    """Shows the progress of a long command."""
-
-    def at(self, position: int, words: str, *, total: int | None = None) -> None:
-        """Show a position and a few words.
-
-        Args:
-            position: How far the command is.
-            words: What it works on.
-            total: The last position; None when it is not known.
-        """
-        ...
-
-
-class _NoBar:
-    def at(self, position: int, words: str, *, total: int | None = None) -> None:
-        """Show nothing."""
-
-
-class _RichBar:
-    def __init__(self, progress: Progress, total: int | None) -> None:
-        self._progress = progress
-        self._task = progress.add_task("", total=total)
-
-    def at(self, position: int, words: str, *, total: int | None = None) -> None:
-        """Move the bar."""
-        text = escape(words)
-        self._progress.update(self._task, completed=position, description=text, total=total)
-
-
-@contextmanager
-def bar(total: int | None) -> Iterator[Bar]:
-    """Show a bar on standard error while the block runs.
-
-    There is no bar when standard error is not a terminal, or when $NO_COLOR is set.
-
-    Args:
-        total: The last position; None when it is not known.
-    """
-    if not (sys.stderr.isatty() and takes_colors()):  # a bar consists of escape codes
-        yield _NoBar()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _RichBar(progress, total)
-
-
-@contextmanager
-def steps() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the name of a long command's next step."""
-    with bar(None) as shown:
-        yield lambda words: shown.at(0, printable(words))
 
 
 MOST_NAMES = 10

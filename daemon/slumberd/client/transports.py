@@ -17,8 +17,8 @@ from slumberd.client.request_json import as_json
 from slumberd.config.settings import LEASE_SECONDS
 from slumberd.errors import UsageError
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import require_postgres
 from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
+from slumberd.service.stores import require_postgres
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""

@@ -40,9 +40,12 @@ TEMPLATE = r"^[a-z0-9._-]{1,64}$"
 
 
 class Form(BaseModel):
-    """A frozen model of a document; it refuses unknown keys."""
+    """A frozen model of a document; it refuses unknown keys.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Its first document builds its validator: a command validates few of the forms that it imports.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Problem(NamedTuple):

@@ -21,7 +21,7 @@ from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, tim
 from slumberd.retrieval.languages import AUTO, recognise
 from slumberd.retrieval.words import words_of
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
-from slumberd.service.composition import inspections_of
+from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
 

@@ -6,20 +6,22 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.record import Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
-from slumberd.operations.handlers import Answer
-from slumberd.storage.ledger.erasure import Erasure, Unfinished
-from slumberd.storage.ledger.undo import UndoneFirings
+
+if TYPE_CHECKING:
+    from slumberd.language_models.recorder import Recording
+    from slumberd.operations.handlers import Answer
+    from slumberd.storage.ledger.erasure import Erasure, Unfinished
+    from slumberd.storage.ledger.undo import UndoneFirings
 
 OUT_OF_REACH = [
     "backups and exports of the state directory, made before",

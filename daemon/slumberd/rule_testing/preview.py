@@ -26,7 +26,8 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
-from slumberd.service.composition import copies_of, inspections_of, open_stores, rule_runner_of
+from slumberd.service.composition import copies_of, open_stores, rule_runner_of
+from slumberd.service.stores import inspections_of
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.episodes.windows import Matching
 

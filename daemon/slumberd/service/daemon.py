@@ -66,7 +66,6 @@ from slumberd.service.background import (
 from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
-    inspections_of,
     moves_of,
     open_under,
     paused_rules_of,
@@ -90,6 +89,7 @@ from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
+from slumberd.service.stores import inspections_of
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.protocols import Tenure, Watch

@@ -6,7 +6,7 @@ import asyncio
 
 from slumberd.config.settings import Settings
 from slumberd.errors import InstantRangeError, SchemaError, SlumberdError
-from slumberd.service.composition import inspections_of, open_facts_for_audit
+from slumberd.service.stores import inspections_of, open_facts_for_audit
 
 
 def describe_damage(settings: Settings) -> str:

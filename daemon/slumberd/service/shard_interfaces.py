@@ -18,7 +18,7 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, handler_of
 from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.composition import settings_of_user, shards_of, user_stores_of
+from slumberd.service.composition import user_stores_of
 from slumberd.service.control_socket import listen
 from slumberd.service.interfaces import AllShards, Interface, Served
 from slumberd.service.postgres_stores import database_of
@@ -30,6 +30,7 @@ from slumberd.service.shard_requests import (
     ask_patiently,
     shard_handlers,
 )
+from slumberd.service.stores import settings_of_user, shards_of
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.postgres.shard_map import shard_map_of
 

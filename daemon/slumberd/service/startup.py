@@ -10,10 +10,10 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.observability.logs import DeltaLines
-from slumberd.service.composition import is_divided
 from slumberd.service.daemon import Daemon, Runnable
 from slumberd.service.interfaces import Interface
 from slumberd.service.reload import Load
+from slumberd.service.stores import is_divided
 from slumberd.service.systemd import Notifier
 
 

@@ -22,7 +22,7 @@ from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.service.composition import open_facts, open_facts_for_audit
+from slumberd.service.stores import open_facts, open_facts_for_audit
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.reads import FactReader
 

@@ -11,7 +11,8 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, steps
+from slumberd.cli.output import cell, print_json
+from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes

@@ -12,12 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.api.access import read_tokens
-from slumberd.cli.context import load_settings_and_rules, settings_of
+from slumberd.cli.context import settings_of
 from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table, steps
+from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table
+from slumberd.cli.setup import load_settings_and_rules
 from slumberd.cli.stop_signals import clean_up_on_sigterm
+from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings, config_file

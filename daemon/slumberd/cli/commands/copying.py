@@ -11,11 +11,12 @@ import typer
 from slumberd.cli.context import read_settings
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, chosen_shard
-from slumberd.cli.output import bar, cell, join_names, plural, print_json
+from slumberd.cli.output import cell, join_names, plural, print_json
+from slumberd.cli.terminal import bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
-from slumberd.service.composition import require_postgres
+from slumberd.service.stores import require_postgres
 
 if TYPE_CHECKING:
     from slumberd.service.copies.store_transfer import Verified

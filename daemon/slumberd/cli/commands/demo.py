@@ -17,9 +17,9 @@ import typer
 from slumberd.cli import demo_data as sample
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.commands.importing import ImportTally, put_records
-from slumberd.cli.context import logs
 from slumberd.cli.demo_daemon import check_serving, serve_until_signal, write_access
 from slumberd.cli.output import plural, print_table
+from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
@@ -28,8 +28,8 @@ from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
-from slumberd.service.composition import facts_of, memory_of
 from slumberd.service.one_operation import run_operation
+from slumberd.service.stores import facts_of, memory_of
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)

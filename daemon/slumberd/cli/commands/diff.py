@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import cell, plural, print_json_lines, print_table, steps
+from slumberd.cli.output import cell, plural, print_json_lines, print_table
+from slumberd.cli.setup import load_settings_and_rules
 from slumberd.cli.stop_signals import clean_up_on_sigterm
+from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings

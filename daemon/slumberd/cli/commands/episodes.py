@@ -14,7 +14,7 @@ from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.model.episode import Episode
 from slumberd.observability.line_format import timestamp
-from slumberd.service.composition import open_memory
+from slumberd.service.stores import open_memory
 
 COLUMNS = ("id", "at", "session", "agent", "content")
 

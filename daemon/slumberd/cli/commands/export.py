@@ -25,7 +25,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
-from slumberd.service.composition import open_facts, open_memory
+from slumberd.service.stores import open_facts, open_memory
 from slumberd.storage.episodes.rows import episode_of
 
 MOST_PRINTED = 1_000

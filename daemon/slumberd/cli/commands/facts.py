@@ -20,7 +20,7 @@ from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.operations.responses import fact_document
-from slumberd.service.composition import open_facts
+from slumberd.service.stores import open_facts
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"

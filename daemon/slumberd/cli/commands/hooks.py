@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.client import ask_daemon
+from slumberd.cli.asking import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import directory_named
 from slumberd.cli.exit_codes import say

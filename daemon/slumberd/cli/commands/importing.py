@@ -17,11 +17,13 @@ import typer
 from slumberd.capture.episodes import describe_kinds
 from slumberd.cli.commands.import_audit import audit_records, sentences
 from slumberd.cli.commands.import_instants import keep_instants
-from slumberd.cli.context import logs, make_state_dir, settings_of
+from slumberd.cli.context import make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import Bar, bar, plural, print_json
+from slumberd.cli.output import plural, print_json
+from slumberd.cli.setup import logs
+from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UsageError

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.client import ask_holder
-from slumberd.cli.context import (
+from slumberd.cli.asking import ask_holder
+from slumberd.cli.context import settings_of
+from slumberd.cli.options import Config, StateDir
+from slumberd.cli.setup import (
     daemon_logs,
+    interfaces_of,
     load_settings_and_rules,
-    settings_of,
     standard_error_logs,
 )
-from slumberd.cli.interfaces import interfaces_of
-from slumberd.cli.options import Config, StateDir
 from slumberd.cli.stop_signals import SIGNALS
 from slumberd.client.transports import DatabaseTransport, SocketTransport
 from slumberd.clock import SystemClock

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.client import ask_daemon
+from slumberd.cli.asking import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
@@ -23,8 +23,9 @@ from slumberd.operations.reads.outlooks import Outlook, Scheduled, outlook, outl
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
 from slumberd.scheduling.cron_text import in_words
-from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
+from slumberd.service.composition import paused_rules_of, rules_of
 from slumberd.service.erased_content import read_or_none
+from slumberd.service.stores import inspections_of
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 

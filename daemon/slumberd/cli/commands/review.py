@@ -30,7 +30,7 @@ from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import open_facts
+from slumberd.service.stores import open_facts
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.client import ask_holder, perform_request
+from slumberd.cli.asking import ask_holder
+from slumberd.cli.client import perform_request
 from slumberd.cli.commands.rule_sets import (
     PUBLISH_EXAMPLES,
     PUBLISHED_EXAMPLES,

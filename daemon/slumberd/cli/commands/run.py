@@ -13,17 +13,17 @@ from pathlib import Path
 
 import structlog
 
-from slumberd.cli.context import (
+from slumberd.cli.context import settings_of
+from slumberd.cli.environment import notify_socket, watchdog_seconds
+from slumberd.cli.options import Config, StateDir
+from slumberd.cli.setup import (
     DaemonLogs,
     daemon_logs,
+    interfaces_of,
     load_settings_and_rules,
-    settings_of,
     standard_error_logs,
 )
-from slumberd.cli.context import logs as file_logs
-from slumberd.cli.environment import notify_socket, watchdog_seconds
-from slumberd.cli.interfaces import interfaces_of
-from slumberd.cli.options import Config, StateDir
+from slumberd.cli.setup import logs as file_logs
 from slumberd.cli.stop_signals import call_on_signal, stop_on_signals
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError, StoreError

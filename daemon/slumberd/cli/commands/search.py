@@ -19,7 +19,8 @@ from slumberd.config.settings import Settings
 from slumberd.retrieval.context import Context, notes_of
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded, Searcher
-from slumberd.service.composition import open_facts_if_present, open_memory, searcher_of
+from slumberd.service.composition import searcher_of
+from slumberd.service.stores import open_facts_if_present, open_memory
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
 

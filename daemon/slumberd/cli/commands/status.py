@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.api.access import read_tokens
-from slumberd.cli.client import ask_daemon
+from slumberd.cli.asking import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
@@ -48,14 +48,8 @@ from slumberd.model.readings import Readings
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.service.composition import (
-    database_status_of,
-    inspections_of,
-    paused_rules_of,
-    rules_of,
-    settings_of_user,
-    shards_of,
-)
+from slumberd.service.composition import database_status_of, paused_rules_of, rules_of
+from slumberd.service.stores import inspections_of, settings_of_user, shards_of
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.confirmation import require_confirmation
-from slumberd.cli.context import logs, settings_of
+from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import plural, print_json
+from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError

@@ -34,14 +34,8 @@ from slumberd.operations.reads.explanations import (
     ExplainedFact,
     decision_document,
 )
-from slumberd.service.composition import (
-    inspections_of,
-    open_facts,
-    open_facts_if_present,
-    open_memory,
-    paused_rules_of,
-    rules_of,
-)
+from slumberd.service.composition import paused_rules_of, rules_of
+from slumberd.service.stores import inspections_of, open_facts, open_facts_if_present, open_memory
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 

@@ -32,15 +32,7 @@ from slumberd.errors import (
 from slumberd.file_modes import make_directory
 from slumberd.model.record import ForeignBlank
 from slumberd.service import file_exchange
-from slumberd.service.composition import (
-    backed_up_files,
-    copies_of,
-    facts_of,
-    inspections_at,
-    inspections_of,
-    key_of,
-    tenure_of,
-)
+from slumberd.service.composition import backed_up_files, copies_of, tenure_of
 from slumberd.service.copies.file_copies import (
     LedgerHead,
     Manifest,
@@ -50,6 +42,7 @@ from slumberd.service.copies.file_copies import (
     describe_copy,
     digest,
 )
+from slumberd.service.stores import facts_of, inspections_at, inspections_of, key_of
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
 from slumberd.storage.inspections import FactInspection, StoreInspections
 

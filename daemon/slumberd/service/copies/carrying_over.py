@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from slumberd.config.settings import Settings
 from slumberd.errors import OutputExistsError, UsageError
 from slumberd.file_modes import make_directory
-from slumberd.service.composition import key_of
 from slumberd.service.pause import FILE
+from slumberd.service.stores import key_of
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite.backup import copy_together
 from slumberd.storage.sqlite.carrying_over import (

@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-import structlog
-
 from slumberd.consolidation.batch_deltas import names_of
 from slumberd.consolidation.claim import Fault
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import Candidate
 from slumberd.model.firing import Firing
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.late_log import LateLogger
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.windows import Reader
 
-_log = structlog.get_logger("slumberd")
+_log = LateLogger()
 
 _MOST_NAMED = 20
 """Episodes that a warning names; it counts all of them."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
-import structlog
-
 from slumberd.clock import Clock
 from slumberd.model.episode import (
     Episode,
@@ -21,12 +19,13 @@ from slumberd.model.episode import (
     microseconds,
     misspelled_keys,
 )
+from slumberd.observability.late_log import LateLogger, is_log_configured
 from slumberd.storage.episodes.rows import Row
 
 TOLERANCE_SECONDS = 300.0
 """How far a host's clock may be ahead of this machine's."""
 
-_log = structlog.get_logger("slumberd")
+_log = LateLogger()
 
 _MOST_NAMED = 10
 _MOST_REMEMBERED = 10_000
@@ -90,7 +89,7 @@ class FutureReporter:
     def _log(self, found: Sequence[_Dated]) -> None:
         ids = [id for id, _ in found[:_MOST_NAMED]]
         latest = instant(max(at for _, at in found)).isoformat()
-        if not structlog.is_configured():
+        if not is_log_configured():
             # structlog writes to standard output by default, which belongs to the host.
             words = "episode.future: %d episodes, %s, are dated up to %s"
             logging.getLogger("slumberd").warning(words, len(found), ids, latest)
@@ -106,7 +105,7 @@ class FutureReporter:
 
 def log_erased(count: int) -> None:
     """Log that episodes were put whose ids were erased; it names none of them."""
-    if not structlog.is_configured():
+    if not is_log_configured():
         words = "episode.erased: %d episodes were put whose ids were erased"
         logging.getLogger("slumberd").warning(words, count)
     else:

@@ -1,0 +1,67 @@
+"""Ask the running daemon, and report one that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from slumberd.config.settings import Settings
+from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
+from slumberd.model.health import Finding
+from slumberd.operations.handlers import Answer
+from slumberd.service.control_socket import ask
+from slumberd.service.stores import require_postgres
+
+PATIENCE_SECONDS = 5.0
+"""How long a command that only reads waits for the daemon to answer."""
+
+
+def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds the stores of a configuration, on any host.
+
+    Raises:
+        NotRunningError: No daemon holds them.
+        ShardNotNamedError: The configuration names none of several shards.
+        StoreError: The daemon ended before it answered.
+    """
+    if settings.store is None:
+        return ask(settings.state_dir, operation, **request)
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.ask(settings, operation, request)
+
+
+def ask_daemon(
+    settings: Settings, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
+) -> tuple[Any, list[Finding]]:
+    """Return the daemon's answer, and findings about a daemon that does not answer.
+
+    The answer is None when no daemon runs, or when it does not answer in time.
+
+    Args:
+        settings: The configuration of the daemon.
+        operation: The operation's name.
+        seconds: How long the daemon may take to answer.
+    """
+    answers: list[dict[str, Any]] = []
+    problems: list[str] = []
+
+    def request() -> None:
+        """Send the request; keep the answer or the problem."""
+        try:
+            answers.append(ask_holder(settings, operation, {}))
+        except (NotRunningError, DatabaseUnreachableError):  # another check reports the database
+            problems.append("")
+        except (SlumberdError, OSError, ValueError) as error:
+            problems.append(str(error))
+
+    # A daemon that hangs must not hang the command: the thread ends with the process.
+    thread = threading.Thread(target=request, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if answers:
+        return answers[0], []
+    problem = problems[0] if problems else f"does not answer within {seconds:g} s"
+    remedy = "`systemctl restart slumberd`; the daemon's log says what it was doing"
+    return None, [Finding("daemon.silent", "daemon", problem, remedy)] if problem else []
