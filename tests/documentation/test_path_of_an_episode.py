@@ -17,7 +17,7 @@ import pytest
 from slumberd.cli.context import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import LoggingSettings, Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler

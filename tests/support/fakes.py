@@ -15,7 +15,6 @@ from typing import Self
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
-from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.extraction import RecordedSummary
@@ -37,6 +36,7 @@ from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
+from slumberd.storage.episodes.window_batches import WindowReader
 from tests.support import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

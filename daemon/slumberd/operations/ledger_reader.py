@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from slumberd.consolidation.explanation import Decision
-from slumberd.consolidation.multi_valued_hints import MultiValuedHint
+from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import Several

@@ -15,7 +15,7 @@ from typing import Any
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.model.episode import Misspelling
 from slumberd.model.fact import Fact, FactPattern

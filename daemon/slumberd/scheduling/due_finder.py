@@ -10,7 +10,7 @@ from typing import assert_never
 
 import structlog
 
-from slumberd.consolidation.log_positions import is_in_log
+from slumberd.consolidation.firing import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS

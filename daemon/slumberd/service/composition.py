@@ -26,7 +26,7 @@ from slumberd.config.rule_loader import (
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
-from slumberd.consolidation.retention import Retention
+from slumberd.consolidation.stage_runs import Retention
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -61,7 +61,7 @@ from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.service.user_moves import Moves
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
-from slumberd.storage.episodes.reporters import log_misspelling
+from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -16,7 +16,7 @@ from slumberd.clock import Clock, set_within, synchronised_time
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import (
     StoppedError,

@@ -30,17 +30,19 @@ from slumberd.model.store_status import (
 )
 from slumberd.storage.audit.damaged_values import find_damaged_values
 from slumberd.storage.engine import Session
-from slumberd.storage.episodes import erased_content, recorded_answers
-from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes import erasure as erased_content
+from slumberd.storage.episodes import recorded_answers
+from slumberd.storage.episodes import windows as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
+from slumberd.storage.facts import promotion_feed
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
-from slumberd.storage.ledger import erasure, promotion_feed, reductions
+from slumberd.storage.ledger import erasure, firings
+from slumberd.storage.ledger.erased_rows import read_rewrites
+from slumberd.storage.ledger.firings import readings_of
 from slumberd.storage.ledger.future import future_instants
-from slumberd.storage.ledger.readings import readings_of
-from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.connection import connect, translate_errors
@@ -282,7 +284,7 @@ class PostgresFactInspection(PostgresInspection):
 
     def shrinkage(self, since: int) -> Shrinkage | None:
         """Return how the number of facts changed since an instant, microseconds since 1970 UTC."""
-        return self._look(lambda session: reductions.read_shrinkage(session, since))
+        return self._look(lambda session: firings.read_shrinkage(session, since))
 
     def damaged_values(self, seconds: float | None) -> list[str] | None:
         """Return the values in slumberd's tables that slumberd never writes, in words.

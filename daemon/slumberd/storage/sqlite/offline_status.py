@@ -26,16 +26,17 @@ from slumberd.model.store_status import (
 from slumberd.sql_statements import statements
 from slumberd.storage import erased_scopes
 from slumberd.storage.audit import damaged_values
-from slumberd.storage.episodes import erased_content
-from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes import erasure as erased_content
+from slumberd.storage.episodes import windows as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.facts import promotion_feed
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
-from slumberd.storage.ledger import erasure, promotion_feed, reductions
+from slumberd.storage.ledger import erasure, firings
+from slumberd.storage.ledger.erased_rows import read_rewrites
+from slumberd.storage.ledger.firings import readings_of
 from slumberd.storage.ledger.future import future_instants
-from slumberd.storage.ledger.readings import readings_of
-from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.bulk_write import has_change_triggers
@@ -169,7 +170,7 @@ def read_shrinkage(connection: sqlite3.Connection, *, since: int) -> Shrinkage |
     """Return how the number of facts changed since an instant; None without a ledger."""
     if not has_ledger(connection):
         return None
-    return reductions.read_shrinkage(_session(connection), since)
+    return firings.read_shrinkage(_session(connection), since)
 
 
 def find_damaged_values(
