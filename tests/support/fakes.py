@@ -149,6 +149,13 @@ class FakeEpisodeLog:
         end = Position(rows[-1].seq, rows[-1].id) if rows else after
         return ReadWindow(after, end, self._current_in(rows), newest)
 
+    async def window(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        after, upto = window.after, window.upto
+        if window.episodes is None:
+            return await self.select(rule, after=after, limit=window.limit, upto=upto)
+        end = self._last() if upto is None else upto
+        return ReadWindow(after, after, await self.reread(rule, window.episodes, upto=end))
+
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
     ) -> list[EpisodeVersion]:

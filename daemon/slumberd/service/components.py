@@ -22,7 +22,8 @@ from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.scheduling.alarm import Alarm
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import searcher_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Reloading

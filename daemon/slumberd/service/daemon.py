@@ -54,8 +54,9 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
+from slumberd.scheduling.alarm import Alarm
 from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.background import (
     EVERY_SECONDS,
     EVERY_SECONDS_OF_A_DATABASE,

@@ -377,6 +377,24 @@ class EngineMemoryStore:
         text = await self._engine.read(find)
         return instant_or_none(text, self._naive)
 
+    async def window(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        """Read the versions of a window in one snapshot: rows, filter and decoding.
+
+        The window ends before the first episode that waits for a language model, or leaves such
+        episodes out.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            LogRestoredError: The window begins after a row that is not in the log any more.
+            StoppedError: `stop` was called.
+        """
+        found = await self._engine.read(
+            partial(self._reader(rule).read, window=window), cancelled=self._engine.halted.is_set
+        )
+        if window.episodes is None:
+            self._future.report_versions(found.versions)
+        return found
+
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
     ) -> ReadWindow:

@@ -10,11 +10,11 @@ from datetime import datetime
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_future
 from slumberd.consolidation.marks import evaluate_marks
-from slumberd.consolidation.protocols import EpisodeReads
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, EpisodeVersion, latest_at
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
-from slumberd.model.firing import Firing, Position, ReadWindow, Window
+from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.model.speaker import PERSON
@@ -53,7 +53,7 @@ class SalienceGate:
         embedding: Makes the embedder that measures relevance.
     """
 
-    def __init__(self, episodes: EpisodeReads, embedding: Embedding) -> None:
+    def __init__(self, episodes: EpisodeLog, embedding: Embedding) -> None:
         self._episodes = episodes
         self._embedding = embedding
 
@@ -159,9 +159,6 @@ def _group_by_length(texts: Mapping[int, str]) -> Iterator[list[int]]:
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""
 
-NEWEST = 2**63 - 1
-"""In place of the number of a log row: the end of the log."""
-
 
 class WindowReader:
     """Turns windows of an episode log into batches of requested deltas.
@@ -177,7 +174,7 @@ class WindowReader:
 
     def __init__(
         self,
-        log: EpisodeReads,
+        log: EpisodeLog,
         embedding: Embedding = no_embedder,
         at_once: int = EVALUATED_AT_ONCE,
         person: Collection[str] = PERSON,
@@ -216,12 +213,12 @@ class WindowReader:
         """
         if window.marks is not None:
             return await self._mark(rule, window, window.marks, at)
-        read = await self._read(rule, window)
+        read = await self._log.window(rule, window)
         wanted = self._wanted(read.versions, window, at)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
         if len(versions) < len(wanted):
             # Each log row has at most one version. The embedder has cached their vectors.
-            read = await self._read(rule, window._replace(limit=len(versions)))
+            read = await self._log.window(rule, window._replace(limit=len(versions)))
             versions = await self._gate.apply(
                 self._wanted(read.versions, window, at), rule, at, bounds=Bounds(bounds.cancelled)
             )
@@ -240,7 +237,7 @@ class WindowReader:
         self, rule: ConsolidationRule, window: Window, known: KnownMarks, at: datetime
     ) -> DeltaBatch:
         """Return the batch of what a rule's stages change about marks."""
-        read = await self._read(rule, window)
+        read = await self._log.window(rule, window)
         recorded: Mapping[str, RecordedSummary] = {}
         if isinstance(rule.summariser, ModelSummariser):
             ids = [version.id for version in read.versions]
@@ -278,28 +275,6 @@ class WindowReader:
         """Return the vectors of texts; only here a stage makes the embedder."""
         return self._embedding().rows(texts)
 
-    async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
-        if window.episodes is None:
-            return await self._read_log(rule, window)
-        upto = NEWEST if window.upto is None else window.upto
-        versions = await self._log.reread(rule, window.episodes, upto=upto)
-        if window.marks is None:
-            versions = _recorded(versions)
-        return ReadWindow(window.after, window.after, versions)
-
-    async def _read_log(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
-        """Read a window up to the first episode that waits for a language model, or without it."""
-        cut: int | None = None
-        while True:
-            upto = window.upto if cut is None else cut
-            read = await self._log.select(rule, after=window.after, limit=window.limit, upto=upto)
-            if read.recorded_upto is None:
-                return replace(read, recorded_upto=cut)
-            if window.unrecorded == "skip":
-                return replace(read, versions=_recorded(read.versions))
-            # Read again: only the log knows the position of its last row before that episode.
-            cut = read.recorded_upto
-
     def _evaluate(
         self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
     ) -> dict[str, list[Candidate]]:
@@ -319,11 +294,6 @@ class WindowReader:
         # The episodes must survive a power cut before their facts do. Otherwise the log would give
         # their numbers to new episodes, which the watermark has passed already.
         await self._log.fsync()
-
-
-def _recorded(versions: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
-    """Return the versions that do not wait for the answer of a language model."""
-    return [version for version in versions if not version.unrecorded]
 
 
 def _between(versions: Sequence[EpisodeVersion], window: Window) -> Sequence[EpisodeVersion]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from threading import Event
 from typing import Any
@@ -20,7 +20,7 @@ from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.extraction import Questions
-from slumberd.model.firing import START, Firing, Position, ReadWindow
+from slumberd.model.firing import START, Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.model.speaker import PERSON
@@ -112,6 +112,9 @@ class Matching:
 Found = tuple[int, int, Sequence[Any]]
 """A log row's number, the rowid of its episode, and the episode's columns."""
 
+END_OF_LOG = 2**63 - 1
+"""In place of the number of a log row."""
+
 FIRST_PAGE = -(2**63)
 """The place before the first page of all episodes."""
 
@@ -162,10 +165,30 @@ class Reader:
         self._stop = stop
         self._rule_id = rule.id
         self._extraction = rule.extract
-        self._filter = _filter_of(rule, mismatch, stop, seconds)
+        self._filter = _filter_of(rule.id, rule.when_filter, mismatch, stop, seconds)
         self._checked_columns = (
             sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
         )
+
+    def read(self, session: Session, window: Window) -> ReadWindow:
+        """Return the versions of a window, up to the first that waits for a language model.
+
+        Raises:
+            LogRestoredError: The window begins after a row that is not in the log any more.
+        """
+        if window.episodes is not None:
+            upto = END_OF_LOG if window.upto is None else window.upto
+            versions = self.named(session, window.episodes, upto)
+            if window.marks is None:
+                versions = _recorded(versions)
+            return ReadWindow(window.after, window.after, versions)
+        read = self.window(session, window.after, window.limit, window.upto)
+        if read.recorded_upto is None:
+            return read
+        if window.unrecorded == "skip":
+            return replace(read, versions=_recorded(read.versions))
+        recorded = self.window(session, window.after, window.limit, read.recorded_upto)
+        return replace(recorded, recorded_upto=read.recorded_upto)
 
     def window(
         self,
@@ -331,6 +354,11 @@ class Reader:
         return ""
 
 
+def _recorded(versions: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
+    """Return the versions that do not wait for the answer of a language model."""
+    return [version for version in versions if not version.unrecorded]
+
+
 def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str:
     if column == "metadata":
         text = metadata if isinstance(metadata, str) else metadata.decode()
@@ -341,12 +369,14 @@ def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str
     return value if isinstance(value, str) else ""
 
 
+@lru_cache(maxsize=256)
 def _filter_of(
-    rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event, seconds: float
+    rule_id: str, fragment: str, mismatch: ScopeMismatch, stop: Event, seconds: float
 ) -> Filter | None:
-    if not rule.when_filter.strip():
+    """Return the filter of a rule, which is checked once; None for a rule without one."""
+    if not fragment.strip():
         return None
-    return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop, seconds=seconds)
+    return Filter(rule_id, fragment, mismatch=mismatch, stop=stop, seconds=seconds)
 
 
 def _recorded_upto(
