@@ -16,7 +16,7 @@ from random import Random
 from slumberd.cli.context import settings_of
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.writes.rule_runner import RuleRunner

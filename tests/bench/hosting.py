@@ -25,7 +25,7 @@ from slumberd.cli import main
 from slumberd.cli.commands import run
 from slumberd.cli.setup import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import FiringTimeoutError
 from slumberd.service.composition import open_for_writing, rule_runner_of
 from slumberd.service.daemon import Daemon

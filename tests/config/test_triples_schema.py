@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from slumberd.config.triples_schema import TriplesAnswer
 from slumberd.consolidation.claim import Claim, claim_of
-from slumberd.consolidation.statements import MOST_TRIPLES, statements_of
+from slumberd.consolidation.incoming import MOST_TRIPLES, statements_of
 from tests.support.builders import version
 
 pytestmark = pytest.mark.unit

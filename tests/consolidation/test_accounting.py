@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.precedence import newest_law
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import Counts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
 from tests.support.builders import START, rule

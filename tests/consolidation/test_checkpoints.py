@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli.commands.verify import checkpoints_in
-from slumberd.consolidation.delta_lines import ROWS, SECONDS, Checkpoints
+from slumberd.consolidation.firing import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.model.record import Checkpoint
 from slumberd.observability.line_format import json_line

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import FiringTimeoutError, StoreError
 from slumberd.model.firing import HeldBatch, Position, ReadWindow
 from slumberd.model.record import Outcome, Record

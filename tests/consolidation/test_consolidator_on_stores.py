@@ -16,14 +16,14 @@ import pytest
 
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.episode import Misspelling
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts.transactions import head_of
+from slumberd.storage.facts.apply import head_of
 from slumberd.storage.sqlite import engine
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.database import Database

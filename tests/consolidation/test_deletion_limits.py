@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.consolidation.resolved_effect import ResolvedEffect, losses_after
+from slumberd.consolidation.resolution import ResolvedEffect, losses_after
 from slumberd.model.firing import NO_LOSSES, DeletionImpact, HeldScope, Limits, Losses
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller

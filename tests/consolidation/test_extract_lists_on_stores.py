@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.pattern_loader import combined_extraction, model_extraction
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, ModelSettings, Turn
 from slumberd.model.fact import FactPattern

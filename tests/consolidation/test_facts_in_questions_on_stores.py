@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from slumberd.config.pattern_loader import model_extraction
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.language_models.known_facts import MOST_FACTS
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.fact import FactPattern

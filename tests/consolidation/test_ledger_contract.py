@@ -18,9 +18,9 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
+from slumberd.storage.facts.apply import WatermarkTable
 from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.facts.watermarks import WatermarkTable
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
 from tests.support.providers import maker_of

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from tests.support.builders import START, at, rule, triple

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.log_positions import is_in_log, resume_rule
+from slumberd.consolidation.firing import is_in_log, resume_rule
 from slumberd.model.firing import START, Position
 from tests.support.builders import START as NOON
 from tests.support.builders import at, rule, triple

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.config.pattern_loader import model_summariser
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.language_models.budget import Budget
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern

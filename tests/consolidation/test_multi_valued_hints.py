@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.consolidation.multi_valued_hints import find_multi_valued_hints
+from slumberd.consolidation.key_history import find_multi_valued_hints
 
 pytestmark = pytest.mark.unit
 

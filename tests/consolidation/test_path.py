@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import LogRestoredError, SkippedEpisodesError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as LOG_START

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.consolidation.reading_ahead import ReadingAhead
+from slumberd.consolidation.firing import ReadingAhead
 from slumberd.model.firing import START, Position
 
 pytestmark = pytest.mark.unit

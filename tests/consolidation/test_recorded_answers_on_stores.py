@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import ModelUnavailableError
 from slumberd.model.delta import AddDelta
 from slumberd.model.fact import FactPattern

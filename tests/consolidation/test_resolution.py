@@ -15,8 +15,7 @@ from slumberd.consolidation.incoming import (
     evaluate,
 )
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.consolidation.resolution import Resolution
-from slumberd.consolidation.resolved_effect import ResolvedEffect
+from slumberd.consolidation.resolution import Resolution, ResolvedEffect
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from tests.support.builders import rule

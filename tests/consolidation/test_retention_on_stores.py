@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.config.vocabulary_loader import conversation_extraction
-from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.retention import Retention
+from slumberd.consolidation.firing import FireRequest
+from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.report import Report

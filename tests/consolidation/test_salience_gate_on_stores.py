@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation.explanation import Decision
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import ExtraMissingError, FiringTimeoutError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts

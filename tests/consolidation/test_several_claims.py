@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.batch_deltas import classify
 from slumberd.consolidation.claim import Claim, Precedence, claim_of
-from slumberd.consolidation.incoming import ClaimCandidate, Unsaid, evaluate
+from slumberd.consolidation.decision import withdraw_parts
+from slumberd.consolidation.delta_batch import classify
+from slumberd.consolidation.incoming import (
+    MOST_TRIPLES,
+    ClaimCandidate,
+    Unsaid,
+    evaluate,
+    statements_of,
+)
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState
-from slumberd.consolidation.statements import MOST_TRIPLES, statements_of
-from slumberd.consolidation.withdrawals import withdraw_parts
 from slumberd.errors import UnreadableEpisodeError
 from slumberd.model.episode import Episode, SalienceShortfall, is_part_of, microseconds
 from slumberd.model.fact import FactPattern

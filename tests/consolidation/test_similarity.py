@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.claim import Claim, Precedence, claim_of
-from slumberd.consolidation.similarity import TEXT_CHARACTERS, Statement, family_of, statement_of
+from slumberd.storage.ledger.similarity import TEXT_CHARACTERS, Statement, family_of, statement_of
 from tests.support.builders import version
 
 pytestmark = pytest.mark.unit

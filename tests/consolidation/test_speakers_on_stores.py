@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slumberd.config.pattern_loader import model_extraction
 from slumberd.config.vocabulary_loader import conversation_extraction
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.extraction import (
     Extracted,

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.diagnostics.doctor import run_checks
 from slumberd.diagnostics.host_checks import Machine
 from slumberd.diagnostics.status import read_status

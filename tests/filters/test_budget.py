@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import Promoter

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.operations.change_report import (
     BatchChanges,

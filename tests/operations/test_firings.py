@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.errors import NoInputError, NotAllowedError, UsageError
 from slumberd.model.rule import ConsolidationRule

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import microseconds
 from slumberd.model.record import GroupedChanges
 from slumberd.model.scope import ScopeFilter

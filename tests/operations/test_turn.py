@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from slumberd.consolidation.fire_request import DryRunBounds
+from slumberd.consolidation.firing import DryRunBounds
 from slumberd.errors import StoppedError
 from slumberd.operations.writes.turn import GIVES_WAY, PART, Turn
 

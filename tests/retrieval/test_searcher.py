@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import MemoryScopeError, UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 
-from slumberd.scheduling.scheduler import Alarm, CronTrigger
+from slumberd.scheduling.alarm import Alarm, CronTrigger
 from tests.support.builders import START, at, rule
 from tests.support.fakes import FakeClock
 from tests.support.frozen_time import freeze_time

@@ -25,8 +25,9 @@ from slumberd.errors import (
 )
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling.alarm import Alarm
 from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.scheduling.scheduler import Scheduler
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLedger
 from tests.support.frozen_time import freeze_time

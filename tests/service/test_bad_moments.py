@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import ErasureSettings, FactsSettings, MetricsSettings, Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record

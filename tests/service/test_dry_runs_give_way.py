@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator, Sizes
-from slumberd.consolidation.fire_request import DryRunBounds
+from slumberd.consolidation.firing import DryRunBounds
 from slumberd.errors import StoppedError
 from slumberd.model.firing import Limits
 from slumberd.model.stages import Dedup

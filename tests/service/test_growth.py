@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix

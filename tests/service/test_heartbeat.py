@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
 from slumberd.model.episode import Episode

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.acceptance
 TWO_COMMITS = """
 import asyncio, sys
 from slumberd.cli import main
-from slumberd.storage.facts.delta_applier import DeltaApplier
+from slumberd.storage.facts.apply import DeltaApplier
 
 apply = DeltaApplier.apply
 

@@ -40,7 +40,7 @@ def stop():
     resumed.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
-from slumberd.storage.facts.delta_applier import DeltaApplier
+from slumberd.storage.facts.apply import DeltaApplier
 
 apply = DeltaApplier.apply
 

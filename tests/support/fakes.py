@@ -15,7 +15,6 @@ from typing import Self
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
-from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.extraction import RecordedSummary
@@ -37,6 +36,7 @@ from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
+from slumberd.storage.episodes.window_batches import WindowReader
 from tests.support import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -148,6 +148,13 @@ class FakeEpisodeLog:
             rows = [row for row in rows if row.seq <= upto]
         end = Position(rows[-1].seq, rows[-1].id) if rows else after
         return ReadWindow(after, end, self._current_in(rows), newest)
+
+    async def window(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        after, upto = window.after, window.upto
+        if window.episodes is None:
+            return await self.select(rule, after=after, limit=window.limit, upto=upto)
+        end = self._last() if upto is None else upto
+        return ReadWindow(after, after, await self.reread(rule, window.episodes, upto=end))
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int

@@ -12,8 +12,7 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
@@ -24,7 +23,8 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.protocols import TextComparer
-from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
+from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.facts.apply import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.providers import (

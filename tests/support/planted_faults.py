@@ -15,8 +15,7 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.facts.delta_applier import DeltaApplier
-from slumberd.storage.facts.watermarks import WatermarkTable
+from slumberd.storage.facts.apply import DeltaApplier, WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.sqlite.engine import CheckpointPolicy

@@ -15,13 +15,12 @@ from typing import Protocol
 import pytest
 
 from slumberd.clock import Clock
-from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.file_modes import make_directory
 from slumberd.model.speaker import PERSON
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
-from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
-from slumberd.storage.facts.transactions import LINEAGE_DEPTH
+from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFactEngine
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore

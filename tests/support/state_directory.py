@@ -10,7 +10,7 @@ from typing import Any
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slumberd.config.validation import Form
-from slumberd.consolidation.statements import MOST_TRIPLES
+from slumberd.consolidation.incoming import MOST_TRIPLES
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -12,19 +12,21 @@ from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
-from slumberd.consolidation.delta_lines import DeltaLines
-from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest, FiringCall
-from slumberd.consolidation.log_positions import (
+from slumberd.consolidation.firing import (
+    UNBOUNDED,
+    DeltaLines,
+    DryRunBounds,
+    FireRequest,
+    FiringCall,
+    ReadingAhead,
     begin_rule,
     is_in_log,
     last_agreement,
     resume_rule,
     step_back,
 )
-from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
-from slumberd.consolidation.reading_ahead import ReadingAhead
-from slumberd.consolidation.retention import Retention, purge
+from slumberd.consolidation.stage_runs import Marking, Retention, purge
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,

@@ -1,4 +1,4 @@
-"""Compute which values of a key were current, and when, by either clock. Reads nothing."""
+"""Find what became of keys: their values by either clock, and what took the place of a claim."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from slumberd.consolidation.claim import Claim
+from slumberd.consolidation.claim import Claim, Precedence, covers
+from slumberd.consolidation.precedence import (
+    MANUAL_RULE_ID,
+    SECOND,
+    Assertion,
+    SlotState,
+    effective_claims,
+    is_spared,
+    place_of,
+)
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
+from slumberd.model.scope import unescape
+from slumberd.model.stages import STAGE_CHANNELS
 
 MOST_FOLDS = 20_000
 """At most so many claims are folded for one history: its instants times the claims of the key."""
@@ -159,3 +170,148 @@ def _claims_of(known_state: KnownState, fact_ids: Iterable[str]) -> Iterator[Cla
     for fact_id in fact_ids:
         for effective in known_state.effective_claims(fact_id):
             yield effective.claim
+
+
+class Successor(NamedTuple):
+    """What took the place of a claim in its slot.
+
+    Attributes:
+        assertions: The assertions that did; empty for a retraction.
+        retraction: The precedence of the retraction that did; None for assertions.
+    """
+
+    assertions: tuple[Assertion, ...] = ()
+    retraction: Precedence | None = None
+
+
+def claim_of_episode(fact_id: str, known_state: KnownState) -> Claim | None:
+    """Return the claim of an episode under a fact id, also when an edit of that id hides it."""
+    evaluations = [
+        evaluation
+        for evaluation in known_state.evaluations.get(fact_id, ())
+        if evaluation.rule_id != MANUAL_RULE_ID
+    ]
+    return next((effective.claim for effective in effective_claims(evaluations)), None)
+
+
+def is_held(claim: Claim, declared: Iterable[str], known_state: KnownState) -> bool:
+    """Return whether what a claim asserts is current, whoever said it last.
+
+    Args:
+        claim: The claim; its slot is loaded.
+        declared: The slots of the declared facts of its key.
+        known_state: The known state.
+    """
+    return any(
+        current.object == claim.object
+        for slot in (known_state.multi_valued.slot_of(claim), *declared)
+        for current in known_state.current_at((claim.key, slot))
+    )
+
+
+def successor_of(claim: Claim, known_state: KnownState) -> Successor:
+    """Return what took the place of a claim that is not held; an empty one when nothing did.
+
+    These are the current assertions of its slot, else the newest retraction that covers it, else
+    a later assertion that is not current itself.
+    """
+    slot = known_state.multi_valued.slot_of(claim)
+    head = known_state.heads.get(claim.key, {}).get(slot, SlotState())
+    if head.current:
+        return Successor(head.current)
+    retraction = _newest_over(claim, head)
+    if retraction is not None:
+        return Successor(retraction=retraction)
+    place = place_of(claim.precedence, known_state.law)
+    newer = [won for won in head.winners if place_of(won.precedence, known_state.law) > place]
+    return Successor(tuple(newer))
+
+
+def _newest_over(claim: Claim, head: SlotState) -> Precedence | None:
+    """Return the newest retraction of a slot that covers a claim."""
+    found = [
+        by
+        for what, by in head.retractions.items()
+        if covers(what.removeprefix(SECOND), claim.object)
+        and by > claim.precedence
+        and not is_spared(claim.precedence, by)
+    ]
+    return max(found, default=None)
+
+
+def retracting_claim(
+    target: Claim, by: Precedence, fact_ids: Iterable[str], known_state: KnownState
+) -> Claim | None:
+    """Return the claim that retracted another one.
+
+    Args:
+        target: The claim that was retracted.
+        by: The precedence of the retraction.
+        fact_ids: The fact ids that the retracting claim may have; their evaluations are loaded.
+        known_state: The known state.
+    """
+    found = [
+        effective.claim
+        for fact_id in fact_ids
+        for effective in known_state.effective_claims(fact_id)
+        if effective.claim.owner == target.owner
+        and effective.claim.precedence[:3] == by[:3]
+        and (effective.claim.names or effective.claim.clears_key)
+    ]
+    return min(found, key=lambda claim: _distance(claim, target), default=None)
+
+
+def _distance(claim: Claim, target: Claim) -> tuple[bool, bool, int]:
+    """Order the claims of one version: that names the target, that clears its key, the others."""
+    clears = claim.clears_key and claim.key == target.key and covers(claim.cleared, target.object)
+    return not claim.names_claim(target), not clears, claim.precedence.part
+
+
+MANY_OBJECTS = 3
+"""Objects keep replacing each other in a key that had this many different objects."""
+
+_PARTS = 5
+"""Of a key: user, agent, channel, subject and predicate."""
+
+
+class MultiValuedHint(NamedTuple):
+    """A single-valued predicate whose objects keep replacing each other.
+
+    Attributes:
+        channel: The channel.
+        predicate: The predicate.
+        keys: How many keys the predicate has.
+        replaced: How many of the keys had `MANY_OBJECTS` different objects or more.
+        most: How many different objects one key had at most.
+    """
+
+    channel: str
+    predicate: str
+    keys: int
+    replaced: int
+    most: int
+
+
+def find_multi_valued_hints(counts: Iterable[tuple[str, int]]) -> list[MultiValuedHint]:
+    """Return the predicates whose objects keep replacing each other in at least half of their keys.
+
+    What stages say of episodes gives no hint: an episode has one mark and one weight at a time.
+
+    Args:
+        counts: The keys of single-valued predicates, each with its number of different objects.
+    """
+    found: dict[tuple[str, str], MultiValuedHint] = {}
+    for key, objects in counts:
+        parts = key.split("/")
+        if len(parts) != _PARTS or not parts[3]:
+            continue
+        channel, predicate = unescape(parts[2]), unescape(parts[4])
+        if channel in STAGE_CHANNELS:
+            continue
+        before = found.get((channel, predicate), MultiValuedHint(channel, predicate, 0, 0, 0))
+        found[channel, predicate] = before._replace(
+            keys=before.keys + 1,
+            replaced=before.replaced + (objects >= MANY_OBJECTS),
+            most=max(before.most, objects),
+        )
+    return [hint for _, hint in sorted(found.items()) if hint.replaced * 2 >= hint.keys]

@@ -6,7 +6,9 @@ episodes change it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
@@ -14,6 +16,7 @@ from slumberd.consolidation.incoming import ClaimCandidate, Unmatched
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
 from slumberd.model.delta import AnyDelta
+from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"
@@ -314,3 +317,37 @@ def _fields_without_time(claim: Claim) -> tuple[Any, ...]:
         claim.stored,
         claim.covers,
     )
+
+
+def assertion_of(fact: Fact) -> ManualAssertion:
+    """Return a fact as a manual assertion.
+
+    Raises:
+        ValueError: The lineage is empty, or the confidence lies outside 0..1.
+    """
+    if not fact.lineage:
+        raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
+    if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
+        raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
+    return ManualAssertion(
+        fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
+        dict(fact.metadata),
+    )  # fmt: skip
+
+
+def lineage_entry(by: str, reason: str, at: datetime) -> dict[str, Any]:
+    """Return the lineage entry that says who edited a fact, why and when.
+
+    Raises:
+        ValueError: `by` or `reason` is empty.
+    """
+    if not by.strip() or not reason.strip():
+        raise ValueError("'by' and 'reason' must be non-empty: name the author and the reason")
+    return {
+        "kind": "manual",
+        "rule_id": MANUAL_RULE_ID,
+        "source_episode_ids": [],
+        "promotion_ts": at.isoformat(),
+        "by": by,
+        "reason": reason,
+    }

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, assert_never
 
 from slumberd.consolidation.claim import assertion_of
-from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
-from slumberd.consolidation.statements import statements_of
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid, statements_of
 from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.hygiene.function_summary import summarise_by_function

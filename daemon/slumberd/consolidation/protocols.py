@@ -26,8 +26,17 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 
 
-class EpisodeReads(Protocol):
-    """What the consolidation of a window reads of an episode log."""
+class EpisodeLog(Protocol):
+    """The log of a memory store: numbered versions of episodes, consolidated in windows."""
+
+    async def window(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        """Read the versions of a window in one snapshot: rows, filter and decoding.
+
+        Raises:
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
+            LogRestoredError: The window begins after a row that is not in the log any more.
+        """
+        ...
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
@@ -71,10 +80,6 @@ class EpisodeReads(Protocol):
     async def fsync(self) -> None:
         """Sync all rows that were read so far to disk, so that they survive a power cut."""
         ...
-
-
-class EpisodeLog(EpisodeReads, Protocol):
-    """The log of a memory store: numbered versions of episodes, consolidated in windows."""
 
     async def consolidate(
         self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = ...

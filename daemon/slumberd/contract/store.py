@@ -27,7 +27,7 @@ from slumberd.portal import Portal
 from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
 from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.scope_index import ScopeIndex
-from slumberd.storage.episodes.revision import write_revision
+from slumberd.storage.episodes.owned import write_revision
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 _MOST_BYTES = 500_000_000

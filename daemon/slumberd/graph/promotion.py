@@ -15,7 +15,7 @@ import structlog
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
+from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
 from slumberd.graph.cypher_linter import Linter

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
 from slumberd.consolidation.explanation import Explanation
-from slumberd.consolidation.protocols import EpisodeReads
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
 
 async def read_episodes(
-    memory: EpisodeReads, wanted: Wanted, *, page: int = PAGE
+    memory: EpisodeLog, wanted: Wanted, *, page: int = PAGE
 ) -> AsyncIterator[list[EpisodeVersion]]:
     """Yield the newest version of every episode, in the order of their commits, page by page.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
-from slumberd.consolidation.statements import MOST_TRIPLES
+from slumberd.consolidation.incoming import MOST_TRIPLES
 from slumberd.interchange.json_records import read_records
 from slumberd.interchange.records import Defaults, Record, made_id, text_in
 from slumberd.model.episode import Episode

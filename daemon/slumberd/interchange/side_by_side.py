@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from slumberd.consolidation.statements import MOST_TRIPLES
+from slumberd.consolidation.incoming import MOST_TRIPLES
 from slumberd.interchange.instants import INSTANT_FROM
 from slumberd.interchange.records import Record, triples_in, without
 from slumberd.model.episode import Episode

@@ -10,7 +10,7 @@ from typing import Literal
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule

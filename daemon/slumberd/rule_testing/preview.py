@@ -16,8 +16,8 @@ from typing import NamedTuple
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.fire_request import DryRunBounds, FireRequest
-from slumberd.consolidation.multi_valued_hints import MultiValuedHint
+from slumberd.consolidation.firing import DryRunBounds, FireRequest
+from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.errors import NoInputError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts

@@ -17,7 +17,7 @@ from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import (
     ConfigurationError,
     ConsolidationRuleError,

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from zlib import crc32
 
 from slumberd.model.cadence import Cadence, Every
-from slumberd.model.firing import UNTIMED, Timing, Trigger
+from slumberd.model.firing import UNTIMED, Position, Timing, Trigger
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import OnMissed
 
@@ -29,6 +29,9 @@ LASTING_SECONDS = 60.0
 
 _JITTER = 0.2
 _MILLISECOND = timedelta(milliseconds=1)
+
+Mark = tuple[Position, datetime]
+"""A rule's watermark, and the last cron instant that it has served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,21 @@
-"""Fire rules when they are due: an alarm for cron instants, and the loop that fires.
+"""Find the rules that are due, and fire them.
 
-APScheduler only wakes the loop. The loop finds the due rules in the stores each time. So a lost
+The loop finds the due rules in the stores each time, and counts nothing in memory. So a lost
 alarm, a restart or a jump of the clock delays a firing, and never loses one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
-from functools import partial
-from types import TracebackType
-from typing import Self
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
 
 import structlog
-from apscheduler.jobstores.memory import MemoryJobStore
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.base import BaseTrigger
 
-from slumberd.clock import Clock, set_within
+from slumberd.clock import Clock
+from slumberd.consolidation.firing import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.errors import (
     ConsolidationRuleError,
@@ -30,6 +27,7 @@ from slumberd.errors import (
 )
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
+from slumberd.model.firing import START, Position
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -39,120 +37,204 @@ from slumberd.scheduling.due import (
     ClockWatch,
     Due,
     FailureTracker,
+    Mark,
     Reading,
     RetryTracker,
-    jump_between,
+    due_cron,
+    due_every,
+    in_due_order,
+    is_ahead,
+    is_cut_short,
+    may_be_due,
+    why_skipped,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, served_fields
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+_log = structlog.get_logger(__name__)
+
+
+def served_fields(due: Due, at: datetime) -> dict[str, object]:
+    """Return the fields of a log line: which cron instants a firing serves, and how late.
+
+    Args:
+        due: The firing.
+        at: The instant at which it begins.
+    """
+    served = {"first": due.since, "upto": due.upto or due.since}
+    words = {name: timestamp(instant) for name, instant in served.items()}
+    return {**words, **due.timing(at)._asdict()}
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    progress_by_rule: Mapping[str, Mark]
+    newest: Position
+    now: datetime
+    since: datetime
+    timezone: str
+    arrived: Set[str]
+
+
+class DueRuleFinder:
+    """Finds the due rules, and gives a new rule its first watermark.
+
+    When the log does not contain the last row that was seen, the episodes were restored from a
+    backup. Then each rule whose watermark is not in the log is due, whatever its cadence: its
+    firing walks back to the last row that it knows.
+
+    Attributes:
+        next_arrival: The first instant of a quarantined episode that is still to come; None without
+            such an episode.
+
+    Args:
+        episodes: The log of episodes.
+        ledger: Keeps watermarks and served instants.
+        future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
+            now.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeLog,
+        ledger: Ledger,
+        *,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
+    ) -> None:
+        self._episodes = episodes
+        self._ledger = ledger
+        self._future_tolerance_seconds = future_tolerance_seconds
+        self.next_arrival: datetime | None = None
+        self._last: Position | None = None
+        self._agreed: set[str] = set()  # ids of rules whose watermark is in the log
+
+    async def find(
+        self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime, since: datetime
+    ) -> list[Due]:
+        """Return the due rules in due order, without rules whose batch awaits approval.
+
+        Args:
+            rules: The rules to check, enabled or not.
+            timezone: The zone of rules that name none.
+            now: The wall clock.
+            since: The daemon has watched the clock from this instant on. Earlier instants may have
+                been missed.
+        """
+        # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
+        progress_by_rule = await self._without_ahead(now)
+        future = await self._ledger.future_of_rules()
+        newest = await self._episodes.newest()
+        await self._compare(newest)
+        arrived = {rule_id for rule_id, at in future.items() if self._has_arrived(at, now)}
+        self.next_arrival = min(
+            (at for rule_id, at in future.items() if rule_id not in arrived), default=None
+        )
+        view = _View(progress_by_rule, newest, now, since, timezone, arrived)
+        waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
+        found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
+        return in_due_order(due for due in found if due)
+
+    def is_awaited(self, now: datetime) -> bool:
+        """Return whether the instant of a quarantined episode has come since the last search."""
+        return self.next_arrival is not None and self._has_arrived(self.next_arrival, now)
+
+    def _has_arrived(self, at: datetime, now: datetime) -> bool:
+        return not is_ahead(at, now=now, tolerance_seconds=self._future_tolerance_seconds)
+
+    async def _without_ahead(self, now: datetime) -> dict[str, Mark]:
+        """Return the progress of all rules; set served instants of a wrong clock to now.
+
+        This includes rules that cannot fire, so no status shows such an instant any longer.
+        """
+        marks = await self._ledger.watermarks.positions()
+        for rule_id, (position, served) in marks.items():
+            if is_ahead(served, now=now, tolerance_seconds=self._future_tolerance_seconds):
+                await self._ledger.watermarks.correct_served(rule_id, now)
+                marks[rule_id] = position, now
+                _log.warning(
+                    "clock.ahead",
+                    rule_id=rule_id,
+                    served=timestamp(served),
+                    ahead_seconds=round((served - now).total_seconds(), 3),
+                )
+        return marks
+
+    async def _compare(self, newest: Position) -> None:
+        """Check all watermarks against the log again, unless the log has only grown."""
+        if self._last is None or not await is_in_log(self._episodes, self._last):
+            self._agreed.clear()
+        self._last = newest
+
+    async def _agrees(self, rule_id: str, watermark: Position) -> bool:
+        if rule_id not in self._agreed and await is_in_log(self._episodes, watermark):
+            self._agreed.add(rule_id)
+        return rule_id in self._agreed
+
+    async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:
+        progress = view.progress_by_rule.get(rule.id) or await self._begin(rule, view)
+        match rule.due:
+            case Every() as cadence:
+                return await self._due_every(rule.id, cadence, progress, view)
+            case Cron() as cadence:
+                await asyncio.sleep(
+                    0
+                )  # after a long downtime this takes milliseconds: let other tasks run
+                due = _due_cron(rule.id, cadence, progress, view)
+                return await self._unless_skipped(due, rule, view) if due else None
+            case never:
+                assert_never(never)
+
+    async def _unless_skipped(self, due: Due, rule: ConsolidationRule, view: _View) -> Due | None:
+        window = timedelta(seconds=rule.catchup_window)
+        reason = why_skipped(due, rule.on_missed, window, now=view.now, since=view.since)
+        if not reason or due.upto is None:
+            return due
+        await self._ledger.watermarks.serve(rule.id, due.upto)
+        _log.warning(
+            "firing.skipped", rule_id=rule.id, reason=reason, **served_fields(due, view.now)
+        )
+        return None
+
+    async def _begin(self, rule: ConsolidationRule, view: _View) -> Mark:
+        after = START if rule.start == "beginning" else view.newest
+        if after != START:
+            await self._episodes.fsync()  # after a crash the log must not assign this number again
+        await self._ledger.watermarks.begin(rule.id, after, served=view.now)
+        _log.info("rule.begun", rule_id=rule.id, after=after.seq)
+        return after, view.now
+
+    async def _due_every(
+        self, rule_id: str, cadence: Every, progress: Mark, view: _View
+    ) -> Due | None:
+        after, _ = progress
+        due = Due(rule_id, "every", view.now, after=after.seq, newest=view.newest.seq)
+        if is_cut_short(due) or not await self._agrees(rule_id, after):
+            # It goes first: walking back begins a new generation, which other rules then record.
+            return replace(due, since=_FIRST)
+        if rule_id in view.arrived:
+            return due
+        if not may_be_due(due, cadence):
+            return None
+        pending = await self._episodes.pending(after.seq, at_most=cadence.count, rule_id=rule_id)
+        return due if due_every(cadence, pending) else None
+
+
+def _due_cron(rule_id: str, cadence: Cron, progress: Mark, view: _View) -> Due | None:
+    zone, (_, served) = cadence.timezone or view.timezone, progress
+    try:
+        missed = cron.missed_instants(cadence.expression, zone, after=served, until=view.now)
+    except ValueError as error:
+        _log.error("alarm.failed", rule_id=rule_id, error="ValueError", message=str(error))
+        return None
+    return due_cron(rule_id, missed, served=served, now=view.now)
+
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
-_log = structlog.get_logger(__name__)
-_MOST_OF_A_MESSAGE = 500
 
+_MOST_OF_A_MESSAGE = 500
 _AWAY_TURNS_OF_A_LINE = 25
 """Of so many attempts to reach a server that is away, one has a log line."""
-
-
-class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
-    """Gives APScheduler the next instant of a cron expression; never raises."""
-
-    __slots__ = ("_expression", "_rule_id", "_timezone")
-
-    def __init__(self, rule_id: str, expression: str, timezone: str) -> None:
-        self._rule_id = rule_id
-        self._expression = expression
-        self._timezone = timezone
-
-    def get_next_fire_time(
-        self, previous_fire_time: datetime | None, now: datetime
-    ) -> datetime | None:
-        """Return the first instant after both arguments; None ends the alarm."""
-        after = max(previous_fire_time or now, now)
-        try:
-            return cron.next_instant(self._expression, self._timezone, after=after)
-        except Exception as error:  # noqa: BLE001 - a trigger that raises stops APScheduler without a message
-            _log.error("alarm.failed", rule_id=self._rule_id, **_describe(error))
-            return None
-
-
-class Alarm:
-    """Calls `wake` at each instant of each cron rule, and when the wall clock jumps."""
-
-    def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
-        self._clock = clock
-        self._wake = wake
-        self._rearm: Callable[[], None] = lambda: None
-        self._last_reading = _read_clocks(clock)
-        self._scheduler = AsyncIOScheduler(
-            timezone=UTC,
-            jobstores={"default": MemoryJobStore()},
-            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
-        )
-
-    async def __aenter__(self) -> Self:
-        """Start on the running event loop."""
-        self._scheduler.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        await self.close()
-
-    def arm(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
-        """Replace all alarms.
-
-        Args:
-            rules: Enabled rules with a cron cadence get an alarm.
-            timezone: The zone of rules that name none.
-        """
-        self._rearm = partial(self.arm, tuple(rules), timezone)
-        self._scheduler.pause()  # otherwise each added job would wake it
-        self._scheduler.remove_all_jobs()
-        for rule in rules:
-            cadence = rule.due
-            if rule.enabled and isinstance(cadence, Cron):
-                self._add(rule.id, cadence, timezone)
-        self._scheduler.resume()
-
-    def _add(self, rule_id: str, cadence: Cron, timezone: str) -> None:
-        trigger = CronTrigger(rule_id, cadence.expression, cadence.timezone or timezone)
-        self._scheduler.add_job(self._wake_caller, trigger, id=rule_id)
-
-    async def _wake_caller(self) -> None:
-        # A coroutine: APScheduler would call a plain function in a thread.
-        self._wake()
-
-    async def heartbeat(self, stop: asyncio.Event, *, every_seconds: float = 5.0) -> None:
-        """Call `beat` every few seconds until `stop` is set."""
-        while not await set_within(stop, every_seconds):
-            self.beat()
-
-    def beat(self) -> None:
-        """Compare the clocks with the last call; after a jump of the wall clock, rearm and wake.
-
-        APScheduler sleeps on the monotonic clock, so it does not notice a jump. After a step back,
-        the instants that it has computed lie too far ahead.
-        """
-        before, self._last_reading = self._last_reading, _read_clocks(self._clock)
-        jump = jump_between(before, self._last_reading)
-        if not jump:
-            return
-        _log.warning("clock.jumped", delta_seconds=round(jump, 3))
-        self._rearm()
-        self._scheduler.wakeup()
-        self._wake()
-
-    async def close(self) -> None:
-        """Stop the alarm."""
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
-            await asyncio.sleep(0)  # it shuts down in a callback
 
 
 class Scheduler:
@@ -201,7 +283,7 @@ class Scheduler:
         self._timezone = "UTC"
         self._unchecked: set[str] = set()  # ids of rules to check in the next turn
         self._retries = RetryTracker()
-        self._clock_watch = ClockWatch(_read_clocks(clock))
+        self._clock_watch = ClockWatch(read_clocks(clock))
         self._failed_turns = 0
         self._paused_until = clock.monotonic()
         self.firing: str | None = None
@@ -283,7 +365,7 @@ class Scheduler:
         if is_away:  # a failover takes seconds, and an attempt costs little
             pause = BACKOFF_SECONDS[0]
         if not is_away or self._failed_turns % _AWAY_TURNS_OF_A_LINE == 0:
-            _log.error("look.failed", retry_seconds=pause, **_describe(error))
+            _log.error("look.failed", retry_seconds=pause, **describe(error))
         self._failed_turns += 1
         self._paused_until = self._clock.monotonic() + pause
 
@@ -311,7 +393,7 @@ class Scheduler:
             await self._fire_each(dues, rules, stop)
 
     async def _find_due(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
-        self._clock_watch.observe(_read_clocks(self._clock))
+        self._clock_watch.observe(read_clocks(self._clock))
         if await self._episodes.changed() or self._finder.is_awaited(self._clock.now()):
             self._unchecked |= self._counting
         self._unchecked |= self._retries.ready_to_retry(self._clock.monotonic())
@@ -379,7 +461,7 @@ class Scheduler:
             rule_id=due.rule_id,
             failures=state.failures,
             retry_seconds=retry,
-            **_describe(error),
+            **describe(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
         self._count_failure(due.rule_id, error)
@@ -392,12 +474,8 @@ class Scheduler:
                 rule_id=rule_id,
                 failures=trouble.failures,
                 since=timestamp(trouble.since),
-                **_describe(error),
+                **describe(error),
             )
-
-
-def _read_clocks(clock: Clock) -> Reading:
-    return Reading(clock.now(), clock.monotonic())
 
 
 def _is_transient(error: Exception) -> bool:
@@ -406,5 +484,11 @@ def _is_transient(error: Exception) -> bool:
     return isinstance(error, StoreError | OSError) and not own
 
 
-def _describe(error: Exception) -> dict[str, str]:
+def read_clocks(clock: Clock) -> Reading:
+    """Return what both clocks say now."""
+    return Reading(clock.now(), clock.monotonic())
+
+
+def describe(error: Exception) -> dict[str, str]:
+    """Return the fields of a log line about an error."""
     return {"error": type(error).__name__, "message": str(error)[:_MOST_OF_A_MESSAGE]}

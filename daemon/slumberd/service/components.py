@@ -25,7 +25,8 @@ from slumberd.operations.users import Users
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.scheduling.alarm import Alarm
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import searcher_of
 from slumberd.service.reload import Reloading
 

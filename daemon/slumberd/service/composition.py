@@ -26,7 +26,7 @@ from slumberd.config.rule_loader import (
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
-from slumberd.consolidation.retention import Retention
+from slumberd.consolidation.stage_runs import Retention
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -59,8 +59,8 @@ from slumberd.service.state_lock import refuse_network
 from slumberd.service.stores import facts_of, inspections_of, key_of, memory_of, require_postgres
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreName
-from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers

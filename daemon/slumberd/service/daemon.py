@@ -16,7 +16,7 @@ from slumberd.clock import Clock, set_within, synchronised_time
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import (
     StoppedError,
@@ -55,8 +55,9 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
+from slumberd.scheduling.alarm import Alarm
 from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.background import (
     EVERY_SECONDS,
     EVERY_SECONDS_OF_A_DATABASE,

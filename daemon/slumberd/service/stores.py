@@ -13,8 +13,8 @@ from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.replica_reads import allow_replica_reads

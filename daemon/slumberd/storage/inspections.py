@@ -33,17 +33,19 @@ from slumberd.model.store_status import (
 from slumberd.storage.audit.damaged_values import find_damaged_values
 from slumberd.storage.closed_stores import ClosedStore, StoreName
 from slumberd.storage.engine import Session, Work
-from slumberd.storage.episodes import erased_content, recorded_answers
-from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes import recorded_answers
+from slumberd.storage.episodes import windows as episode_log
+from slumberd.storage.episodes.erasure import episodes_of_erased, facts_of_erased
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes, read_erased_list
+from slumberd.storage.facts import promotion_feed
 from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.facts.review import rule_of_row
-from slumberd.storage.ledger import erasure, promotion_feed, reductions
+from slumberd.storage.ledger import erasure
+from slumberd.storage.ledger.erased_rows import read_rewrites
+from slumberd.storage.ledger.firings import read_shrinkage, readings_of
 from slumberd.storage.ledger.future import future_instants
-from slumberd.storage.ledger.readings import readings_of
-from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 
 T = TypeVar("T")
@@ -129,7 +131,7 @@ class EpisodeInspection(StoreInspection):
         mismatch: ScopeMismatch = "quarantine",
         person: Collection[str] = PERSON,
     ) -> None:
-        super().__init__(store, erased_content.episodes_of_erased)
+        super().__init__(store, episodes_of_erased)
         self.has_log = store.is_begun
         self._naive: NaiveTimestamps = naive
         self._mismatch: ScopeMismatch = mismatch
@@ -215,7 +217,7 @@ class FactInspection(StoreInspection):
     """
 
     def __init__(self, store: ClosedStore) -> None:
-        super().__init__(store, erased_content.facts_of_erased)
+        super().__init__(store, facts_of_erased)
         self.has_ledger = store.is_begun
 
     def users(self, limit: int) -> list[str]:
@@ -297,7 +299,7 @@ class FactInspection(StoreInspection):
 
         The result is None when slumberd has never written to the store.
         """
-        return self._store.look_if_begun(partial(reductions.read_shrinkage, since=since))
+        return self._store.look_if_begun(partial(read_shrinkage, since=since))
 
     def count_erasures(self, after: int) -> int:
         """Count the erasures after a row of the ledger."""

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from slumberd.cli import call
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.fact import Fact

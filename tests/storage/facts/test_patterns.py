@@ -20,13 +20,13 @@ from slumberd.errors import ExtraMissingError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.sql_statements import statements
-from slumberd.storage.facts.index_ranges import (
+from slumberd.storage.facts.search import (
     BEYOND,
     literal_prefix,
+    search,
     upper_bound,
     whole_text_check,
 )
-from slumberd.storage.facts.search import search
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from tests.support.builders import START, at
 from tests.support.providers import Provider

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule

@@ -17,7 +17,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.ledger.promotion_feed import sink_names
+from slumberd.storage.facts.promotion_feed import sink_names
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule
 from tests.support.example_ledgers import ALL, fire, said, write_ledger_of_every_kind

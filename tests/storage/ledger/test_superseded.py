@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.extraction import Extracted, Extraction, Turn

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Explanation
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern

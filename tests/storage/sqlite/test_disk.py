@@ -65,7 +65,7 @@ sqlite._configure = configured
 
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
-from slumberd.storage.facts.delta_applier import DeltaApplier
+from slumberd.storage.facts.apply import DeltaApplier
 
 apply = DeltaApplier.apply
 

@@ -23,7 +23,7 @@ from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings, config_file
-from slumberd.consolidation.multi_valued_hints import MultiValuedHint
+from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,

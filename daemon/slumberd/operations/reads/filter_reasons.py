@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from slumberd.consolidation.statements import states_nothing
+from slumberd.consolidation.incoming import states_nothing
 from slumberd.errors import FilterError
 from slumberd.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion

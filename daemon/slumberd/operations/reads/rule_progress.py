@@ -14,7 +14,7 @@ from slumberd.model.cadence import Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling.due_finder import Mark
+from slumberd.scheduling.due import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, start_of
 from slumberd.storage.facts.store import EngineFactStore
 

@@ -14,7 +14,7 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
+from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import (
     MemoryScopeError,

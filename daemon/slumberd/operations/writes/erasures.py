@@ -15,7 +15,7 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
-from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
+from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
 from slumberd.errors import (
     MemoryScopeError,
     NothingKeptError,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
+from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.report import Report

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from slumberd.consolidation.fire_request import DryRunBounds
+from slumberd.consolidation.firing import DryRunBounds
 from slumberd.errors import StoppedError
 
 GIVES_WAY = 3

@@ -23,9 +23,8 @@ from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
-from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
-from slumberd.storage.ledger.state_loader import episodes_of, summary_rows
+from slumberd.storage.ledger.state_loader import episodes_of, law_at, summary_rows
 
 ROWS = 200
 """Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""

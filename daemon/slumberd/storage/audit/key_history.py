@@ -13,9 +13,8 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.explain import detailed_records
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import claim_from, evaluations_from
-from slumberd.storage.ledger.state_loader import LoadedState, whole_known_state
+from slumberd.storage.ledger.state_loader import LoadedState, law_at, whole_known_state
 
 _UNKNOWN = "nothing of that id is stored in this scope"
 

@@ -23,8 +23,7 @@ from slumberd.consolidation.incoming import (
     Unsaid,
 )
 from slumberd.consolidation.precedence import MultiValued, author_of, latest_of_rule
-from slumberd.consolidation.resolution import Resolution
-from slumberd.consolidation.resolved_effect import ResolvedEffect
+from slumberd.consolidation.resolution import Resolution, ResolvedEffect
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import CHANNELS
@@ -34,7 +33,6 @@ from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.arrivals import ARRIVED, MOVED, find_unclear
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.history import current_facts_on
-from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, law_at, law_of
 from slumberd.storage.ledger.rows import (
     EVENTS,
     KINDS,
@@ -43,7 +41,7 @@ from slumberd.storage.ledger.rows import (
     claim_from,
     histories_from,
 )
-from slumberd.storage.ledger.state_loader import LoadedState
+from slumberd.storage.ledger.state_loader import LAW_RULE_ID, LoadedState, law_at, law_of
 from slumberd.storage.ledger.undo import withdraw
 
 _RESTORED, _QUARANTINE = EVENTS.index("restored"), EVENTS.index("quarantine")

@@ -24,7 +24,7 @@ from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import read_erased_list
-from slumberd.storage.ledger.copies import copies_in
+from slumberd.storage.ledger.arrivals import copies_in
 from slumberd.storage.ledger.erased_rows import ERASED, FOREIGN, compare_erasures, runs_of
 from slumberd.storage.ledger.erasure import document_in, read_recorded_erasures
 from slumberd.storage.ledger.rows import (

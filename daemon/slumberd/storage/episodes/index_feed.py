@@ -13,7 +13,7 @@ from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.scope import ScopeFilter, ScopeMismatch
 from slumberd.storage.engine import EpisodeEngine, Session
-from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes import windows as episode_log
 from slumberd.storage.episodes.recent import versions_in
 from slumberd.storage.episodes.rows import decode
 

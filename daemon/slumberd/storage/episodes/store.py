@@ -10,8 +10,6 @@ from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.consolidation.salience_gate import Embedding, no_embedder
-from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import MemoryScopeError, RecordRefusedError
 from slumberd.filters import sandbox
 from slumberd.model.arguments import require_object, require_objects, require_whole_number
@@ -34,45 +32,50 @@ from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes import windows as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.episodes.answers import AnswerStore
-from slumberd.storage.episodes.erased_content import Moments, learn_moments
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,
+    Moments,
     NamedErasure,
     erase_episodes,
     erase_named,
     find_named,
     find_scope,
     ids_outside,
+    learn_moments,
     purge_episodes,
     search_episodes,
     users_of,
 )
-from slumberd.storage.episodes.everything import log_left_out, read_everything
 from slumberd.storage.episodes.index_feed import IndexFeed
 from slumberd.storage.episodes.owned import OwnedEpisodes
 from slumberd.storage.episodes.recent import recall
-from slumberd.storage.episodes.reporters import (
-    TOLERANCE_SECONDS,
-    FutureReporter,
-    SpellingReporter,
-    log_erased,
-    log_misspelling,
-)
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
-from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
+from slumberd.storage.episodes.window_batches import Embedding, WindowReader, no_embedder
+from slumberd.storage.episodes.windows import (
+    FIRST_PAGE,
+    Matching,
+    Reader,
+    log_left_out,
+    read_everything,
+)
 from slumberd.storage.episodes.writes import (
     CHANGES,
+    TOLERANCE_SECONDS,
     Change,
     Encode,
+    FutureReporter,
     GroupCommit,
     PutCounts,
+    SpellingReporter,
     WriteRows,
     cause_of,
     encode_readable,
+    log_erased,
+    log_misspelling,
     refused_at,
     write_each_row,
 )
@@ -383,6 +386,24 @@ class EngineMemoryStore:
         find = partial(episode_log.oldest_timestamp, after=after, rule_id=rule_id)
         text = await self._engine.read(find)
         return instant_or_none(text, self._naive)
+
+    async def window(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        """Read the versions of a window in one snapshot: rows, filter and decoding.
+
+        The window ends before the first episode that waits for a language model, or leaves such
+        episodes out.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            LogRestoredError: The window begins after a row that is not in the log any more.
+            StoppedError: `stop` was called.
+        """
+        found = await self._engine.read(
+            partial(self._reader(rule).read, window=window), cancelled=self._engine.halted.is_set
+        )
+        if window.episodes is None:
+            self._future.report_versions(found.versions)
+        return found
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None

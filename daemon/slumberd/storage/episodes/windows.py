@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import datetime
+from functools import lru_cache, partial
 from operator import itemgetter
 from threading import Event
 from typing import Any
 
-from slumberd.consolidation.statements import as_stated
+from slumberd.consolidation.claim import Fault
+from slumberd.consolidation.delta_batch import DeltaBatch, names_of
+from slumberd.consolidation.incoming import Candidate, as_stated
 from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.extraction import Questions
-from slumberd.model.firing import START, Position, ReadWindow
+from slumberd.model.firing import START, Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.model.speaker import PERSON
+from slumberd.observability.late_log import LateLogger
 from slumberd.storage.engine import Session
-from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.extracting import (
     Conversation,
     add_triples,
@@ -28,6 +32,50 @@ from slumberd.storage.episodes.extracting import (
     is_unanswered,
 )
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
+
+
+def newest(session: Session) -> Position:
+    """Return the last position of the log."""
+    row = session.one("episode_log.newest")
+    return Position(row[0], shown(row[1])) if row else Position()
+
+
+def latest_versions(
+    session: Session, *, naive: NaiveTimestamps, limit: int
+) -> list[EpisodeVersion]:
+    """Return what the last rows of the log hold, oldest first.
+
+    Args:
+        session: Of the episodes.
+        naive: How to read a timestamp without an offset.
+        limit: At most this many rows of the log.
+    """
+    after = newest(session).seq - limit
+    rows = session.rows("episode_log.window", {"after": max(after, 0), "limit": limit, "rule": ""})
+    return [
+        decode(row[0], row[5:], mismatch="trust_scope", naive=naive)
+        for row in rows
+        if row[4] is not None
+    ]
+
+
+def episode_at(session: Session, seq: int) -> str | None:
+    """Return the episode id of one log row; None when there is no such row."""
+    row = session.one("episode_log.episode_at", {"seq": seq})
+    return shown(row[0]) if row else None
+
+
+def pending(session: Session, after: int, at_most: int, rule_id: str = "") -> int:
+    """Count the log rows after a position that a rule may read, up to `at_most`."""
+    values = {"after": after, "at_most": at_most, "rule": rule_id}
+    counted: int = session.value("episode_log.pending", values)
+    return counted
+
+
+def oldest_timestamp(session: Session, after: int, rule_id: str = "") -> str | None:
+    """Return the stored timestamp of the first episode after a position that a rule may read."""
+    row = session.one("episode_log.oldest_timestamp", {"after": after, "rule": rule_id})
+    return row[0] if row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +110,9 @@ class Matching:
 
 Found = tuple[int, int, Sequence[Any]]
 """A log row's number, the rowid of its episode, and the episode's columns."""
+
+END_OF_LOG = 2**63 - 1
+"""In place of the number of a log row."""
 
 FIRST_PAGE = -(2**63)
 """The place before the first page of all episodes."""
@@ -113,10 +164,30 @@ class Reader:
         self._stop = stop
         self._rule_id = rule.id
         self._extraction = rule.extract
-        self._filter = _filter_of(rule, mismatch, stop, seconds)
+        self._filter = _filter_of(rule.id, rule.when_filter, mismatch, stop, seconds)
         self._checked_columns = (
             sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
         )
+
+    def read(self, session: Session, window: Window) -> ReadWindow:
+        """Return the versions of a window, up to the first that waits for a language model.
+
+        Raises:
+            LogRestoredError: The window begins after a row that is not in the log any more.
+        """
+        if window.episodes is not None:
+            upto = END_OF_LOG if window.upto is None else window.upto
+            versions = self.named(session, window.episodes, upto)
+            if window.marks is None:
+                versions = _recorded(versions)
+            return ReadWindow(window.after, window.after, versions)
+        read = self.window(session, window.after, window.limit, window.upto)
+        if read.recorded_upto is None:
+            return read
+        if window.unrecorded == "skip":
+            return replace(read, versions=_recorded(read.versions))
+        recorded = self.window(session, window.after, window.limit, read.recorded_upto)
+        return replace(recorded, recorded_upto=read.recorded_upto)
 
     def window(
         self,
@@ -130,20 +201,21 @@ class Reader:
         Raises:
             LogRestoredError: The row at the position is not the episode of the position any more.
         """
-        if after != START and episode_log.episode_at(session, after.seq) != after.eid:
+        if after != START and episode_at(session, after.seq) != after.eid:
             raise LogRestoredError(session.where, after.seq, after.eid)
-        newest = episode_log.newest(session).seq
+        end_of_log = newest(session).seq
         rows = session.rows("episode_log.window", self._place(after.seq, limit))
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
-            return ReadWindow(after, after, newest=newest)
+            return ReadWindow(after, after, newest=end_of_log)
         end = Position(rows[-1][0], shown(rows[-1][1]))
         found, reread = _find_newest(session, rows)
         versions = self._versions(session, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
-        return ReadWindow(after, end, versions, newest, _recorded_upto(rows, versions, after))
+        recorded_upto = _recorded_upto(rows, versions, after)
+        return ReadWindow(after, end, versions, end_of_log, recorded_upto)
 
     def questions(self, session: Session, after: int, limit: int, *, again: bool) -> Questions:
         """Return what a language model is to be asked about a window of the log.
@@ -281,6 +353,11 @@ class Reader:
         return ""
 
 
+def _recorded(versions: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
+    """Return the versions that do not wait for the answer of a language model."""
+    return [version for version in versions if not version.unrecorded]
+
+
 def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str:
     if column == "metadata":
         text = metadata if isinstance(metadata, str) else metadata.decode()
@@ -291,12 +368,14 @@ def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str
     return value if isinstance(value, str) else ""
 
 
+@lru_cache(maxsize=256)
 def _filter_of(
-    rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event, seconds: float
+    rule_id: str, fragment: str, mismatch: ScopeMismatch, stop: Event, seconds: float
 ) -> Filter | None:
-    if not rule.when_filter.strip():
+    """Return the filter of a rule, which is checked once; None for a rule without one."""
+    if not fragment.strip():
         return None
-    return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop, seconds=seconds)
+    return Filter(rule_id, fragment, mismatch=mismatch, stop=stop, seconds=seconds)
 
 
 def _recorded_upto(
@@ -343,3 +422,36 @@ def _find_moved(session: Session, eids: Sequence[str]) -> dict[str, Sequence[Any
     """Find by id the episodes that have another rowid now: replaced, or restored from a dump."""
     rows = session.rows("episode_log.moved", {"ids": [*eids]})
     return {row[2]: row for row in rows}
+
+
+_log = LateLogger()
+
+_MOST_NAMED = 20
+"""Episodes that a warning names; it counts all of them."""
+
+_NEWEST = 2**63 - 1
+
+
+def read_everything(
+    session: Session, reader: Reader, rule: ConsolidationRule, at: datetime
+) -> DeltaBatch:
+    """Return a batch of all episodes that a rule selects, for the deltas of the specification.
+
+    It has no candidates: a store of facts applies the batches of windows only.
+    """
+    versions = [*reader.selected(session)]
+    named = sorted(names_of(versions))
+    others = reader.named(session, named, _NEWEST) if named else []
+    channels: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+    return DeltaBatch(Firing(rule.id, rule.content_hash, "manual", at), channels, versions, others)
+
+
+def log_left_out(rule_id: str, faults: Mapping[str, Fault]) -> None:
+    """Log which episodes have no delta, and why."""
+    reasons = Counter(fault.reason for fault in faults.values())
+    _log.warning(
+        "episodes.left_out",
+        rule_id=rule_id,
+        reasons=dict(sorted(reasons.items())),
+        episode_ids=sorted(faults)[:_MOST_NAMED],
+    )

@@ -11,10 +11,11 @@ from slumberd.model.episode import LATEST
 from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Scrubbed, Scrubbing, Session
-from slumberd.storage.episodes.erased_content import Moments, learn_moments
+from slumberd.storage.episodes.erasure import Moments, learn_moments
 from slumberd.storage.erased_scopes import erased_scope_lookup, read_erased_list
-from slumberd.storage.facts.transactions import FactTransactions
+from slumberd.storage.facts.apply import FactTransactions
 from slumberd.storage.ledger import erasure
+from slumberd.storage.ledger.erased_rows import end_rewrites, note_rewritten, read_rewrites
 from slumberd.storage.ledger.erasure import (
     Erasure,
     ErasureRequest,
@@ -29,7 +30,6 @@ from slumberd.storage.ledger.erasure_search import (
     find_scope,
     find_sources,
 )
-from slumberd.storage.ledger.rewrites import end_rewrites, note_rewritten, read_rewrites
 
 _EARLIEST = -(2**62)
 """An instant before every other one, microseconds."""

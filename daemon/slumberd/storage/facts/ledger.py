@@ -22,6 +22,7 @@ from slumberd.model.firing import (
 from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
+from slumberd.storage.facts.apply import FactTransactions, WatermarkTable, head_of
 from slumberd.storage.facts.review import (
     accept_clock,
     drop_entries,
@@ -39,15 +40,13 @@ from slumberd.storage.facts.settings_changes import (
     plan_channels,
     rewrite_lineages,
 )
-from slumberd.storage.facts.transactions import FactTransactions, head_of
-from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.ledger.future import (
     FutureClaim,
     find_future_facts,
     future_instants,
     withdraw_future,
 )
-from slumberd.storage.ledger.ledger_end import law_at, read_end
+from slumberd.storage.ledger.state_loader import law_at, read_end
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 

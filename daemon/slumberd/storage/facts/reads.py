@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import orjson
 
 from slumberd.consolidation.explanation import Decision
-from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
+from slumberd.consolidation.key_history import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import Several
@@ -18,20 +20,58 @@ from slumberd.model.readings import Readings, Share
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.reductions import Shrinkage
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.store_status import LastBatch, UserFacts
+from slumberd.model.store_status import MOST_AGENTS, LastBatch, UserFacts
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session
+from slumberd.storage.facts.apply import FactTransactions
 from slumberd.storage.facts.review import list_quarantine, read_quarantine_page
-from slumberd.storage.facts.transactions import FactTransactions
-from slumberd.storage.facts.users import list_users
-from slumberd.storage.ledger.change_groups import group_changes
-from slumberd.storage.ledger.firing_pages import firings_before, records_of_firing
+from slumberd.storage.facts.search import upper_bound
+from slumberd.storage.ledger.firings import (
+    firings_before,
+    group_changes,
+    read_shrinkage,
+    readings_of,
+    records_after,
+    records_of_firing,
+    share_of,
+)
 from slumberd.storage.ledger.history import channels_at, seq_at
-from slumberd.storage.ledger.readings import readings_of, share_of
-from slumberd.storage.ledger.reductions import read_shrinkage
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
+
+_USER = itemgetter(0)
+
+
+def list_users(session: Session, prefix: str, after: str | None, limit: int) -> list[UserFacts]:
+    """Return the users who have current facts, by name.
+
+    The index finds each user and agent, however many facts they have.
+
+    Args:
+        session: Inside a snapshot.
+        prefix: Only users whose names begin with this text.
+        after: Only users after this one; None for the first page.
+        limit: At most this many.
+    """
+    # NUL is the first character: no text lies between a text and that text with NUL appended.
+    low = prefix if after is None else max(prefix, f"{after}\0")
+    # Where the index has long names in a shorter form, only the whole name before finds its place.
+    values = {"low": low, "high": upper_bound(prefix), "prefix": prefix, "after": after or ""}
+    owners = (
+        (user, agent, facts)
+        for user, agent, facts in session.stream("facts.owners_from", values)
+        # Marks alone are no facts, and a name that is no text is of an unreadable fact.
+        if facts and isinstance(user, str) and isinstance(agent, str)
+    )
+    users = (_sum_up(user, found) for user, found in groupby(owners, key=_USER))
+    return list(islice(users, limit))
+
+
+def _sum_up(user: str, owners: Iterator[tuple[str, str, int]]) -> UserFacts:
+    found = [(agent, facts) for _, agent, facts in owners]
+    agents = [agent for agent, _ in found[:MOST_AGENTS]]
+    return UserFacts(user, agents, sum(facts for _, facts in found))
 
 
 class FactReader:
@@ -225,12 +265,6 @@ class FactReader:
         return await self._transactions.read(
             lambda session: list_users(session, prefix, after, limit)
         )
-
-
-def records_after(session: Session, after: int, limit: int) -> list[Record]:
-    """Return the ledger rows after a number, oldest first."""
-    found = session.rows("ledger.records", {"after": after, "limit": limit})
-    return [record_from(row) for row in found]
 
 
 def sum_channels(counts: bytes) -> Counts:

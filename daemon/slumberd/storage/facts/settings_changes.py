@@ -16,12 +16,11 @@ from slumberd.model.firing import CHANNELS, START, Firing, HeldBatch, HeldScope
 from slumberd.model.predicates import ChannelPlan
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
+from slumberd.storage.facts.apply import set_number
 from slumberd.storage.facts.review import hold_batch, read_held
-from slumberd.storage.facts.transactions import set_number
 from slumberd.storage.ledger.batch import Batch, number
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, law_at
-from slumberd.storage.ledger.state_loader import LoadedState, summary_rows
+from slumberd.storage.ledger.state_loader import LAW_RULE_ID, LoadedState, law_at, summary_rows
 
 _KEYS_PER_BATCH = 2_000
 """Keys whose facts are rewritten, or resolved again, at a time."""

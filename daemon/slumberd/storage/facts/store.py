@@ -19,6 +19,8 @@ from slumberd.consolidation.manual import (
     ManualBatch,
     Remove,
     Retract,
+    assertion_of,
+    lineage_entry,
 )
 from slumberd.model.arguments import (
     require_instant,
@@ -43,15 +45,19 @@ from slumberd.storage.audit.key_history import history_of
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.engine import FactEngine, Session
-from slumberd.storage.facts.delta_applier import BACKLOG_ROWS, DeltaApplier
+from slumberd.storage.facts.apply import (
+    BACKLOG_ROWS,
+    LINEAGE_DEPTH,
+    DeltaApplier,
+    FactTransactions,
+    WatermarkTable,
+    record_success,
+)
 from slumberd.storage.facts.erasures import ErasureTable
 from slumberd.storage.facts.ledger import FactLedger
-from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.facts.search import search, search_as_of
-from slumberd.storage.facts.transactions import LINEAGE_DEPTH, FactTransactions
-from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.superseded import read_superseded

@@ -1,9 +1,4 @@
-"""Rows of a ledger that say that a user came from another shard, or left for one.
-
-The firings of a user who came lie before the row ``@arrival``, in the order that they had. Each has
-the generation `MOVED_GENERATION`, and its recorded instant in place of the log row that it ended
-at. Such a firing is read-only: it is in the history of the facts, and in no list of firings.
-"""
+"""Rows of a ledger that say from where users or rows came, and which users left."""
 
 from __future__ import annotations
 
@@ -83,3 +78,35 @@ def find_unclear(session: Session) -> int | None:
     erased = session.one("replay.first_erased") or ()
     arrivals = [arrival.unclear for _, arrival in arrivals_in(session)]
     return min((n for n in (*erased, *arrivals) if n is not None), default=None)
+
+
+COPY = "@copy"
+"""In place of a rule."""
+
+COPIED = "copied"
+"""The key of `Copied` in the document of the row."""
+
+
+class Copied(NamedTuple):
+    """What was copied.
+
+    Attributes:
+        head: The chain hash of the last row of the source, in hexadecimal.
+        rows: The number of that row.
+        kept: How many rows of the source the shard has.
+        shard: The shard.
+        shards: How many shards the database had.
+    """
+
+    head: str
+    rows: int
+    kept: int
+    shard: int
+    shards: int
+
+
+def copies_in(session: Session) -> Iterator[tuple[int, Copied]]:
+    """Yield the number and the content of each readable row of a copy, the newest first."""
+    for seq, payload in session.rows("ledger.firing_rows_of_rule", (COPY,)):
+        with suppress(ValueError, KeyError, TypeError):
+            yield seq, Copied(**orjson.loads(payload)[COPIED])

@@ -14,7 +14,14 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import Claim, user_and_agent
-from slumberd.consolidation.decision import Decision, check_cancelled, decide, until_cancelled
+from slumberd.consolidation.decision import (
+    Decision,
+    check_cancelled,
+    decide,
+    until_cancelled,
+    withdraw_former,
+    withdraw_parts,
+)
 from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
     FUTURE,
@@ -30,10 +37,8 @@ from slumberd.consolidation.precedence import (
     EffectiveClaim,
     MultiValued,
 )
-from slumberd.consolidation.resolution import Resolution
-from slumberd.consolidation.resolved_effect import ResolvedEffect, losses_after
+from slumberd.consolidation.resolution import Resolution, ResolvedEffect, losses_after
 from slumberd.consolidation.state import CurrentFact
-from slumberd.consolidation.withdrawals import withdraw_former, withdraw_parts
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of, fact_id_of, plain_fact_id
 from slumberd.model.firing import Counts, DeletionImpact, Firing
@@ -41,7 +46,6 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ErasedScopes, unescape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
-from slumberd.storage.ledger.ledger_end import read_end
 from slumberd.storage.ledger.rows import (
     FIRING,
     FIRING_KIND,
@@ -56,7 +60,7 @@ from slumberd.storage.ledger.rows import (
     sources_of,
 )
 from slumberd.storage.ledger.similarity import BatchSimilarity
-from slumberd.storage.ledger.state_loader import LoadedState
+from slumberd.storage.ledger.state_loader import LoadedState, read_end
 from slumberd.storage.strict_json import written
 
 GENERATION_BITS = 40

@@ -1,21 +1,18 @@
-"""Which rows of a ledger are blank, and which erasure blanked each of them.
-
-The row of each erasure names exactly the rows that it blanked. Erasures before slumberd 0.3 named
-all rows that were blank by then, as one hash: the last such hash is the base of the others.
-"""
+"""Which rows of a ledger are blank, what blanked them, and which stores may keep their bytes."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import compress
-from typing import Any
+from typing import Any, get_args
 
-from slumberd.model.erasures import ErasedRows
+from slumberd.model.erasures import ErasedRows, Rewrite, StoreName
 from slumberd.model.record import Break
+from slumberd.storage.engine import Session
 
 ERASED = "erased"
 """The key of the erased rows in the document of an erasure."""
@@ -150,3 +147,43 @@ def compare_erasures(blank: Iterable[int], erasures: Iterable[tuple[int, object]
     for seq, document in erasures:
         comparison.read(seq, document)
     return comparison.result()
+
+
+_PREFIX = "rewrite"
+_TO_REWRITE, _REWRITTEN = 0, 1
+
+
+def begin_rewrites(session: Session, row: int) -> None:
+    """Record that both stores have bytes of an erasure; in its transaction.
+
+    Args:
+        session: Of the facts.
+        row: The ledger row of the erasure.
+    """
+    for store in get_args(StoreName):
+        name = _name_of(Rewrite(store, row))
+        session.do("ledger.add_number", {"name": name, "value": _TO_REWRITE})
+
+
+def read_rewrites(session: Session) -> list[Rewrite]:
+    """Return what is left to do, by store and row."""
+    found = []
+    for name, value in session.rows("rewrites.pending"):
+        _, store, row = name.split("/")
+        found.append(Rewrite(store, int(row), value == _REWRITTEN))
+    return sorted(found)
+
+
+def note_rewritten(session: Session, rewrites: Collection[Rewrite]) -> None:
+    """Record that only the logs of some stores have old bytes."""
+    for rewrite in rewrites:
+        session.do("ledger.set_number", {"name": _name_of(rewrite), "value": _REWRITTEN})
+
+
+def end_rewrites(session: Session, rewrites: Collection[Rewrite]) -> None:
+    """Record that no old byte is left."""
+    session.do_each("rewrites.finish", [(_name_of(rewrite),) for rewrite in rewrites])
+
+
+def _name_of(rewrite: Rewrite) -> str:
+    return f"{_PREFIX}/{rewrite.store}/{rewrite.row}"

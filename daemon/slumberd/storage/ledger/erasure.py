@@ -35,6 +35,7 @@ from slumberd.storage.ledger.erased_rows import (
     FORGETS,
     FORGETS_EPISODES,
     FORGETS_KEY,
+    begin_rewrites,
     compare_erasures,
     document_of,
 )
@@ -45,8 +46,7 @@ from slumberd.storage.ledger.erasure_search import (
     key_range,
     owner_in_key,
 )
-from slumberd.storage.ledger.reductions import REMOVED
-from slumberd.storage.ledger.rewrites import begin_rewrites
+from slumberd.storage.ledger.firings import REMOVED
 from slumberd.storage.ledger.rows import commitment_of, owner_in
 
 

@@ -12,9 +12,8 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.scope import escape
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.arrivals import arrivals_in, first_row_of
-from slumberd.storage.ledger.ledger_end import law_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
-from slumberd.storage.ledger.state_loader import whole_known_state
+from slumberd.storage.ledger.state_loader import law_at, whole_known_state
 
 _EVERYTHING = 2**63 - 1
 

@@ -43,7 +43,7 @@ from slumberd.consolidation.incoming import (
     Unsaid,
 )
 from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
-from slumberd.consolidation.resolved_effect import ResolvedEffect
+from slumberd.consolidation.resolution import ResolvedEffect
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slumberd.consolidation.claim import MANUAL, Claim, Precedence
-from slumberd.consolidation.manual import edit_id
-from slumberd.consolidation.succession import (
+from slumberd.consolidation.key_history import (
     Successor,
     claim_of_episode,
     is_held,
     retracting_claim,
     successor_of,
 )
+from slumberd.consolidation.manual import edit_id
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, named_ids, owner_of
 from slumberd.model.rule import FACTS
@@ -25,8 +25,7 @@ from slumberd.model.superseded import (
 )
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.ledger_end import law_at
-from slumberd.storage.ledger.state_loader import LoadedState
+from slumberd.storage.ledger.state_loader import LoadedState, law_at
 
 _MOST_STEPS = 8
 """The most replacements that are followed from a claim to the value that is current now."""

@@ -17,8 +17,8 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.errors import SchemaError
 from slumberd.model.moves import Move
-from slumberd.storage.ledger.ledger_end import law_of
 from slumberd.storage.ledger.rows import check_key
+from slumberd.storage.ledger.state_loader import law_of
 from slumberd.storage.postgres.connection import Connection
 from slumberd.storage.postgres.engine import PostgresFactEngine
 from slumberd.storage.postgres.installation import AS_OWNER, MAP, in_schema

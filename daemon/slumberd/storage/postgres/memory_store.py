@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Collection
 
 from slumberd.clock import Clock
-from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
 from slumberd.model.episode import Misspelling, NaiveTimestamps
 from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
-from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine
 from slumberd.storage.postgres.puts import put_rows
 from slumberd.storage.postgres.shard_map import Shard

@@ -34,7 +34,7 @@ from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.episodes.erasure import drop_episodes
 from slumberd.storage.erased_scopes import read_erased_list, record_erased_hash
-from slumberd.storage.facts.transactions import set_number
+from slumberd.storage.facts.apply import set_number
 from slumberd.storage.ledger.arrivals import (
     ARRIVAL,
     ARRIVED,
@@ -53,8 +53,7 @@ from slumberd.storage.ledger.batch import GENERATION_BITS, Batch, number
 from slumberd.storage.ledger.erased_rows import ERASED, FORGETS, FORGETS_KEY, document_of
 from slumberd.storage.ledger.erasure import FORGET, read_erased_rows, rows_of_claims
 from slumberd.storage.ledger.erasure_search import find_scope, key_range
-from slumberd.storage.ledger.ledger_end import LAW_RULE_ID, LedgerEnd, law_of, read_end
-from slumberd.storage.ledger.reductions import REMOVED
+from slumberd.storage.ledger.firings import REMOVED
 from slumberd.storage.ledger.rows import (
     EVENTS,
     FIRING,
@@ -69,6 +68,7 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
     record_key,
 )
+from slumberd.storage.ledger.state_loader import LAW_RULE_ID, LedgerEnd, law_of, read_end
 from slumberd.storage.postgres.copies.shard_rows import find_added_columns
 from slumberd.storage.postgres.session import MOST_NUMBERED, slots_of
 from slumberd.storage.strict_json import written as as_json

@@ -23,8 +23,8 @@ from slumberd.model.firing import Firing
 from slumberd.model.scope import ERASED_SCOPE
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.verify import verify
+from slumberd.storage.ledger.arrivals import COPIED, COPY, Copied
 from slumberd.storage.ledger.batch import Batch, number
-from slumberd.storage.ledger.copies import COPIED, COPY, Copied
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.ledger.rows import (

@@ -9,9 +9,8 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
+from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine

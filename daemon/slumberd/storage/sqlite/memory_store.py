@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
 from slumberd.model.episode import Misspelling, NaiveTimestamps
 from slumberd.model.scope import ScopeMismatch
 from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
-from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine

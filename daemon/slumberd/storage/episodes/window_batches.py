@@ -1,31 +1,163 @@
-"""Consolidate a window: read its versions, apply the salience gate, and evaluate them."""
+"""Make the batch of a window: read its versions, apply the salience gate, and evaluate them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_future
 from slumberd.consolidation.marks import evaluate_marks
-from slumberd.consolidation.protocols import EpisodeReads
-from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
-from slumberd.errors import StoppedError
+from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, EpisodeVersion, latest_at
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
-from slumberd.model.firing import Firing, Position, ReadWindow, Window
+from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.model.speaker import PERSON
 from slumberd.model.stages import KnownMarks
-from slumberd.retrieval.protocols import Rows
+from slumberd.retrieval.protocols import Embedder, Rows
+
+Embedding = Callable[[], Embedder]
+"""Makes an embedder, when one is needed.
+
+Raises:
+    ExtraMissingError: The optional dependency is not installed.
+"""
+
+
+RELEVANCE_FAILED = "relevance_failed"
+"""The reason of a quarantine: the embedder fails on the content of an episode."""
+
+_CHARACTERS_AT_ONCE = 65_536
+"""Characters of the texts that are embedded between two checks for cancellation."""
+
+
+def no_embedder() -> Embedder:
+    """Raise, because there is no embedder.
+
+    Raises:
+        ExtraMissingError: Always.
+    """
+    raise ExtraMissingError("vectors", "relevance cannot be measured")
+
+
+class SalienceGate:
+    """Holds back episodes whose salience is below their rule's minimum.
+
+    Args:
+        episodes: The episode log, which knows how often episodes were read.
+        embedding: Makes the embedder that measures relevance.
+    """
+
+    def __init__(self, episodes: EpisodeLog, embedding: Embedding) -> None:
+        self._episodes = episodes
+        self._embedding = embedding
+
+    async def apply(
+        self,
+        versions: Sequence[EpisodeVersion],
+        rule: ConsolidationRule,
+        at: datetime,
+        *,
+        bounds: Bounds = UNBOUNDED,
+    ) -> Sequence[EpisodeVersion]:
+        """Return the versions; `gated` of those that the gate holds back is set.
+
+        A version whose relevance cannot be measured has a fault.
+
+        Args:
+            versions: The versions that the rule is about to evaluate.
+            rule: The rule; without a gate all versions pass.
+            at: The firing's instant.
+            bounds: What ends the measuring early. After ``enough`` only the first versions are
+                returned, at least one of them.
+
+        Raises:
+            ExtraMissingError: The gate measures relevance, and the extra for it is not installed.
+            StoppedError: The bounds cancelled the firing.
+        """
+        gate = rule.salience
+        matched = {
+            index: version
+            for index, version in enumerate(versions)
+            if gate is not None and version.matched and not version.fault
+        }
+        if gate is None or not matched:
+            return versions
+        accesses = await self._episodes.accesses([version.id for version in matched.values()])
+        texts = {index: version.content for index, version in matched.items()}
+        relevance = await asyncio.to_thread(self._relevance, gate, texts, bounds)
+        gated = {
+            index: _apply_to_version(
+                version, gate, accesses.get(version.id, NEVER), at, relevance[index]
+            )
+            for index, version in matched.items()
+            if index in relevance
+        }
+        # Only the versions before the first one whose relevance was not measured.
+        end = min((index for index in matched if index not in relevance), default=len(versions))
+        return [gated.get(index, version) for index, version in enumerate(versions[:end])]
+
+    def _relevance(
+        self, gate: Gate, texts: Mapping[int, str], bounds: Bounds
+    ) -> dict[int, float | str]:
+        """Return the relevance of the first texts, or why it cannot be measured, by index."""
+        if not gate.embeds:
+            return dict.fromkeys(texts, 0.0)
+        embedder = self._embedding()
+        [about] = embedder.embed([gate.about])
+        found: dict[int, float | str] = {}
+        for indexes in _group_by_length(texts):
+            if bounds.cancelled():
+                raise StoppedError("the firing was cancelled")
+            if found and bounds.enough():
+                break
+            vectors = _vectors(embedder, [texts[index] for index in indexes])
+            for index, vector in zip(indexes, vectors, strict=True):
+                found[index] = vector if isinstance(vector, str) else cosine(about, vector)
+        return found
+
+
+def _apply_to_version(
+    version: EpisodeVersion, gate: Gate, access: Access, at: datetime, relevance: float | str
+) -> EpisodeVersion:
+    if isinstance(relevance, str):
+        return version._replace(fault=f"{RELEVANCE_FAILED}: {relevance}")
+    importance = importance_of(version.metadata)
+    gated = gate.judge(version.at, access, at=at, relevance=relevance, importance=importance)
+    return version._replace(gated=gated)
+
+
+def _vectors(embedder: Embedder, texts: Sequence[str]) -> Sequence[tuple[float, ...] | str]:
+    """Return the vectors of texts; the reason for a text that makes the embedder fail."""
+    try:
+        return embedder.embed(texts)
+    except Exception as error:  # noqa: BLE001 - of the embedder: one text must not stop the others
+        if len(texts) == 1:
+            return [f"the content cannot be compared: {type(error).__name__}"]
+    return [vector for text in texts for vector in _vectors(embedder, [text])]
+
+
+def _group_by_length(texts: Mapping[int, str]) -> Iterator[list[int]]:
+    """Yield the indexes of texts in order, in groups that take a fraction of a second each."""
+    group: list[int] = []
+    characters = 0
+    for index, text in texts.items():
+        if group and characters + len(text) > _CHARACTERS_AT_ONCE:
+            yield group
+            group, characters = [], 0
+        group.append(index)
+        characters += len(text)
+    if group:
+        yield group
+
 
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""
-
-NEWEST = 2**63 - 1
-"""In place of the number of a log row: the end of the log."""
 
 
 class WindowReader:
@@ -42,7 +174,7 @@ class WindowReader:
 
     def __init__(
         self,
-        log: EpisodeReads,
+        log: EpisodeLog,
         embedding: Embedding = no_embedder,
         at_once: int = EVALUATED_AT_ONCE,
         person: Collection[str] = PERSON,
@@ -81,12 +213,12 @@ class WindowReader:
         """
         if window.marks is not None:
             return await self._mark(rule, window, window.marks, at)
-        read = await self._read(rule, window)
+        read = await self._log.window(rule, window)
         wanted = self._wanted(read.versions, window, at)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
         if len(versions) < len(wanted):
             # Each log row has at most one version. The embedder has cached their vectors.
-            read = await self._read(rule, window._replace(limit=len(versions)))
+            read = await self._log.window(rule, window._replace(limit=len(versions)))
             versions = await self._gate.apply(
                 self._wanted(read.versions, window, at), rule, at, bounds=Bounds(bounds.cancelled)
             )
@@ -105,7 +237,7 @@ class WindowReader:
         self, rule: ConsolidationRule, window: Window, known: KnownMarks, at: datetime
     ) -> DeltaBatch:
         """Return the batch of what a rule's stages change about marks."""
-        read = await self._read(rule, window)
+        read = await self._log.window(rule, window)
         recorded: Mapping[str, RecordedSummary] = {}
         if isinstance(rule.summariser, ModelSummariser):
             ids = [version.id for version in read.versions]
@@ -143,28 +275,6 @@ class WindowReader:
         """Return the vectors of texts; only here a stage makes the embedder."""
         return self._embedding().rows(texts)
 
-    async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
-        if window.episodes is None:
-            return await self._read_log(rule, window)
-        upto = NEWEST if window.upto is None else window.upto
-        versions = await self._log.reread(rule, window.episodes, upto=upto)
-        if window.marks is None:
-            versions = _recorded(versions)
-        return ReadWindow(window.after, window.after, versions)
-
-    async def _read_log(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
-        """Read a window up to the first episode that waits for a language model, or without it."""
-        cut: int | None = None
-        while True:
-            upto = window.upto if cut is None else cut
-            read = await self._log.select(rule, after=window.after, limit=window.limit, upto=upto)
-            if read.recorded_upto is None:
-                return replace(read, recorded_upto=cut)
-            if window.unrecorded == "skip":
-                return replace(read, versions=_recorded(read.versions))
-            # Read again: only the log knows the position of its last row before that episode.
-            cut = read.recorded_upto
-
     def _evaluate(
         self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
     ) -> dict[str, list[Candidate]]:
@@ -184,11 +294,6 @@ class WindowReader:
         # The episodes must survive a power cut before their facts do. Otherwise the log would give
         # their numbers to new episodes, which the watermark has passed already.
         await self._log.fsync()
-
-
-def _recorded(versions: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
-    """Return the versions that do not wait for the answer of a language model."""
-    return [version for version in versions if not version.unrecorded]
 
 
 def _between(versions: Sequence[EpisodeVersion], window: Window) -> Sequence[EpisodeVersion]:
