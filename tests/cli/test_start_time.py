@@ -26,7 +26,7 @@ from tests.support.terminals import output_on_terminal
 
 pytestmark = pytest.mark.integration
 
-HEAVY = {"apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
+HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 ALL = list(every_command())
 ESCAPE = b"\x1b"
 
