@@ -42,7 +42,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import listen
-from slumberd.storage.sqlite import recovery
+from slumberd.storage.sqlite import health
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called
 from tests.support.installation import CONFIG, Installation
@@ -713,7 +713,7 @@ def context_of(site: Installation, machine: Machine = QUIET, **limits: Any) -> D
 def test_checks_without_enough_time_are_named(
     site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_STEPS_PER_CHECK", 1)
+    monkeypatch.setattr(health, "_STEPS_PER_CHECK", 1)
 
     report = run_checks(context_of(site, seconds=1e-9))
 

@@ -64,11 +64,11 @@ from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreN
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.replica_reads import allow_replica_reads
+from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
-from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
 

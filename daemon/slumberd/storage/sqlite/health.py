@@ -1,4 +1,4 @@
-"""Report the health of a SQLite file: usable or not, its file system, its lock."""
+"""Report the health of a SQLite file, and check it after a crash."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from slumberd.errors import SchemaError, SlumberdError, StoreBusyError, StoreError
 from slumberd.model.health import StoreHealth
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import Pragmas, connect, data_version, translate_errors
-from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database
+from slumberd.storage.sqlite.connection import (
+    Pragmas,
+    connect,
+    data_version,
+    snapshot,
+    translate_errors,
+)
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database, traceless
+
+T = TypeVar("T")
 
 Warn = Callable[[sqlite3.Connection], list[str]]
 
 _SQL = statements("migrations")
+_INSPECTION = statements("inspection")
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -40,6 +49,15 @@ _BUSY_SECONDS = 0.25
 """How long a health report waits for a file that is locked even for reading."""
 _STEPS_PER_CHECK = 10_000
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "gluster")
+_PRAGMAS = Pragmas()
+
+_FORMATS = slice(18, 20)
+
+_WAL = b"\2\2"
+"""The versions in the header of a file that is written and read with a write-ahead log."""
+
+LEFT_LOG_SECONDS = 1.0
+"""How long a start after a crash may search for damage."""
 
 
 async def health(
@@ -292,3 +310,110 @@ def _mounts() -> Iterator[tuple[Path, str]]:
         fields, _, source = line.partition(" - ")
         point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields.split()[4])
         yield Path(point), source.split()[0]
+
+
+def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Run `work` on one snapshot of a database that others may be writing; return the result.
+
+    A file that no program has open is read without locks, so that nothing appears beside it. If
+    the file changed meanwhile, it is read again with SQLite's locks.
+
+    Raises:
+        SchemaError: The file is not a SQLite database, or is damaged.
+        StoreError: The file does not exist, or cannot be read.
+    """
+    return traceless(path, partial(_read, path, work))
+
+
+def _read(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
+    uri = f"{path.absolute().as_uri()}?{how}"
+    with (
+        translate_errors(path, _PRAGMAS),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA query_only = ON")
+        connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+        with snapshot(connection):
+            return work(connection)
+
+
+def writes_ahead(path: Path) -> bool:
+    """Return whether a database is of the write-ahead kind, by its header.
+
+    A connection that takes no locks does not report this.
+    """
+    with translate_errors(path, _PRAGMAS), path.open("rb") as file:
+        return file.read(_FORMATS.stop)[_FORMATS] == _WAL
+
+
+def damage_in(connection: sqlite3.Connection, seconds: float | None) -> str | None:
+    """Return the first problem that ``PRAGMA quick_check`` finds.
+
+    Args:
+        connection: A connection to the database.
+        seconds: How long the check may take; None sets no limit.
+
+    Returns:
+        An empty text without a problem; None when the check took too long.
+    """
+    return run_within(connection, seconds, _quick_check)
+
+
+def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that a database and the write-ahead log beside it belong together.
+
+    SQLite applies any log that it finds. A log of another file mixes pages of both. This check runs
+    on a connection that only reads, which does not yet write the log into the file.
+
+    Raises:
+        SchemaError: The log belongs to another file, or the database is damaged.
+    """
+    if damage_in(connection, LEFT_LOG_SECONDS) or has_foreign_log(connection, path):
+        raise SchemaError(str(path), "is damaged")
+
+
+def has_foreign_log(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the first entry of a database differs with and without its log."""
+    try:
+        own = _read(path, _first_entry, UNCHANGING)
+    except StoreError:  # another program writes it now
+        return False
+    seen = _first_entry(connection)
+    if seen is None and has_table(connection, "episodes"):  # the episode log was dropped
+        return False
+    erased = b"" in (own, seen)
+    return own is not None and own != seen and not erased
+
+
+def _first_entry(connection: sqlite3.Connection) -> bytes | None:
+    """Return what is unique to a database: its first ledger hash, or its first episode."""
+    for table in ("slumberd_ledger", "slumberd_episode_log"):
+        if has_table(connection, table):
+            row = connection.execute(_INSPECTION[f"origin_of_{table}"]).fetchone()
+            return row[0] if row else None
+    return None
+
+
+def _quick_check(connection: sqlite3.Connection) -> str:
+    problem = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return "" if problem == "ok" else problem
+
+
+def run_within(
+    connection: sqlite3.Connection, seconds: float | None, work: Callable[[sqlite3.Connection], T]
+) -> T | None:
+    """Return the result of `work`; None when its statements take longer than so many seconds."""
+    if seconds == 0:
+        return None
+    until = None if seconds is None else time.monotonic() + seconds
+    connection.set_progress_handler(
+        lambda: until is not None and time.monotonic() > until, _STEPS_PER_CHECK
+    )
+    try:
+        return work(connection)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        connection.set_progress_handler(None, 0)

@@ -26,15 +26,14 @@ from slumberd.model.store_status import (
 )
 from slumberd.storage.sqlite import (
     episode_installation,
+    health,
     ledger_schema,
     offline_answers,
     offline_status,
-    recovery,
 )
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number
-from slumberd.storage.sqlite.health import fs_type
-from slumberd.storage.sqlite.recovery import look
+from slumberd.storage.sqlite.health import fs_type, look
 
 T = TypeVar("T")
 
@@ -88,7 +87,7 @@ class SQLiteInspection:
 
     def writes_ahead(self) -> bool:
         """Return whether the file is written with a write-ahead log."""
-        return recovery.writes_ahead(self._path)
+        return health.writes_ahead(self._path)
 
     def older_schema(self) -> tuple[int, int] | None:
         """Return the number of the file's schema and the newest one; None when they are equal.
@@ -108,11 +107,11 @@ class SQLiteInspection:
         Returns:
             An empty text without a problem; None when the time was over.
         """
-        return self._look(partial(recovery.damage_in, seconds=seconds))
+        return self._look(partial(health.damage_in, seconds=seconds))
 
     def has_foreign_log(self) -> bool:
         """Return whether the write-ahead log seems to belong to another file."""
-        return self._look(partial(recovery.has_foreign_log, path=self._path))
+        return self._look(partial(health.has_foreign_log, path=self._path))
 
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes that the file records; None when it never had an erasure."""

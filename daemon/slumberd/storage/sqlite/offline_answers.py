@@ -14,8 +14,8 @@ from slumberd.model.scope import ScopeMismatch
 from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.windows import Reader
+from slumberd.storage.sqlite.file_schema import file_of
 from slumberd.storage.sqlite.health import has_table
-from slumberd.storage.sqlite.migrations import file_of
 from slumberd.storage.sqlite.session import SQLiteSession
 
 _FILTER_SECONDS = 1.0

@@ -38,13 +38,11 @@ from slumberd.storage.ledger.readings import readings_of
 from slumberd.storage.ledger.rewrites import read_rewrites
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
-from slumberd.storage.sqlite.bulk_write import has_change_triggers
 from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.file_schema import file_of
+from slumberd.storage.sqlite.health import has_table, run_within
 from slumberd.storage.sqlite.ledger_schema import has_ledger
-from slumberd.storage.sqlite.migrations import file_of
-from slumberd.storage.sqlite.recovery import run_within
-from slumberd.storage.sqlite.session import SQLiteSession
+from slumberd.storage.sqlite.session import SQLiteSession, has_change_triggers
 
 _LISTED = 100
 
