@@ -22,7 +22,7 @@ SHOWN = 40
 """Functions that are listed."""
 
 _INTERVAL_SECONDS = 0.001
-_IDLE = frozenset({"_run_tasks", "_worker", "get", "select", "wait"})
+_IDLE = frozenset({"_connection_worker_thread", "_worker", "get", "select", "wait"})
 """Functions in which a thread waits for work."""
 
 Place = tuple[str, str]

@@ -63,4 +63,4 @@ def test_a_profile_lists_the_functions_of_a_firing(
     assert title.split()[:3] == ["own", "within", "thread,"]
     assert lines
     assert all(line.count("%") == 2 for line in lines)
-    assert not any(line.endswith("connection_thread.py _run_tasks") for line in lines)
+    assert not any(line.endswith("core.py _connection_worker_thread") for line in lines)

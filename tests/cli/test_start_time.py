@@ -26,7 +26,7 @@ from tests.support.terminals import output_on_terminal
 
 pytestmark = pytest.mark.integration
 
-HEAVY = {"apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
+HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 UNUSED_BY_READS = {
     "apscheduler", "rich.console", "slumberd.config.rule_loader",
     "slumberd.consolidation.consolidator", "slumberd.operations.memory_forms",

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import sqlite3
+import sys
 import threading
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +21,10 @@ from slumberd.storage.connection_thread import ConnectionThread
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
+
+ENDLESS = (
+    "WITH RECURSIVE n(i) AS (SELECT say() UNION ALL SELECT i + 1 FROM n) SELECT count(i) FROM n"
+)
 
 connect = partial(sqlite3.connect, ":memory:", check_same_thread=False)
 
@@ -114,15 +125,16 @@ async def test_a_connection_that_cannot_be_opened_raises_why_and_ends_its_thread
 
 
 async def test_a_caller_that_gives_up_opening_leaves_no_connection_open() -> None:
-    may_open, opened = threading.Event(), []
+    begun, may_open, opened = threading.Event(), threading.Event(), []
 
     def connect_late() -> sqlite3.Connection:
+        begun.set()
         may_open.wait(PATIENCE_SECONDS)
         opened.append((connect(), threading.current_thread()))
         return opened[0][0]
 
     opening = asyncio.create_task(ConnectionThread(connect_late).open())  # noqa: TID251
-    await asyncio.sleep(0)
+    await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
@@ -133,10 +145,57 @@ async def test_a_caller_that_gives_up_opening_leaves_no_connection_open() -> Non
         opened[0][0].execute("SELECT 1")
 
 
+async def test_a_caller_that_gives_up_at_once_opens_nothing() -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def open_one() -> sqlite3.Connection:
+        opened.append(connect())
+        return opened[0]
+
+    opening = asyncio.create_task(ConnectionThread(open_one).open())  # noqa: TID251
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    await asyncio.to_thread(_join_threads)
+    assert not opened
+
+
 def _join_threads() -> None:
     for thread in threading.enumerate():
         if thread.name == "slumberd-sqlite":
             thread.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_connection_in_a_cycle_is_freed_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", refused.append)
+
+    class Owner:
+        """Refers to the thread, which refers to it, as a file and its connections do."""
+
+        def __init__(self) -> None:
+            self.thread = ConnectionThread(self.connect)
+
+        def connect(self) -> sqlite3.Connection:
+            return connect()
+
+        def __del__(self) -> None:
+            self.thread.release()
+
+    owner = Owner()
+    asyncio.run(owner.thread.open())
+    thread = asyncio.run(owner.thread.run(the_thread))
+    del owner
+    gc.collect()
+
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    assert refused == []
 
 
 async def test_a_released_connection_ends_its_thread() -> None:
@@ -147,3 +206,147 @@ async def test_a_released_connection_ends_its_thread() -> None:
 
     await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
     assert not thread.is_alive()
+
+
+class Held:
+    """A call that runs until it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def run(self, *_: object) -> Held:
+        self.begun.set()
+        self.may_end.wait(PATIENCE_SECONDS)
+        return self
+
+
+def leave(
+    thread: ConnectionThread[sqlite3.Connection],
+    call: Held,
+    post: Callable[[sqlite3.Connection], None],
+) -> None:
+    """Close an event loop while its call runs and another of its functions waits."""
+
+    async def call_and_leave() -> None:
+        calling = asyncio.create_task(thread.run(call.run))  # noqa: TID251
+        await asyncio.to_thread(call.begun.wait, PATIENCE_SECONDS)
+        thread.post(post)
+        calling.cancel()
+
+    asyncio.run(call_and_leave())
+
+
+async def call_next(thread: ConnectionThread[sqlite3.Connection], running: Held) -> str:
+    """Return the answer of a call; the running one may end once this one is queued."""
+    asyncio.get_running_loop().call_soon(running.may_end.set)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return await thread.run(lambda _: "next")
+
+
+def test_a_loop_that_closes_during_its_call_leaves_the_thread_to_the_next_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    thread = asyncio.run(ConnectionThread(connect).open())
+    call, ran = Held(), []
+
+    leave(thread, call, lambda _: ran.append("posted"))
+    answer = asyncio.run(call_next(thread, call))
+    asyncio.run(thread.close())
+
+    assert answer == "next"
+    assert ran == ["posted"]
+    assert reported == []
+
+
+def test_a_loop_that_closes_leaves_the_waiting_call_of_another_loop() -> None:
+    thread = asyncio.run(ConnectionThread(connect).open())
+    call, queued = Held(), threading.Event()
+
+    async def wait() -> str:
+        asyncio.get_running_loop().call_soon(queued.set)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await thread.run(lambda _: "waited")
+
+    with ThreadPoolExecutor() as threads:
+        leaving = threads.submit(leave, thread, call, lambda _: None)
+        call.begun.wait(PATIENCE_SECONDS)
+        waiting = threads.submit(lambda: asyncio.run(wait()))
+        queued.wait(PATIENCE_SECONDS)
+        leaving.result(PATIENCE_SECONDS)
+        call.may_end.set()
+
+        assert waiting.result(PATIENCE_SECONDS) == "waited"
+    asyncio.run(thread.close())
+
+
+def test_an_idle_thread_holds_nothing_of_a_call_whose_loop_has_closed() -> None:
+    thread = asyncio.run(ConnectionThread(connect).open())
+    call = Held()
+    seen, may_end = weakref.ref(call), call.may_end
+    leave(thread, call, lambda _: None)
+
+    del call
+    may_end.set()
+
+    asyncio.run(thread.run(the_thread))
+    assert seen() is None
+    asyncio.run(thread.close())
+
+
+async def test_a_running_statement_is_interrupted_from_another_thread(
+    connection: ConnectionThread[sqlite3.Connection],
+) -> None:
+    runs, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def say() -> int:
+        loop.call_soon_threadsafe(runs.set)
+        return 1
+
+    def run_endless(sqlite: sqlite3.Connection) -> None:
+        sqlite.create_function("say", 0, say)
+        sqlite.execute(ENDLESS)
+
+    calling = asyncio.create_task(connection.run(run_endless))  # noqa: TID251
+    await runs.wait()
+    assert connection.connection is not None
+    connection.connection.interrupt()
+
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        await calling
+    assert await connection.run(lambda _: "next") == "next"
+
+
+async def test_closing_gives_the_locks_back_after_the_last_posted_function(tmp_path: Path) -> None:
+    file = tmp_path / "locked.db"
+    thread = await ConnectionThread(partial(sqlite3.connect, file, check_same_thread=False)).open()
+    await thread.run(lambda sqlite: sqlite.executescript("BEGIN EXCLUSIVE; CREATE TABLE t (n)"))
+    thread.post(sqlite3.Connection.commit)
+
+    await thread.close()
+
+    with closing(sqlite3.connect(file, timeout=0)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+async def test_debug_lines_hold_no_content_of_a_call(
+    connection: ConnectionThread[sqlite3.Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    await connection.run(partial(lambda *_: "an answer", "a secret"))
+
+    assert any(line.name == "aiosqlite" for line in caplog.records)
+    assert "a secret" not in caplog.text
+    assert "an answer" not in caplog.text
+
+
+async def test_the_thread_ends_with_the_process(
+    connection: ConnectionThread[sqlite3.Connection],
+) -> None:
+    thread = await connection.run(the_thread)
+
+    assert thread.daemon
+    assert thread.name == "slumberd-sqlite"

@@ -22,9 +22,9 @@ from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.sql_statements import statement
 from slumberd.storage.ledger.rows import FIRING, LedgerRow, seal
-from slumberd.storage.sqlite.bulk_write import MANY, own_writes
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import MANY, own_writes
 from tests.support.builders import rule
 from tests.support.fakes import FakeClock
 

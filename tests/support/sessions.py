@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.storage.engine import Session
-from slumberd.storage.sqlite.migrations import file_of
+from slumberd.storage.sqlite.file_schema import file_of
 from slumberd.storage.sqlite.session import SQLiteSession
 
 

@@ -63,8 +63,8 @@ from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import RuleSets, Tenure
+from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
-from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
 

@@ -1,4 +1,4 @@
-"""A connection with a thread of its own that runs whole functions, one after another."""
+"""A connection in a thread of aiosqlite, which runs whole functions, one after another."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
+
+import aiosqlite
 
 
 class Closable(Protocol):
@@ -22,8 +22,6 @@ class Closable(Protocol):
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Closable)
-
-_Task = Callable[[], object]
 
 
 class ConnectionThread(Generic[C]):
@@ -38,18 +36,15 @@ class ConnectionThread(Generic[C]):
 
     def __init__(self, connect: Callable[[], C], name: str = "slumberd-sqlite") -> None:
         self._connect = connect
-        self._connection: C | None = None
+        self._runner: _Runner[C] = _Runner()
+        self._thread = _make_thread(cast("Any", partial(self._runner.start, name)))
         self._is_closing = False
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._thread = threading.Thread(
-            target=_run_tasks, args=(self._tasks,), name=name, daemon=True
-        )
 
     async def open(self) -> Self:
         """Start the thread and open the connection there; raises what `connect` raises."""
-        self._thread.start()
         try:
-            await self._submit(self._open)
+            self._runner.thread = await self._thread
+            await self._submit(self._runner.open, self._connect)
         except BaseException:
             self.release()
             raise
@@ -61,8 +56,7 @@ class ConnectionThread(Generic[C]):
         Raises:
             ValueError: The connection is closed.
         """
-        self._check_open()
-        return await self._submit(work, self._connection)
+        return await self._submit(work, self._opened())
 
     def post(self, work: Callable[[C], None]) -> None:
         """Queue `work` for the thread, without waiting for it.
@@ -73,91 +67,142 @@ class ConnectionThread(Generic[C]):
         Raises:
             ValueError: The connection is closed.
         """
-        self._check_open()
-        self._tasks.put(partial(work, self._connection))  # type: ignore[arg-type] # it is open
+        self._queue(partial(work, self._opened()))
 
     @property
     def connection(self) -> C | None:
         """The connection, for a call that other threads may make, such as an interrupt."""
-        return self._connection
+        return self._runner.connection
 
     async def close(self) -> None:
         """Close the connection once all queued functions have run, and end the thread."""
-        if self._is_closing:
-            return
-        self._is_closing = True
-        try:
-            await self._submit(self._close)
-        finally:
-            self._tasks.put(None)
+        if not self._is_closing:
+            self._is_closing = True
+            try:
+                await self._submit(self._runner.close)
+            finally:
+                _UNANSWERED.call(self._thread.stop)
 
     def release(self) -> None:
         """Close without waiting; for finalizers, which have no event loop."""
         self._is_closing = True
-        self._tasks.put(self._close)
-        self._tasks.put(None)
+        _UNANSWERED.call(self._thread.stop)
 
-    def _check_open(self) -> None:
-        if self._is_closing or self._connection is None:
+    def _opened(self) -> C:
+        if self._is_closing or self._runner.connection is None:
             raise ValueError("the connection is closed")
-
-    def _open(self) -> None:
-        self._connection = self._connect()
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return self._runner.connection
 
     async def _submit(self, work: Callable[..., T], *arguments: Any) -> T:
-        loop = asyncio.get_running_loop()
-        reply: asyncio.Future[T] = loop.create_future()
-        self._tasks.put(partial(_run_call, loop, [(reply, work, arguments)]))
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue(_Call(reply, work, arguments).run)
         try:
             return await reply
         finally:
             # The traceback of an error refers to this frame, and so to the reply and the result.
             del reply, work, arguments
 
+    def _queue(self, task: Callable[[], None]) -> None:
+        queued: Any = self._thread.execute(cast("Any", task))  # `_Runner.execute` gets it
+        _UNANSWERED.call(partial(queued.send, None))
+        queued.close()
 
-def _run_tasks(tasks: SimpleQueue[_Task | None]) -> None:
-    """Run tasks until there comes a None."""
-    while (task := tasks.get()) is not None:
+
+class _Call:
+    """A function for the thread, which sends the outcome to the caller.
+
+    Function and outcome can be a whole batch, which must be freed once the caller has it. The
+    thread refers to its last call until the next one comes, so a call is emptied at each step.
+    """
+
+    def __init__(self, *content: object) -> None:
+        self._content: list[Any] = [content]
+
+    def run(self) -> None:
+        reply, work, arguments = self._content.pop()
+        try:
+            self._content.append((reply, work(*arguments), None))
+        except BaseException as error:  # noqa: BLE001 # the caller gets it
+            self._content.append((reply, None, error))
+        loop = reply.get_loop()
+        del reply, work, arguments
+        try:
+            loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:  # a caller that was cancelled may have closed its loop meanwhile
+            self._content.clear()
+
+    def _answer(self) -> None:
+        reply, result, error = self._content.pop()
+        if isinstance(error, StopIteration):
+            # A future refuses a StopIteration, and the caller would wait for ever.
+            error = RuntimeError("a function of the connection's thread raised StopIteration")
+        if not reply.done():
+            reply.set_result(result) if error is None else reply.set_exception(error)
+
+
+class _Runner(Generic[C]):
+    """What aiosqlite takes for SQLite's connection: it executes functions instead of statements."""
+
+    connection: C | None = None
+    thread: aiosqlite.Connection | None = None
+    """Kept here for the thread, which refers to its last call: it warns if it is freed before."""
+
+    def start(self, name: str) -> Self:
+        threading.current_thread().name = name
+        return self
+
+    def open(self, connect: Callable[[], C]) -> None:
+        self.connection = connect()
+
+    def execute(self, task: Callable[[], None], _: object) -> None:
         try:
             task()
-        except BaseException:  # noqa: BLE001 # later callers would wait for ever without the thread
+        except BaseException:  # noqa: BLE001 # aiosqlite would only tell who waits for an answer
             error = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             threading.excepthook(error)
             del error
 
-
-def _run_call(loop: asyncio.AbstractEventLoop, box: list[Any]) -> None:
-    # Work and result can be a whole batch, which must be freed once the loop is done with it. This
-    # thread refers to its last call until the next one comes, so the box is emptied at each step.
-    reply, work, arguments = box.pop()
-    try:
-        box.append((_set_result, reply, work(*arguments)))
-    except BaseException as error:  # noqa: BLE001 # the caller gets it
-        box.append((_set_error, reply, error))
-    del reply, work, arguments
-    # A caller that was cancelled may have closed its loop meanwhile.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(_deliver, box)
+    def close(self) -> None:
+        closing, self.connection = self.connection, None
+        if closing is not None:
+            closing.close()
 
 
-def _deliver(box: list[Any]) -> None:
-    deliver, reply, outcome = box.pop()
-    deliver(reply, outcome)
+class _Unanswered(asyncio.AbstractEventLoop):
+    """The event loop to which aiosqlite answers: it drops all answers, as calls send their own.
+
+    An answer to the loop of the caller would end the thread once that loop is closed. The queued
+    calls of other loops would be lost.
+    """
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function of aiosqlite, for which this is the running loop."""
+        running = asyncio._get_running_loop()  # asyncio has it for event loops
+        asyncio._set_running_loop(self)
+        try:
+            function()
+        finally:
+            asyncio._set_running_loop(running)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def call_soon_threadsafe(self, *_: object, **__: object) -> None:  # type: ignore[override] # aiosqlite takes no handle
+        """Drop an answer."""
+
+    def get_debug(self) -> bool:
+        return False
 
 
-def _set_result(reply: asyncio.Future[T], result: T) -> None:
-    if not reply.done():
-        reply.set_result(result)
+_UNANSWERED = _Unanswered()  # type: ignore[abstract] # aiosqlite calls no other methods
 
 
-def _set_error(reply: asyncio.Future[T], error: BaseException) -> None:
-    if isinstance(error, StopIteration):
-        # A future refuses a StopIteration, and the caller would wait for ever.
-        error = RuntimeError("a function of the connection's thread raised StopIteration")
-    if not reply.done():
-        reply.set_exception(error)
+def _make_thread(connect: Callable[[], Any]) -> aiosqlite.Connection:
+    """Return a thread that ends with the process: a thread that a daemon makes is a daemon."""
+    made: list[aiosqlite.Connection] = []
+    maker = threading.Thread(
+        target=lambda: made.append(aiosqlite.Connection(connect, iter_chunk_size=1)), daemon=True
+    )
+    maker.start()
+    maker.join()
+    return made.pop()

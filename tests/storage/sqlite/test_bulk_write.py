@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from slumberd.storage.sqlite.bulk_write import MOST, insert
+from slumberd.storage.sqlite.session import MOST, insert
 
 pytestmark = pytest.mark.unit
 

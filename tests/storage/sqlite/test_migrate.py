@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
-from slumberd.storage.sqlite import migrations
+from slumberd.storage.sqlite import file_schema
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
@@ -180,7 +180,7 @@ def test_a_column_of_any_name_is_added_once_or_refused(name: str) -> None:
         connection.execute("CREATE TABLE facts (id TEXT)")
         refused = ""
         try:
-            migrations.add_columns(
+            file_schema.add_columns(
                 connection, plan, store="sqlite_fact", tables=["facts"], at="now"
             )
         except MigrationNotSupportedError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.errors import StoreBusyError, StoreError
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
-from slumberd.storage.sqlite.store_copies import SQLiteCopies
+from slumberd.storage.sqlite.backup import SQLiteCopies
 
 pytestmark = pytest.mark.integration
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.errors import SchemaError, StoreBusyError, StoreError
+from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite.connection import (
     BUSY_SECONDS,
     Pragmas,
@@ -263,3 +264,43 @@ class _CopyProgress:
             raise _KeepsChangingError
         self._remaining = remaining
         self._on_progress(total - remaining, total)
+
+
+class SQLiteCopies:
+    """Copies the SQLite files of a state directory; implements `StoreCopies`.
+
+    Args:
+        paths: The file of each store.
+    """
+
+    def __init__(self, paths: Mapping[StoreName, Path]) -> None:
+        self._paths = paths
+
+    def copy(self, store: StoreName, target: Path) -> None:
+        """Copy one file as of one moment.
+
+        Raises:
+            StoreError: The file cannot be read, or there is no space for the copy.
+        """
+        copy_database(self._paths[store], target)
+
+    def copy_together(self, targets: Mapping[StoreName, Path]) -> None:
+        """Copy several files as of one moment: no commit to any of them lies in between.
+
+        Raises:
+            StoreError: As `copy`.
+        """
+        copy_together([(self._paths[store], target) for store, target in targets.items()])
+
+    def check_not_in_use(self, store: StoreName) -> None:
+        """Check that no program has a file open, and move its write-ahead log into it.
+
+        Raises:
+            StoreBusyError: A program has it open.
+        """
+        if self._paths[store].exists():
+            check_not_in_use(self._paths[store])
+
+    def is_full(self, error: StoreError) -> bool:
+        """Return whether an error means that a disk is full."""
+        return is_full(error)

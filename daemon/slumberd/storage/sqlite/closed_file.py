@@ -13,11 +13,10 @@ from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import StoreLocation, StoreSizes
 from slumberd.storage.engine import Session, Work
-from slumberd.storage.sqlite import episode_installation, ledger_schema, recovery
+from slumberd.storage.sqlite import episode_installation, health, ledger_schema
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number
-from slumberd.storage.sqlite.health import fs_type
-from slumberd.storage.sqlite.recovery import look
+from slumberd.storage.sqlite.health import fs_type, look
 from slumberd.storage.sqlite.session import SQLiteSession
 
 T = TypeVar("T")
@@ -90,7 +89,7 @@ class ClosedFile:
     def _run(self, work: Work[T], seconds: float | None, connection: sqlite3.Connection) -> T:
         session = self._session(connection)
         try:
-            with recovery.within(connection, seconds):
+            with health.within(connection, seconds):
                 return work(session)
         finally:
             session.close()
@@ -116,7 +115,7 @@ class ClosedFile:
 
     def writes_ahead(self) -> bool:
         """Return whether the file is written with a write-ahead log."""
-        return recovery.writes_ahead(self._path)
+        return health.writes_ahead(self._path)
 
     def older_schema(self) -> tuple[int, int] | None:
         """Return the number of the file's schema and the newest one; None when they are equal."""
@@ -125,11 +124,11 @@ class ClosedFile:
 
     def damage(self, seconds: float | None) -> str | None:
         """Return the first problem that SQLite's ``quick_check`` finds."""
-        return look(self._path, partial(recovery.damage_in, seconds=seconds))
+        return look(self._path, partial(health.damage_in, seconds=seconds))
 
     def has_foreign_log(self) -> bool:
         """Return whether the write-ahead log seems to belong to another file."""
-        return look(self._path, partial(recovery.has_foreign_log, path=self._path))
+        return look(self._path, partial(health.has_foreign_log, path=self._path))
 
 
 class ClosedEpisodeFile(ClosedFile):

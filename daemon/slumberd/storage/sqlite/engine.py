@@ -17,7 +17,7 @@ from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
-from slumberd.storage.sqlite import health, ledger_schema, migrations
+from slumberd.storage.sqlite import file_schema, health, ledger_schema
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     data_version,
@@ -36,7 +36,7 @@ from slumberd.storage.sqlite.episode_installation import (
     warnings_of,
 )
 from slumberd.storage.sqlite.file_schema import prepare_reader
-from slumberd.storage.sqlite.recovery import check_after_a_crash
+from slumberd.storage.sqlite.health import check_after_a_crash
 from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import SQLiteSession, run_in_session
 from slumberd.storage.sqlite.watch import notify_watches
@@ -132,7 +132,7 @@ class SQLiteEngine(ABC):
             MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
         """
         add = partial(
-            migrations.add_columns, plan=plan, store=self._store, tables=[self._table], at=at
+            file_schema.add_columns, plan=plan, store=self._store, tables=[self._table], at=at
         )
         await self.database.write(add)
 

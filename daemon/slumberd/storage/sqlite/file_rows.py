@@ -24,10 +24,9 @@ from slumberd.storage.episodes.rows import decode, owner_of, shown
 from slumberd.storage.erased_scopes import record_erased_hash
 from slumberd.storage.ledger.rows import is_usable_name
 from slumberd.storage.sqlite import episode_installation, ledger_schema
-from slumberd.storage.sqlite.bulk_write import MANY, own_writes
 from slumberd.storage.sqlite.connection import Pragmas, connect, transaction, translate_errors
 from slumberd.storage.sqlite.replay import indexed_after
-from slumberd.storage.sqlite.session import SQLiteSession
+from slumberd.storage.sqlite.session import MANY, SQLiteSession, own_writes
 
 _SQL = statements("whole_tables")
 _PRAGMAS = Pragmas(cache_mebibytes=32)

@@ -28,7 +28,6 @@ from slumberd.storage.audit.verify import first_break, foreign_break
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite import ledger_schema as schema
-from slumberd.storage.sqlite.bulk_write import insert, own_writes
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
@@ -38,7 +37,7 @@ from slumberd.storage.sqlite.connection import (
     translate_errors,
 )
 from slumberd.storage.sqlite.database import traceless
-from slumberd.storage.sqlite.session import SQLiteSession
+from slumberd.storage.sqlite.session import SQLiteSession, insert, own_writes
 
 _SQL = statements("replay")
 _ERASED_SCOPES = statements("erased_scopes")
