@@ -15,6 +15,7 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    MemoryStoreProtocol,
 )
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.events import (
@@ -26,7 +27,6 @@ from slumberd.tiers.events import (
     Subscriber,
 )
 from slumberd.tiers.health import check_health
-from slumberd.tiers.protocols import MemoryStoreProtocol
 from slumberd.tiers.strategies import CLOCK
 
 TIER = "episodic"

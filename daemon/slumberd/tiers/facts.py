@@ -13,8 +13,7 @@ from slumberd.errors import SlumberdError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import canonical
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.tiers.backends.owners import user_of
-from slumberd.tiers.entries import StoredFact, Triple
+from slumberd.tiers.entries import StoredFact, Triple, user_of
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.strategies import CLOCK
 

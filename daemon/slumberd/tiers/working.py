@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from slumberd.clock import Clock
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import (
     HealthCheckResult,
@@ -19,10 +19,9 @@ from slumberd.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
 )
-from slumberd.tiers.failures import log_source_failure
-from slumberd.tiers.protocols import TokenCounterProtocol
-from slumberd.tiers.search.pruning import TokenBudgetAllocator, fitting
-from slumberd.tiers.search.scoring import newest_first
+from slumberd.tiers.errors import log_source_failure
+from slumberd.tiers.pruning import TokenBudgetAllocator, fitting
+from slumberd.tiers.scoring import newest_first
 from slumberd.tiers.strategies import CLOCK
 
 T = TypeVar("T")
@@ -75,7 +74,7 @@ class WorkingMemoryManager:
         semantic: SemanticMemoryProtocol | None = None,
         config: WorkingMemoryConfig | None = None,
         *,
-        token_counter: TokenCounterProtocol | None = None,
+        token_counter: TokenCounter | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._episodic = episodic

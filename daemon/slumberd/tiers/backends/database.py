@@ -19,17 +19,18 @@ from slumberd.model.salience import importance_of
 from slumberd.model.scope import ScopeFilter, escape
 from slumberd.model.speaker import speaker_of
 from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.tiers.backends.owned_entries import OwnedEntries, storable
-from slumberd.tiers.backends.owners import owner_of_user, user_of
+from slumberd.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.tiers.entries import (
     HealthCheckResult,
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    owner_of_user,
+    user_of,
 )
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.health import check_health
-from slumberd.tiers.search.scoring import is_expired
+from slumberd.tiers.scoring import is_expired
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "database"

@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from slumberd.clock import Clock
-from slumberd.tiers.entries import MemoryQuery, MemorySearchResult
-from slumberd.tiers.errors import MemoryStoreError
-from slumberd.tiers.failures import log_source_failure
-from slumberd.tiers.protocols import SearchableProtocol
-from slumberd.tiers.search.scoring import in_order, score_of
+from slumberd.tiers.entries import MemoryQuery, MemorySearchResult, SearchableProtocol
+from slumberd.tiers.errors import MemoryStoreError, log_source_failure
+from slumberd.tiers.scoring import in_order, score_of
 from slumberd.tiers.strategies import CLOCK
 
 _TOP_ENTRIES = 10

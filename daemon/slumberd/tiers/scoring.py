@@ -1,13 +1,18 @@
-"""Which entries a query selects, and in which order. The ranking of every store is here."""
+"""Which entries a query selects, how relevant they are, and in which order they come.
+
+The ranking and the search of texts of every store are here.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from operator import attrgetter
 
+from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical
+from slumberd.retrieval.scope_index import WHOLE, IndexedTurn, ScopeIndex
 from slumberd.tiers.entries import MemoryEntry, MemoryQuery, MemorySearchResult
 
 _DAY_SECONDS = 86_400
@@ -68,3 +73,47 @@ def in_order(results: Iterable[MemorySearchResult]) -> list[MemorySearchResult]:
 def newest_first(entries: Iterable[MemoryEntry]) -> list[MemoryEntry]:
     """Return entries from the newest on; equal instants by id, descending."""
     return sorted(entries, key=attrgetter("timestamp", "id"), reverse=True)
+
+
+class EntryIndex:
+    """Knows how relevant some entries are to a text; an entry is known by any name.
+
+    Args:
+        language: The language of the texts, one of `slumberd.retrieval.terms.LANGUAGES`; None
+            stems no word.
+
+    Raises:
+        UsageError: The language is unknown.
+    """
+
+    def __init__(self, language: str | None = None) -> None:
+        self._index = ScopeIndex(language=language)
+
+    def put(self, named: Iterable[tuple[str, MemoryEntry]]) -> None:
+        """Add entries by name; an entry replaces the one of its name."""
+        self._index.put(
+            IndexedTurn(name, entry.content, entry.session_id, microseconds(entry.timestamp))
+            for name, entry in named
+        )
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove entries; unknown names are ignored."""
+        self._index.drop(names)
+
+    def relevances(self, text: str) -> dict[str, float]:
+        """Return the relevance of each entry that has any, 0 to 1, by name.
+
+        A short entry that has each word of the text once is fully relevant.
+        """
+        found = self._index.search(text, limit=len(self._index))
+        return {match.id: min(1.0, match.score / WHOLE) for match in found}
+
+
+def relevances_of(entries: Sequence[MemoryEntry], text: str) -> list[float]:
+    """Return the relevance of each entry to a text, 0 to 1; without a text it is 1 for each."""
+    if not text.strip():
+        return [1.0] * len(entries)
+    index = EntryIndex()
+    index.put((str(number), entry) for number, entry in enumerate(entries))
+    found = index.relevances(text)
+    return [found.get(str(number), 0.0) for number in range(len(entries))]
