@@ -15,7 +15,7 @@ from slumberd.errors import RecordRefusedError
 from slumberd.hooks import putting
 from slumberd.hooks.command import run_hook
 from slumberd.hooks.daemon_client import Answer, call_daemon
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.putting import read_line
 from slumberd.hooks.transcripts import Turn, episodes_of
 from tests.support.transcripts import (
     CLAUDE_CODE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.putting import read_line
 from slumberd.hooks.transcripts import Line
 from tests.support.transcripts import CLAUDE_CODE, CODEX, claude_line, codex_line, line_of
 

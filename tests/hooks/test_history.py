@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.hooks.history import History, names_in
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.putting import read_line
 from tests.support.sample_sizes import amount
 from tests.support.transcripts import (
     CLAUDE_CODE,

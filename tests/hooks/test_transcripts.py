@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.putting import read_line
 from slumberd.hooks.transcripts import MOST_CHARACTERS, Turn, episodes_of
-from slumberd.model.recalled import BEGIN, END
+from slumberd.model.texts import BEGIN, END
 from slumberd.operations import memory_forms
 from tests.support.transcripts import (
     CLAUDE_CODE,

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.interchange.langgraph import read_langgraph
 from slumberd.interchange.records import Defaults, GivenScope, Record
-from slumberd.model.speaker import speaker_of
+from slumberd.model.episode import speaker_of
 from tests.support.builders import START
 from tests.support.late_imports import LateModule
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import NO_LIMITS
-from slumberd.model.reductions import Change, Reduction, Shrinkage, shrinkage_of
+from slumberd.model.record import Change, Reduction, Shrinkage, shrinkage_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm
 from slumberd.service.reductions import ReductionAlarm

@@ -33,8 +33,7 @@ from slumberd.model.firing import (
     Window,
 )
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
-from slumberd.model.record import Checkpoint, Kind, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Kind, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from tests.support import builders

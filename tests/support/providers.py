@@ -17,7 +17,7 @@ import pytest
 from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.file_modes import make_directory
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS

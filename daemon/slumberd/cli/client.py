@@ -23,8 +23,7 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import (
     inspections_of,

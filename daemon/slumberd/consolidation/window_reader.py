@@ -13,11 +13,10 @@ from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeReads
 from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
 from slumberd.errors import StoppedError
-from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, EpisodeVersion, latest_at
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, PERSON, EpisodeVersion, latest_at
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import PERSON
 from slumberd.model.stages import KnownMarks
 from slumberd.retrieval.protocols import Rows
 

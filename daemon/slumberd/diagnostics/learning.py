@@ -10,8 +10,8 @@ from slumberd.extraction.function import FunctionExtractor
 from slumberd.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.health import Finding
-from slumberd.model.readings import LATEST, Readings
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import LATEST, Readings
 from slumberd.service.erased_content import read_or_none
 
 _NEEDS_TRIPLES = (

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from slumberd.capture.secrets import mask_text
-from slumberd.hooks.inserted import Words, without_reminders, words_of_person
 from slumberd.hooks.transcripts import (
     AGENT,
     PERSON,
     Line,
     Turn,
+    Words,
     hash_of,
     instant_of,
     key_of_line,
     text_of,
     turn_of,
+    without_reminders,
+    words_of_person,
 )
 
 _NOTES = frozenset({

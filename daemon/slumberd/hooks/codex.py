@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slumberd.hooks.inserted import words_of_person
 from slumberd.hooks.transcripts import (
     AGENT,
     PERSON,
@@ -16,6 +15,7 @@ from slumberd.hooks.transcripts import (
     key_of_line,
     text_of,
     turn_of,
+    words_of_person,
 )
 
 _NOTES = frozenset({"compacted", "inter_agent_communication", "turn_context", "world_state"})

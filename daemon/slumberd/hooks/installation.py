@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from slumberd.errors import AgentSettingsError
 from slumberd.hooks.agents import EVENTS, CodingAgent
-from slumberd.hooks.json_text import Edited
-from slumberd.hooks.settings_text import commands_in, install_hooks, remove_hooks
+from slumberd.hooks.settings_text import Edited, commands_in, install_hooks, remove_hooks
 
 _NEW_FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700

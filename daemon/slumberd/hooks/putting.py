@@ -10,11 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from slumberd.hooks.agents import CLAUDE_CODE, CODEX
+from slumberd.hooks.claude_code import read_claude_code
+from slumberd.hooks.codex import read_codex
 from slumberd.hooks.cursors import START, Cursors, Transcript, cursor_at, start_of
 from slumberd.hooks.daemon_client import Answer, call_daemon
 from slumberd.hooks.history import History, Step, names_in
-from slumberd.hooks.readers import read_line
-from slumberd.hooks.transcripts import Line, Turn, episodes_of
+from slumberd.hooks.transcripts import Line, Turn, episodes_of, read_record
 
 Report = Callable[[str], None]
 """Writes a line for a person."""
@@ -351,3 +353,23 @@ class _Reading:
 def _failed(answer: Answer) -> bool:
     """Return whether a call failed, and may succeed later."""
     return bool(answer.problem) and not answer.final
+
+
+_READERS: dict[str, Callable[[dict[str, Any], bytes, str], Line]] = {
+    CLAUDE_CODE.name: read_claude_code,
+    CODEX.name: read_codex,
+}
+
+
+def read_line(agent: str, line: bytes, session: str) -> Line:
+    """Return what a line says.
+
+    Args:
+        agent: The name of the coding agent that wrote the transcript.
+        line: One line of it.
+        session: The conversation, unless the line names its own.
+
+    Raises:
+        ValueError: The line is no JSON object, or a field that it always has is missing.
+    """
+    return _READERS[agent](read_record(line), line, session)

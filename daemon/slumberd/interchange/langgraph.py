@@ -19,8 +19,7 @@ from slumberd.interchange.records import (
     text_in,
     with_end,
 )
-from slumberd.model.episode import Episode
-from slumberd.model.speaker import is_visible
+from slumberd.model.episode import Episode, is_visible
 from slumberd.storage.strict_json import read_object
 
 NAME = "langgraph"

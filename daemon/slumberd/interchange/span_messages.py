@@ -25,8 +25,8 @@ from slumberd.interchange.span_names import (
     VALUES,
 )
 from slumberd.interchange.spans import Span
-from slumberd.model.recalled import strip_recalled
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON
+from slumberd.model.texts import strip_recalled
 
 MOST_CHARACTERS = 100_000
 """The longest text of a message."""

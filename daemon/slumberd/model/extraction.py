@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion
-from slumberd.model.recalled import without_recalled
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON, EpisodeVersion
+from slumberd.model.texts import without_recalled
 
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""

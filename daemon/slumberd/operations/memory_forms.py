@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from slumberd.config.validation import Form
-from slumberd.model.episode_keys import KEY_PREFIX
+from slumberd.model.episode import KEY_PREFIX
 from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import OperatorForm, RequestForm
 from slumberd.retrieval.hits import Hit, Kind

@@ -16,8 +16,7 @@ from slumberd.errors import NoInputError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import ChannelPlan, union_of
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.service.composition import inspections_of, rule_runner_of

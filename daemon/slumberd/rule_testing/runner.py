@@ -17,13 +17,11 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
-from slumberd.model.episode import Misspelling
+from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import PERSON
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder

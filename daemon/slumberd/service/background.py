@@ -10,7 +10,7 @@ import structlog
 
 from slumberd.clock import set_within
 from slumberd.errors import StoreError, SupersededError
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 
 EVERY_SECONDS = 0.5
 """The interval between two searches for external changes; a search takes about 0.3 ms."""

@@ -11,7 +11,7 @@ import structlog
 from slumberd.clock import Clock, set_within
 from slumberd.errors import StoreError
 from slumberd.model.episode import microseconds
-from slumberd.model.reductions import WITHIN, Reduction
+from slumberd.model.record import WITHIN, Reduction
 from slumberd.operations.ledger_reader import LedgerReader
 
 EVERY_SECONDS = 10.0

@@ -15,7 +15,7 @@ from slumberd.errors import StoreError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.reductions import Shrinkage
+from slumberd.model.record import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes
 from slumberd.model.store_status import (

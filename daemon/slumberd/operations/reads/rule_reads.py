@@ -11,9 +11,8 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
-from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.store_status import LastBatch
+from slumberd.model.store_status import LastBatch, Readings
 from slumberd.operations import operator_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller

@@ -12,12 +12,11 @@ from typing import Any
 from slumberd.consolidation.statements import as_stated
 from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
-from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps
 from slumberd.model.extraction import Questions
 from slumberd.model.firing import START, Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
-from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.extracting import (

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.model.readings import LATEST, Readings, Share
 from slumberd.model.stages import STAGE_CHANNELS
+from slumberd.model.store_status import LATEST, Readings, Share
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import GENERATION_BITS
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 import orjson
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.model.reductions import Change, Shrinkage, shrinkage_of
+from slumberd.model.record import Change, Shrinkage, shrinkage_of
 from slumberd.storage.engine import Session
 
 REMOVED = "removed"

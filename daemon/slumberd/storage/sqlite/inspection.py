@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.reductions import Shrinkage
+from slumberd.model.record import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch
-from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     EpisodeStoreStatus,
     FactStoreStatus,

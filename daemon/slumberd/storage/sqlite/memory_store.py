@@ -9,9 +9,8 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
-from slumberd.model.episode import Misspelling, NaiveTimestamps
+from slumberd.model.episode import PERSON, Misspelling, NaiveTimestamps
 from slumberd.model.scope import ScopeMismatch
-from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.episodes.store import EngineMemoryStore

@@ -7,11 +7,10 @@ from collections.abc import Collection
 from threading import Event
 
 from slumberd.filters.sandbox import prepare
-from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
-from slumberd.model.speaker import PERSON
 from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.sqlite.health import has_table

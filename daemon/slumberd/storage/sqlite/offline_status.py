@@ -13,7 +13,7 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
-from slumberd.model.reductions import Shrinkage
+from slumberd.model.record import Shrinkage
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.model.store_status import (
     Backlog,

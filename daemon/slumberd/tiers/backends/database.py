@@ -13,11 +13,10 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.hygiene.entries import USUAL_IMPORTANCE
-from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds, speaker_of
 from slumberd.model.feed import FeedPlace, NumberedVersion
 from slumberd.model.salience import importance_of
 from slumberd.model.scope import ScopeFilter, escape
-from slumberd.model.speaker import speaker_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.tiers.entries import (
