@@ -12,10 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from slumberd.console.pages import changed
+from slumberd.console.pages import today
 from slumberd.console.rendering import Renderer
-from slumberd.console.sessions import Session
-from slumberd.console.visit import View, Visit
+from slumberd.console.visit import Session, View, Visit
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
@@ -89,7 +88,7 @@ class Ledger:
             path="/changes",
             fields=fields,
         )
-        view = asyncio.run(changed.show(visit))
+        view = asyncio.run(today.show_changed(visit))
         assert isinstance(view, View)
         frame: dict[str, Any] = {
             "title": "",

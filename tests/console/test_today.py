@@ -13,8 +13,7 @@ import pytest
 
 from slumberd.console.pages import today
 from slumberd.console.rendering import Renderer
-from slumberd.console.sessions import Session
-from slumberd.console.visit import View, Visit
+from slumberd.console.visit import Session, View, Visit
 from slumberd.model.episode import Episode
 from slumberd.model.health import DaemonHealth, RuleHealth, RuleStatus
 from slumberd.operations import table
@@ -280,7 +279,7 @@ def show_with(health: DaemonHealth) -> str:
         path="/today",
         fields={},
     )
-    view = asyncio.run(today.show(visit))
+    view = asyncio.run(today.show_today(visit))
     assert isinstance(view, View)
     frame: dict[str, Any] = {
         "title": view.title,

@@ -9,8 +9,7 @@ import orjson
 from slumberd.api import otlp_protobuf
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
 from slumberd.interchange.span_messages import MOST_CHARACTERS
-from slumberd.interchange.span_names import WANTED
-from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
+from slumberd.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
 from slumberd.model.texts import BEGIN
 from tests.fuzz.targets import Finding
 from tests.support.traces import call_of, document_of, messages, result_of, span, text

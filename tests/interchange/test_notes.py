@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import InputError, NoInputError, WrongFormatError
-from slumberd.interchange.folders import open_folder
-from slumberd.interchange.markdown import read_header, read_note, sections
-from slumberd.interchange.notes import read_claude_folder, read_codex_folder
+from slumberd.interchange.formats import open_folder
+from slumberd.interchange.notes import (
+    read_claude_folder,
+    read_codex_folder,
+    read_header,
+    read_note,
+    sections,
+)
 from slumberd.interchange.records import Defaults, GivenScope, Record
 from slumberd.model.episode import Episode
 from tests.support.builders import START

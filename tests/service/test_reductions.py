@@ -14,7 +14,7 @@ from slumberd.model.firing import NO_LIMITS
 from slumberd.model.record import Change, Reduction, Shrinkage, shrinkage_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm
-from slumberd.service.reductions import ReductionAlarm
+from slumberd.service.background import ReductionAlarm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation

@@ -19,12 +19,19 @@ from slumberd.api.access import Access
 from slumberd.api.gate import PersonOf
 from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
-from slumberd.console.links import ROOT, Fields, is_own, link, shown_shard
 from slumberd.console.pages import PAGES, start_of
-from slumberd.console.rendering import STATIC, Renderer, read_static
-from slumberd.console.sessions import Session
+from slumberd.console.rendering import (
+    ROOT,
+    STATIC,
+    Fields,
+    Renderer,
+    is_own,
+    link,
+    read_static,
+    shown_shard,
+)
 from slumberd.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session, place_of
-from slumberd.console.visit import Page, Redirect, Shown, View, Visit
+from slumberd.console.visit import Page, Redirect, Session, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,

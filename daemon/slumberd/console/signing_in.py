@@ -6,9 +6,8 @@ from starlette.requests import Request
 
 from slumberd.api.access import Access, hash_of
 from slumberd.clock import Clock
-from slumberd.console.links import Fields
-from slumberd.console.sessions import Session, Sessions
-from slumberd.console.visit import View
+from slumberd.console.rendering import Fields
+from slumberd.console.visit import Session, Sessions, View
 from slumberd.errors import NotAuthenticatedError
 from slumberd.operations.caller import Caller
 

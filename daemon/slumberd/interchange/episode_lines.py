@@ -13,8 +13,13 @@ from pydantic_core import ErrorDetails
 from slumberd.capture.episodes import SecretFilter
 from slumberd.config.validation import format_value, suggestion
 from slumberd.interchange.instants import read_instant
-from slumberd.interchange.lines import MOST_BYTES, NumberedLine, numbered_lines
-from slumberd.interchange.records import GivenScope, Record
+from slumberd.interchange.records import (
+    MOST_BYTES,
+    GivenScope,
+    NumberedLine,
+    Record,
+    numbered_lines,
+)
 from slumberd.model.episode import Episode, misspelled_keys
 from slumberd.storage.strict_json import read_object
 

@@ -17,7 +17,7 @@ import orjson
 
 from slumberd.interchange.records import DEFAULT, optional_text
 from slumberd.interchange.span_messages import ASSISTANT, USER, Message, Messages, messages_of
-from slumberd.interchange.span_names import (
+from slumberd.interchange.spans import (
     AGENTS,
     CALL_OF_SDK,
     CALLS,
@@ -29,9 +29,9 @@ from slumberd.interchange.span_names import (
     OUTPUTS,
     SESSIONS,
     USERS,
+    Span,
     is_of_models,
 )
-from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode, instant
 
 _NAME = "otlp"

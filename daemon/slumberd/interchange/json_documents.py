@@ -1,4 +1,4 @@
-"""Find the records of a JSON document of any size, with one record in memory at a time.
+"""Turn the items of a JSON document of any size into records, with one in memory at a time.
 
 A document is an array of records, an object that holds such arrays under known keys, or several of
 these in sequence. A file of JSON lines has a record in each line.
@@ -9,16 +9,24 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from slumberd.errors import WrongFormatError
-from slumberd.interchange.lines import DAMAGED, MOST_BYTES, damage, numbered_lines, too_long
 from slumberd.interchange.pages import Pages
-from slumberd.interchange.records import place_of
+from slumberd.interchange.records import (
+    DAMAGED,
+    MOST_BYTES,
+    Record,
+    damage,
+    numbered_lines,
+    place_of,
+    too_long,
+)
+from slumberd.storage.strict_json import read_object
 
 _CHUNK = 64 * 1024
 _LONGEST_REMARK = 4 * 1024
@@ -290,3 +298,51 @@ def _decoded(text: bytes) -> str:
 
 def _shown(text: bytes) -> str:
     return repr(text[:20].decode(errors="backslashreplace")) if text else "the end"
+
+
+Convert = Callable[[str, dict[str, Any]], Record | None]
+"""Returns the record of an object, given the key of its array; None for one that says nothing.
+
+Raises `ValueError` for an object that is no record of its format. The caller sets line and path.
+"""
+
+
+def read_records(
+    stream: BinaryIO,
+    format: str,  # noqa: A002 # what it is
+    keys: Collection[str],
+    convert: Convert,
+    secrets: Callable[[Any], Any],
+) -> Iterator[Record]:
+    """Yield the records of a file.
+
+    Args:
+        stream: The file, uncompressed.
+        format: The name of its format.
+        keys: The keys under which an object holds arrays of records.
+        convert: Makes a record of each of them.
+        secrets: Masks, keeps or refuses the secrets of each.
+
+    Raises:
+        WrongFormatError: The file begins with something else.
+    """
+    incomplete: list[str] = []
+    line = 1
+    for item in read_items(stream, format, keys, incomplete=incomplete):
+        line = item.line
+        found = _record_of(item, convert, secrets)
+        if found is not None:
+            yield found._replace(line=item.line, path=item.path)
+    yield from (Record(line, incomplete=each) for each in incomplete)
+
+
+def _record_of(item: Item, convert: Convert, secrets: Callable[[Any], Any]) -> Record | None:
+    if item.problem:
+        return Record(0, problem=item.problem)
+    try:
+        return convert(item.key, secrets(read_object(item.text)))
+    except orjson.JSONDecodeError as error:
+        line = item.line + error.lineno - 1
+        return Record(0, problem=f"{error.msg}, in line {line} at column {error.colno}")
+    except ValueError as error:
+        return Record(0, problem=str(error))

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
     Record,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from slumberd.consolidation.statements import MOST_TRIPLES
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import Defaults, Record, made_id, text_in
 from slumberd.model.episode import Episode
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO
 
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
     Record,

@@ -57,8 +57,7 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
 from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.shard_puts import UserStores
-from slumberd.service.state_lock import refuse_network
-from slumberd.service.tenure import DirectoryTenure
+from slumberd.service.tenure import DirectoryTenure, refuse_network
 from slumberd.service.user_moves import Moves
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections, StoreName
 from slumberd.storage.episodes.reporters import log_misspelling

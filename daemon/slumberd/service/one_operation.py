@@ -13,6 +13,7 @@ from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
+from slumberd.service.background import ReductionAlarm
 from slumberd.service.composition import (
     moves_of,
     open_for_dry_run,
@@ -25,7 +26,6 @@ from slumberd.service.composition import (
 from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
-from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import apply_channels
 from slumberd.service.user_moves import UserMoving
 

@@ -19,8 +19,8 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.service.database.requests import ServedShards, answer_requests
-from slumberd.service.database.tenure import DatabaseTenure
+from slumberd.service.database_requests import ServedShards, answer_requests
+from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.service.shard_requests import (
     SPARE_SECONDS,

@@ -16,8 +16,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.interchange.audit import Auditor, Finding, FindingKind, Refusal, document_of
 from slumberd.interchange.formats import FORMATS, FileFormat
-from slumberd.interchange.records import Record, place_of
-from slumberd.interchange.remarks import SENTENCES, Remarks
+from slumberd.interchange.records import SENTENCES, Record, Remarks, place_of
 from slumberd.model.episode import Episode, NaiveTimestamps, instant, latest_at
 from slumberd.model.scope import Scope
 from slumberd.service.composition import rules_of

@@ -26,10 +26,8 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UsageError
 from slumberd.interchange import langgraph
-from slumberd.interchange.folders import open_folder
-from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat
-from slumberd.interchange.records import Defaults, GivenScope, Record, place_of
-from slumberd.interchange.remarks import Remarks
+from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
+from slumberd.interchange.records import Defaults, GivenScope, Record, Remarks, place_of
 from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from slumberd.console.changes import Change, back_to, submit_change
-from slumberd.console.instants import read_microseconds, read_period
-from slumberd.console.links import Fields, link
-from slumberd.console.typed_values import read_value
+from slumberd.console.fact_words import read_value
+from slumberd.console.rendering import Fields, link
+from slumberd.console.time_range import read_microseconds, read_period
 from slumberd.console.visit import Redirect, Shown, Visit
 from slumberd.operations.handlers import Answer
 
