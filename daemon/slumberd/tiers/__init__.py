@@ -59,7 +59,6 @@ from slumberd.tiers.events import (
     MemoryWrittenHook,
 )
 from slumberd.tiers.extraction import EntityExtractor, EpisodicCompressor
-from slumberd.tiers.facts import FactStore
 from slumberd.tiers.module import (
     Memory,
     MemoryModule,
@@ -76,8 +75,8 @@ from slumberd.tiers.pruning import (
     RelevanceScorerImpl,
     TokenBudgetAllocator,
 )
-from slumberd.tiers.retrieval import MemoryRetriever, RelevanceRanker
-from slumberd.tiers.semantic import SemanticMemoryStore
+from slumberd.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.tiers.semantic import FactStore, SemanticMemoryStore
 from slumberd.tiers.strategies import (
     AccessFrequencyStrategy,
     DeduplicationStrategy,

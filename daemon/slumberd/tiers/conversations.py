@@ -17,7 +17,7 @@ from slumberd.tiers.entries import (
 )
 from slumberd.tiers.errors import MemorySystemError, log_summary_failure
 from slumberd.tiers.extraction import EpisodicCompressor, SummariseFn
-from slumberd.tiers.scoring import newest_first, relevances_of, selects
+from slumberd.tiers.search import newest_first, relevances_of, selects
 
 DEFAULT_SESSION = "_default"
 """The session of the entries that name none."""

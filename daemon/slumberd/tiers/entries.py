@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from slumberd.clock import Clock
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical
@@ -312,3 +314,31 @@ def user_of(owner_id: str) -> str:
 def owner_of_user(user: str) -> str:
     """Return the owner whom `user_of` named."""
     return user.removeprefix(_MARK)
+
+
+Probe = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Uses a component, and returns details of it."""
+
+
+async def check_health(
+    component: str, probe: Probe, timeout_seconds: float, clock: Clock
+) -> HealthCheckResult:
+    """Return whether a probe succeeds in time; it is degraded when it fails or is late."""
+    began = clock.monotonic()
+    details, error = None, None
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            details = await probe()
+    except TimeoutError:
+        error = f"no answer within {timeout_seconds:g} s"
+    except Exception as failure:  # noqa: BLE001 # whatever a component raises is its state
+        error = f"{type(failure).__name__}: {failure}"
+    return HealthCheckResult(
+        component,
+        HealthStatus.HEALTHY if error is None else HealthStatus.DEGRADED,
+        message=error,
+        error=error,
+        duration_ms=1_000 * (clock.monotonic() - began),
+        details=details,
+        checked_at=clock.now(),
+    )

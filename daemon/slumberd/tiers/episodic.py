@@ -16,6 +16,7 @@ from slumberd.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    check_health,
 )
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.events import (
@@ -26,7 +27,6 @@ from slumberd.tiers.events import (
     Publisher,
     Subscriber,
 )
-from slumberd.tiers.health import check_health
 from slumberd.tiers.strategies import CLOCK
 
 TIER = "episodic"

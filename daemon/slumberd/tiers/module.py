@@ -28,15 +28,19 @@ from slumberd.tiers.entries import (
     MemoryStoreProtocol,
     StoredFact,
     Triple,
+    check_health,
 )
 from slumberd.tiers.episodic import EpisodicMemoryStore
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.events import Subscriber
 from slumberd.tiers.extraction import EntityExtractor, ExtractFn, SummariseFn
-from slumberd.tiers.facts import FactStore
-from slumberd.tiers.health import check_health
-from slumberd.tiers.retrieval import MemoryRetriever, RelevanceRanker
-from slumberd.tiers.semantic import INGEST_CONFIDENCE, FactStoreProtocol, SemanticMemoryStore
+from slumberd.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.tiers.semantic import (
+    INGEST_CONFIDENCE,
+    FactStore,
+    FactStoreProtocol,
+    SemanticMemoryStore,
+)
 from slumberd.tiers.strategies import CLOCK
 from slumberd.tiers.working import WorkingMemoryManager
 

@@ -10,7 +10,7 @@ from typing import Any
 from slumberd.retrieval.token_counter import TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import MemoryEntry
-from slumberd.tiers.scoring import relevances_of
+from slumberd.tiers.search import relevances_of
 
 _FULL_LENGTH = 1_000
 """From so many characters on, a text counts as long."""

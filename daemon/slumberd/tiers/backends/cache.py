@@ -22,10 +22,10 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    check_health,
 )
 from slumberd.tiers.errors import MemoryCapacityError, MemoryStoreError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.scoring import is_expired, newest_first
+from slumberd.tiers.search import is_expired, newest_first
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "cache"

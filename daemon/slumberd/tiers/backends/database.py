@@ -24,12 +24,12 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    check_health,
     owner_of_user,
     user_of,
 )
 from slumberd.tiers.errors import MemoryStoreError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.scoring import is_expired
+from slumberd.tiers.search import is_expired
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "database"

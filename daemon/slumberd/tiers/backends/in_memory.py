@@ -17,10 +17,10 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    check_health,
 )
 from slumberd.tiers.errors import MemoryCapacityError, MemoryStoreError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.scoring import EntryIndex, best, is_expired, newest_first
+from slumberd.tiers.search import EntryIndex, best, is_expired, newest_first
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "in_memory"

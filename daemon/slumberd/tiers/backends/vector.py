@@ -17,10 +17,10 @@ from slumberd.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    check_health,
 )
 from slumberd.tiers.errors import EmbeddingError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.scoring import best
+from slumberd.tiers.search import best
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "vector"
