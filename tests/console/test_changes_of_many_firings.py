@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.console.pages import today
 from slumberd.console.rendering import Renderer
-from slumberd.console.visit import Session, View, Visit
+from slumberd.console.visit import BrowserSession, View, Visit
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
@@ -84,7 +84,7 @@ class Ledger:
         visit = Visit(
             served=cast("Served", served),
             caller=Caller.here(),
-            session=Session(None, 0, 0.0),
+            session=BrowserSession(None, 0, 0.0),
             path="/changes",
             fields=fields,
         )

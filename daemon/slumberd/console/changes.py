@@ -35,7 +35,7 @@ def _same_fields(fields: Fields) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FormChange:
     """One change that a form may ask for.
 
     Attributes:
@@ -73,14 +73,14 @@ class _Request:
         back: The page that the person comes from.
     """
 
-    change: Change
+    change: FormChange
     given: Fields
     fields: Mapping[str, Any]
     sentence: str
     back: str
 
 
-async def submit_change(visit: Visit, changes: Mapping[str, Change]) -> Shown:
+async def submit_change(visit: Visit, changes: Mapping[str, FormChange]) -> Shown:
     """Show what a change would do; run it when the form says so.
 
     An error of the change is shown with a link back to the page that the person comes from.
@@ -102,7 +102,7 @@ async def submit_change(visit: Visit, changes: Mapping[str, Change]) -> Shown:
         return _failed(asked, error)
 
 
-def _read_request(change: Change, fields: Fields) -> _Request:
+def _read_request(change: FormChange, fields: Fields) -> _Request:
     """Return what a form asks for.
 
     Raises:

@@ -69,7 +69,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ColumnMark:
     """What a picture shows of one column.
 
     Attributes:
@@ -125,7 +125,7 @@ class Picture:
     title: str
     description: str
     height: int
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ColumnMark] = ()
     labels: Sequence[Label] = ()
     grid: Sequence[float] = ()
     left: int = _LEFT
@@ -158,7 +158,7 @@ def draw_stacks(id: str, title: str, rows: Sequence[str], columns: Sequence[Colu
         says = f"{column.name}: {_in_words(rows, column.values)}"
         area = Box(round(left, 1), _TOP, round(width, 1), _HEIGHT - _TOP - _BOTTOM)
         boxes = _stack(scale, left + width * _GAP / 2, width * (1 - _GAP), column.values)
-        marks.append(Mark(says, area, boxes, column.href))
+        marks.append(ColumnMark(says, area, boxes, column.href))
     sums = [sum(column.values[row] for column in columns) for row in range(len(rows))]
     total = _in_words(rows, sums)
     return Picture(
@@ -217,7 +217,7 @@ def draw_bars(id: str, title: str, rows: Sequence[str], columns: Sequence[Column
     for place, column in enumerate(columns):
         top, count = place * _BAR_HEIGHT, sum(column.values)
         marks.append(
-            Mark(
+            ColumnMark(
                 f"{column.name}: {_in_words(rows, column.values)}",
                 Box(0, top, WIDTH, _BAR_HEIGHT),
                 _lay_in_a_row(column.values, top + 4, room / (most or 1)),

@@ -38,7 +38,7 @@ class Visit:
 
     served: Served
     caller: Caller
-    session: Session
+    session: BrowserSession
     path: str
     fields: Fields
     shard: int | None = None
@@ -116,7 +116,7 @@ Shown = View | Redirect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ConsolePage:
     """One page.
 
     Attributes:
@@ -157,7 +157,7 @@ _RANDOM_BYTES = 32
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """One person who is signed in, in one browser.
 
     Attributes:
@@ -203,7 +203,7 @@ class Sessions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_hash: dict[str, Session] = {}
+        self._by_hash: dict[str, BrowserSession] = {}
 
     def begin(self, *, token_hash: str | None = None, uid: int | None = None) -> str:
         """Begin a session, and return the secret that the browser keeps.
@@ -218,10 +218,10 @@ class Sessions:
         own = [key for key, each in self._by_hash.items() if (each.token_hash, each.uid) == owner]
         if len(own) >= MOST_EACH:
             del self._by_hash[own[0]]
-        self._by_hash[_hash_of(secret)] = Session(token_hash, uid, ends)
+        self._by_hash[_hash_of(secret)] = BrowserSession(token_hash, uid, ends)
         return secret
 
-    def find(self, secret: str) -> Session | None:
+    def find(self, secret: str) -> BrowserSession | None:
         """Return the session of a secret; None when it has ended, or never began."""
         found = self._by_hash.get(_hash_of(secret))
         if found is None or found.ends > self._clock.monotonic():

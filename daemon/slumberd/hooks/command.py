@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 
 from slumberd.hooks.agents import AGENTS, OPTIONS, PROMPT, PUTTING, SESSION_END, SESSION_START
 from slumberd.hooks.cursors import Cursors, Transcript
-from slumberd.hooks.putting import Report, Target, TurnPutter
+from slumberd.hooks.putting import HookTarget, Report, TurnPutter
 from slumberd.model.texts import BEGIN, END, limit_notes, note_of, without_recalled
 
 MOST_SECONDS = 2.0
@@ -117,7 +117,7 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _parse(words: Sequence[str]) -> tuple[Target, Path] | str:
+def _parse(words: Sequence[str]) -> tuple[HookTarget, Path] | str:
     """Return the memory and the directory of cursors that a command line names, or its mistake."""
     if not words or words[0] not in AGENTS:
         return f"hook: name a coding agent: {' or '.join(AGENTS)}"
@@ -125,7 +125,7 @@ def _parse(words: Sequence[str]) -> tuple[Target, Path] | str:
     if len(words) % 2 == 0 or sorted(given) != sorted(OPTIONS):
         return f"hook: the options are {', '.join(OPTIONS)}, each once with its value"
     user, agent, state_dir, cursors = (given[option] for option in OPTIONS)
-    target = Target(words[0], user, agent, Path(state_dir))
+    target = HookTarget(words[0], user, agent, Path(state_dir))
     # Two memories that get the same transcript each have a cursor in it.
     name = hashlib.sha256("\0".join((*target[:3], state_dir)).encode(errors="replace"))
     return target, Path(cursors) / name.hexdigest()[:16]
@@ -141,7 +141,7 @@ def _read_event(source: BinaryIO) -> dict[str, Any]:
     return event
 
 
-def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report) -> str:
+def _answer(event: dict[str, Any], target: HookTarget, cursors: Path, report: Report) -> str:
     """Do what an event asks for, and return what the coding agent reads."""
     name, session = str(event.get("hook_event_name")), str(event.get("session_id"))
     if name == SESSION_START:

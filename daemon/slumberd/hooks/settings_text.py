@@ -18,7 +18,7 @@ _HOOKS = "hooks"
 _PROGRAM = "slumberd"
 
 
-def install_hooks(text: str, agent: CodingAgent, command: str) -> Edited:
+def install_hooks(text: str, agent: CodingAgent, command: str) -> EditedText:
     """Return settings that run a command at each event; other hooks stay.
 
     Args:
@@ -32,9 +32,9 @@ def install_hooks(text: str, agent: CodingAgent, command: str) -> Edited:
     group = {"hooks": [{"type": "command", "command": command, "timeout": agent.timeout_seconds}]}
     if not text.strip():
         document = {_HOOKS: {event: [group] for event in EVENTS}}
-        return Edited(text).insert(0, json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+        return EditedText(text).insert(0, json.dumps(document, ensure_ascii=False, indent=2) + "\n")
     _check(text)
-    style, edited = style_of(text), Edited(text)
+    style, edited = style_of(text), EditedText(text)
     root = root_of(text)
     if _HOOKS not in _members(text, root):
         edited = append_item(edited, root, {}, style, depth=1, key=_HOOKS)
@@ -131,7 +131,7 @@ def _remove_from(text: str, event: str, agent: CodingAgent) -> str:
     return changed if changed == text else _remove_empty(changed, event)
 
 
-def _remove_commands(text: str, group: Item, agent: CodingAgent) -> str:
+def _remove_commands(text: str, group: JsonItem, agent: CodingAgent) -> str:
     """Return settings without slumberd's commands in a group that has others, too."""
     handlers = items_of(text, _members(text, group.value_start)[_HOOKS].value_start)
     for index in reversed(range(len(handlers))):
@@ -157,12 +157,12 @@ def _remove_member(text: str, at: int, key: str) -> str:
     return remove_item(text, members, [member.key for member in members].index(key))
 
 
-def _members(text: str, at: int) -> dict[str, Item]:
+def _members(text: str, at: int) -> dict[str, JsonItem]:
     """Return the members of an object by key."""
     return {item.key: item for item in items_of(text, at)}
 
 
-def _groups_of(text: str, event: str) -> list[Item]:
+def _groups_of(text: str, event: str) -> list[JsonItem]:
     """Return the groups of hooks at an event; an event that is not there has none."""
     hooks = _members(text, root_of(text)).get(_HOOKS)
     groups = None if hooks is None else _members(text, hooks.value_start).get(event)
@@ -207,7 +207,7 @@ _FIRST_INDENT = re.compile(r"\n([ \t]+)\S")
 _DECODER = json.JSONDecoder()
 
 
-class Item(NamedTuple):
+class JsonItem(NamedTuple):
     """A member of an object, or an element of an array.
 
     Attributes:
@@ -248,7 +248,7 @@ class Style(NamedTuple):
         return self.padding(depth).join(lines)
 
 
-class Edited(NamedTuple):
+class EditedText(NamedTuple):
     """A text, and which parts of it were inserted.
 
     Attributes:
@@ -259,7 +259,7 @@ class Edited(NamedTuple):
     text: str
     inserted: tuple[tuple[int, int], ...] = ()
 
-    def insert(self, at: int, part: str) -> Edited:
+    def insert(self, at: int, part: str) -> EditedText:
         """Return the text with a part at a place."""
         size = len(part)
         moved = [
@@ -268,7 +268,7 @@ class Edited(NamedTuple):
         ]
         is_inside = any(start < at < end for start, end in self.inserted)
         spans = moved if is_inside else [*moved, (at, at + size)]
-        return Edited(self.text[:at] + part + self.text[at:], tuple(sorted(spans)))
+        return EditedText(self.text[:at] + part + self.text[at:], tuple(sorted(spans)))
 
     def without_inserted(self) -> str:
         """Return the text as it was before all insertions."""
@@ -288,7 +288,7 @@ def style_of(text: str) -> Style:
     return Style("", "") if is_one_line else Style(newline, "  ")
 
 
-def items_of(text: str, at: int) -> list[Item]:
+def items_of(text: str, at: int) -> list[JsonItem]:
     """Return the members of an object, or the elements of an array.
 
     Args:
@@ -303,7 +303,7 @@ def items_of(text: str, at: int) -> list[Item]:
             key, at = _DECODER.raw_decode(text, at)
             at = _skip(text, _skip(text, at) + 1)
         value, end = _DECODER.raw_decode(text, at)
-        items.append(Item(start, at, end, key, value))
+        items.append(JsonItem(start, at, end, key, value))
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
@@ -322,8 +322,8 @@ def _skip(text: str, at: int) -> int:
 
 
 def append_item(
-    edited: Edited, at: int, value: object, style: Style, *, depth: int, key: str = ""
-) -> Edited:
+    edited: EditedText, at: int, value: object, style: Style, *, depth: int, key: str = ""
+) -> EditedText:
     """Return a text with one more item at the end of an object or an array.
 
     Args:
@@ -341,7 +341,7 @@ def append_item(
     return edited.insert(at + 1, style.padding(depth) + item + style.padding(depth - 1))
 
 
-def remove_item(text: str, items: Sequence[Item], index: int) -> str:
+def remove_item(text: str, items: Sequence[JsonItem], index: int) -> str:
     """Return a text without one item of an object or an array, and without its comma.
 
     Args:

@@ -26,7 +26,7 @@ PERSON, AGENT = "user", "assistant"
 _CHARACTERS_OF_ID = 20
 
 
-class Turn(NamedTuple):
+class TranscriptTurn(NamedTuple):
     """One thing that a person or a coding agent said.
 
     Attributes:
@@ -64,7 +64,7 @@ class Thread(NamedTuple):
     unknown: str = ""
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """What one line of a transcript says.
 
     Attributes:
@@ -88,9 +88,9 @@ class Line(NamedTuple):
         unknown: What of it the reader does not know; empty when it knows everything.
     """
 
-    turn: Turn | None = None
+    turn: TranscriptTurn | None = None
     is_spare: bool = False
-    inserted: Turn | None = None
+    inserted: TranscriptTurn | None = None
     is_typed: bool = False
     is_wordless: bool = False
     id: str = ""
@@ -133,7 +133,7 @@ def key_of_line(line: bytes) -> str:
     return hash_of(masked_line(line))
 
 
-def turn_of(turn: Turn) -> Turn | None:
+def turn_of(turn: TranscriptTurn) -> TranscriptTurn | None:
     """Return a turn with a text that an episode can hold; None when nothing is left of it."""
     said = strip_recalled(turn.text).replace("\0", "\N{REPLACEMENT CHARACTER}")
     text = said.encode(errors="replace").decode().strip()
@@ -154,7 +154,7 @@ def instant_of(given: object) -> str | None:
         return None
 
 
-def episodes_of(turn: Turn, user: str, agent: str) -> Iterator[dict[str, Any]]:
+def episodes_of(turn: TranscriptTurn, user: str, agent: str) -> Iterator[dict[str, Any]]:
     """Yield the requests that put a turn: one, or several for a long text.
 
     The same turn of the same session has the same ids, so that it may be put again.

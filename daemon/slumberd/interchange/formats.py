@@ -14,7 +14,7 @@ from slumberd.errors import InputError, NoInputError
 from slumberd.interchange import graphiti, langgraph, mcp_memory, mem0, notes
 from slumberd.interchange.episode_lines import read_episode_lines
 from slumberd.interchange.notes import SUFFIXES, Folder, NoteFile
-from slumberd.interchange.records import MOST_BYTES, Defaults, Record, too_long
+from slumberd.interchange.records import MOST_BYTES, Defaults, ImportedRecord, too_long
 
 EPISODES = "episodes"
 """The format of `slumberd export`."""
@@ -35,7 +35,7 @@ class FileFormat:
             returns all.
     """
 
-    read: Callable[[BinaryIO, Defaults], Iterator[Record]]
+    read: Callable[[BinaryIO, Defaults], Iterator[ImportedRecord]]
     names_user: bool = True
     multi_valued: frozenset[str] = frozenset()
     lasting: bool = False
@@ -47,10 +47,10 @@ class FileFormat:
 class FolderFormat:
     """A format of folders; its records name no user."""
 
-    read: Callable[[Folder, Defaults], Iterator[Record]]
+    read: Callable[[Folder, Defaults], Iterator[ImportedRecord]]
 
 
-def _read_episodes(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def _read_episodes(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     return read_episode_lines(stream, defaults.scope, secrets=defaults.secrets)
 
 

@@ -12,7 +12,7 @@ import orjson
 from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
-    Record,
+    ImportedRecord,
     aware,
     instant_in,
     made_id,
@@ -49,7 +49,7 @@ _MESSAGES = ("human", "ai", "system", "tool", "function")
 """The types of LangChain's messages; each says who spoke."""
 
 
-def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the items of a dump.
 
     Raises:
@@ -58,7 +58,7 @@ def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     return read_records(stream, NAME, KEYS, partial(_convert, defaults), defaults.secrets)
 
 
-def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> Record:
+def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> ImportedRecord:
     namespace, value = _namespace(record), _value(record)
     scope = defaults.scope.of(_user(namespace, defaults), None, None)
     key, triple = text_in(record, "key"), _triple(value)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import SecretRefusedError, WrongFormatError
 from slumberd.interchange.instants import dates_in, read_instant
-from slumberd.interchange.records import Defaults, Record, instant_in, made_id
+from slumberd.interchange.records import Defaults, ImportedRecord, instant_in, made_id
 from slumberd.model.episode import Episode
 
 CLAUDE = "claude-folder"
@@ -86,13 +86,13 @@ class _Style(NamedTuple):
     """
 
     name: str
-    deepest: Callable[[str, Note], int]
-    fields: Callable[[Note, Section], dict[str, str]]
+    deepest: Callable[[str, NoteText], int]
+    fields: Callable[[NoteText, Section], dict[str, str]]
     session: Callable[[Mapping[str, str]], str | None]
     instant: str
 
 
-def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
+def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the memories of a folder of Claude: a note with front matter, or a section of another.
 
     Raises:
@@ -102,7 +102,7 @@ def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
     return _Reader(folder, defaults, _CLAUDE_STYLE).records()
 
 
-def read_codex_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
+def read_codex_folder(folder: Folder, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the memories of a folder of Codex: task groups, threads, summaries and skills.
 
     Raises:
@@ -131,21 +131,23 @@ class _Reader:
     defaults: Defaults
     style: _Style
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ImportedRecord]:
         """Yield the records of all files."""
         for file in self.folder.read():
             if self.style.name == CODEX and _NO_MEMORIES.fullmatch(file.path):
                 continue
             if file.problem or file.unread:
-                yield Record(1, problem=file.problem, incomplete=file.unread, path=file.path)
+                yield ImportedRecord(
+                    1, problem=file.problem, incomplete=file.unread, path=file.path
+                )
             else:
                 yield from self._records_of(file)
 
-    def _records_of(self, file: NoteFile) -> Iterator[Record]:
+    def _records_of(self, file: NoteFile) -> Iterator[ImportedRecord]:
         try:
             note = read_note(self.defaults.secrets(file.text))
         except SecretRefusedError as error:
-            yield Record(1, problem=str(error), path=file.path)
+            yield ImportedRecord(1, problem=str(error), path=file.path)
             return
         headings: Counter[str] = Counter()
         for section in sections(note, self.style.deepest(file.path, note)):
@@ -155,12 +157,12 @@ class _Reader:
             try:
                 episode = self._episode(file, note, section, place)
             except ValueError as error:
-                yield Record(section.line, problem=str(error), path=file.path)
+                yield ImportedRecord(section.line, problem=str(error), path=file.path)
             else:
-                yield Record(section.line, (episode,), path=file.path)
+                yield ImportedRecord(section.line, (episode,), path=file.path)
 
     def _episode(
-        self, file: NoteFile, note: Note, section: Section, place: Sequence[str]
+        self, file: NoteFile, note: NoteText, section: Section, place: Sequence[str]
     ) -> Episode:
         style, fields = self.style, self.style.fields(note, section)
         session = style.session(fields) or self.folder.name
@@ -182,7 +184,7 @@ class _Reader:
         )
 
     def _stated_instant(
-        self, file: NoteFile, note: Note, section: Section, fields: Mapping[str, str]
+        self, file: NoteFile, note: NoteText, section: Section, fields: Mapping[str, str]
     ) -> datetime | None:
         """Return when a memory was written, by the most precise of what says it.
 
@@ -220,20 +222,20 @@ def _instant_of_text(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if is_date else found
 
 
-def _levels_of_claude(_: str, note: Note) -> int:
+def _levels_of_claude(_: str, note: NoteText) -> int:
     # A note with front matter is one memory; an index, or a note of a person, has a section each.
     return 0 if note.fields else 2
 
 
-def _levels_of_codex(path: str, _: Note) -> int:
+def _levels_of_codex(path: str, _: NoteText) -> int:
     return _LEVELS.get(path, 0)
 
 
-def _fields_of_claude(note: Note, _: Section) -> dict[str, str]:
+def _fields_of_claude(note: NoteText, _: Section) -> dict[str, str]:
     return note.fields
 
 
-def _fields_of_codex(note: Note, section: Section) -> dict[str, str]:
+def _fields_of_codex(note: NoteText, section: Section) -> dict[str, str]:
     thread = _THREAD.search(section.heading)
     named = {"thread_id": thread[1]} if thread else {}
     return {**note.fields, **read_header(section.text), **named}
@@ -271,7 +273,7 @@ class Section(NamedTuple):
     above: tuple[str, ...] = ()
 
 
-class Note(NamedTuple):
+class NoteText(NamedTuple):
     """A note without its front matter.
 
     Attributes:
@@ -285,15 +287,15 @@ class Note(NamedTuple):
     text: str
 
 
-def read_note(text: str) -> Note:
+def read_note(text: str) -> NoteText:
     """Return a note without its front matter; a note without one is unchanged."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---":
-        return Note(1, {}, text.removeprefix("\ufeff"))
+        return NoteText(1, {}, text.removeprefix("\ufeff"))
     end = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
-        return Note(1, {}, text)
-    return Note(end + 2, dict(_fields(lines[1:end])), "\n".join(lines[end + 1 :]))
+        return NoteText(1, {}, text)
+    return NoteText(end + 2, dict(_fields(lines[1:end])), "\n".join(lines[end + 1 :]))
 
 
 def read_header(text: str) -> dict[str, str]:
@@ -319,7 +321,7 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if quoted else value
 
 
-def sections(note: Note, deepest: int) -> Iterator[Section]:
+def sections(note: NoteText, deepest: int) -> Iterator[Section]:
     """Yield the sections that have more than a heading.
 
     Args:

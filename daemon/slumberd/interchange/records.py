@@ -24,7 +24,7 @@ ENDED = ":ended"
 """What the id of the episode that retracts another one adds to that of the other one."""
 
 
-class Record(NamedTuple):
+class ImportedRecord(NamedTuple):
     """One record of a file or folder.
 
     Attributes:
@@ -225,7 +225,9 @@ def retraction(asserted: Episode, at: datetime, own: str) -> Episode:
     )
 
 
-def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str) -> Record:
+def with_end(
+    asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str
+) -> ImportedRecord:
     """Return the record of an episode, with its retraction if one of some keys says that it ended.
 
     An end that cannot be read is a doubt: the record counts as one that did not end.
@@ -233,12 +235,12 @@ def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], 
     try:
         until = end_in(record, *keys)
     except ValueError as error:
-        return Record(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
+        return ImportedRecord(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
     if until is None:
-        return Record(0, (asserted,))
+        return ImportedRecord(0, (asserted,))
     # It was true, so it ends no sooner than it begins.
     end = asserted.timestamp if is_before(until, asserted.timestamp) else until
-    return Record(0, (asserted, retraction(asserted, end, own)), until=until)
+    return ImportedRecord(0, (asserted, retraction(asserted, end, own)), until=until)
 
 
 def is_before(earlier: datetime, later: datetime) -> bool:
@@ -353,7 +355,9 @@ class Remarks:
     def __init__(self) -> None:
         self.counts: Counter[Remark] = Counter()
 
-    def watch(self, records: Iterable[Record], limit: int | None = None) -> Iterator[Record]:
+    def watch(
+        self, records: Iterable[ImportedRecord], limit: int | None = None
+    ) -> Iterator[ImportedRecord]:
         """Yield records, and count the remarks on them.
 
         Args:
@@ -375,7 +379,7 @@ class Remarks:
         return {remark: self.counts[remark] for remark in get_args(Remark)}
 
 
-def _remarks_on(record: Record) -> Iterator[Remark]:
+def _remarks_on(record: ImportedRecord) -> Iterator[Remark]:
     for episode in record.episodes:
         source = episode.metadata.get(INSTANT_FROM)
         if source == FILE:

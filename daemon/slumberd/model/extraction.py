@@ -189,7 +189,7 @@ class RecordedAnswer(NamedTuple):
     at: int = 0
 
 
-class KnownFact(NamedTuple):
+class ShownFact(NamedTuple):
     """A current fact that a request shows to a language model.
 
     Attributes:
@@ -220,7 +220,7 @@ class Stated(NamedTuple):
 
     user: str
     agent: str
-    fact: KnownFact
+    fact: ShownFact
 
 
 class SentRequest(NamedTuple):

@@ -302,7 +302,7 @@ class Shrinkage(NamedTuple):
                 yield Reduction(user, before, now)
 
 
-class Change(NamedTuple):
+class FiringGrowth(NamedTuple):
     """How many more facts a firing made current.
 
     Attributes:
@@ -316,7 +316,7 @@ class Change(NamedTuple):
     more: int
 
 
-def shrinkage_of(now: Mapping[str, int], changes: Iterable[Change]) -> Shrinkage:
+def shrinkage_of(now: Mapping[str, int], changes: Iterable[FiringGrowth]) -> Shrinkage:
     """Return how the number of facts fell, from the numbers of today and all changes before."""
     counts, most = dict(now), dict(now)
     total = most_of_all = sum(now.values())

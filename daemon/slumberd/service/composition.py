@@ -55,7 +55,7 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
-from slumberd.service.pause import FILE, PausedFile, PausedRules
+from slumberd.service.pause import FILE, PausedFile, PauseStore
 from slumberd.service.shard_puts import UserStores
 from slumberd.service.tenure import DirectoryTenure, refuse_network
 from slumberd.service.user_moves import Moves
@@ -480,7 +480,7 @@ def moves_of(settings: Settings, stores: Stores) -> Moves | None:
     return postgres_stores.moves_of(settings, stores.facts)
 
 
-def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore:
     """Return where the paused rules of a configuration are kept.
 
     Args:

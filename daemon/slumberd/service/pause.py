@@ -82,7 +82,7 @@ def write_paused(file: Path, paused: dict[str, str]) -> None:
 _log = structlog.get_logger("slumberd")
 
 
-class PausedRules(Protocol):
+class PauseStore(Protocol):
     """Keeps which rules are paused, for later daemons."""
 
     def read(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Pausing:
         changed: Called after a change, because other rules may be due.
     """
 
-    def __init__(self, kept: PausedRules, rules: Callable[[], RuleSet]) -> None:
+    def __init__(self, kept: PauseStore, rules: Callable[[], RuleSet]) -> None:
         self._kept = kept
         self._rules = rules
         self.paused = kept.read()

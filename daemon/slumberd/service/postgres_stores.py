@@ -21,7 +21,7 @@ from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.service.database_requests import ServedShards, answer_requests
 from slumberd.service.database_tenure import DatabaseTenure
-from slumberd.service.pause import PausedRules
+from slumberd.service.pause import PauseStore
 from slumberd.service.shard_requests import (
     SPARE_SECONDS,
     ShardRequests,
@@ -290,6 +290,6 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
     return RuleSetTable(database_of(settings))
 
 
-def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None) -> PauseStore:
     """Return where the paused rules of a configuration are kept."""
     return PausedTable(shard_of(settings), holder=holder)

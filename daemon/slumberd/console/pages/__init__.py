@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import changing, erase, facts, health, rules, search, today
-from slumberd.console.visit import Page
+from slumberd.console.visit import ConsolePage
 from slumberd.operations.caller import Caller, Right
 
 PAGES = (
-    Page(path="/today", menu="Today", show=today.show_today),
-    Page(path="/changes", show=today.show_changed),
-    Page(path="/users", menu="Users", show=facts.show_users, own=False),
-    Page(path="/user", menu="Facts", show=facts.show_user, own=True),
-    Page(path="/fact", show=facts.show_fact),
-    Page(path="/episode", show=facts.show_episode),
-    Page(path="/search", menu="Search", show=search.show),
-    Page(path="/firings", menu="Firings", show=rules.show_firings, right=Right.OPERATE),
-    Page(path="/firing", show=rules.show_firing, right=Right.OPERATE),
-    Page(path="/approvals", menu="Approvals", show=rules.show_approvals, right=Right.OPERATE),
-    Page(path="/quarantine", menu="Quarantine", show=rules.show_quarantine, right=Right.OPERATE),
-    Page(path="/rules", menu="Rules", show=rules.show_rules, right=Right.OPERATE),
-    Page(path="/rule", show=rules.show_rule, submit=rules.try_rule, right=Right.OPERATE),
-    Page(path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE),
-    Page(
+    ConsolePage(path="/today", menu="Today", show=today.show_today),
+    ConsolePage(path="/changes", show=today.show_changed),
+    ConsolePage(path="/users", menu="Users", show=facts.show_users, own=False),
+    ConsolePage(path="/user", menu="Facts", show=facts.show_user, own=True),
+    ConsolePage(path="/fact", show=facts.show_fact),
+    ConsolePage(path="/episode", show=facts.show_episode),
+    ConsolePage(path="/search", menu="Search", show=search.show),
+    ConsolePage(path="/firings", menu="Firings", show=rules.show_firings, right=Right.OPERATE),
+    ConsolePage(path="/firing", show=rules.show_firing, right=Right.OPERATE),
+    ConsolePage(
+        path="/approvals", menu="Approvals", show=rules.show_approvals, right=Right.OPERATE
+    ),
+    ConsolePage(
+        path="/quarantine", menu="Quarantine", show=rules.show_quarantine, right=Right.OPERATE
+    ),
+    ConsolePage(path="/rules", menu="Rules", show=rules.show_rules, right=Right.OPERATE),
+    ConsolePage(path="/rule", show=rules.show_rule, submit=rules.try_rule, right=Right.OPERATE),
+    ConsolePage(
+        path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE
+    ),
+    ConsolePage(
         path="/shards",
         menu="Shards",
         show=health.show_shards,
@@ -30,8 +36,8 @@ PAGES = (
         own=False,
         of_all_shards=True,
     ),
-    Page(path="/health", menu="Health", show=health.show_health, right=Right.OPERATE),
-    Page(path=CHANGE, show=changing.show, submit=changing.submit),
+    ConsolePage(path="/health", menu="Health", show=health.show_health, right=Right.OPERATE),
+    ConsolePage(path=CHANGE, show=changing.show, submit=changing.submit),
 )
 """All pages."""
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.console.fact_words import show_value, write_value
-from slumberd.console.history_line import HistoryLine, Span, draw_history
+from slumberd.console.history_line import CurrentPeriod, HistoryLine, draw_history
 from slumberd.console.rendering import link, show_plain
 from slumberd.console.time_range import TimeRange, instant_at, read_instant, write_instant
 from slumberd.console.visit import Redirect, Shown, View, Visit
@@ -217,7 +217,7 @@ def _histories(visit: Visit, history: Mapping[str, Any]) -> list[dict[str, Any]]
 
 def _picture(id: str, title: str, periods: Sequence[Period], now: datetime) -> HistoryLine | None:
     spans = [
-        Span(
+        CurrentPeriod(
             show_value(period["payload"]),
             datetime.fromisoformat(period["begins_at"]),
             period["ends_at"] and datetime.fromisoformat(period["ends_at"]),

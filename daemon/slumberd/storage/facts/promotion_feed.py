@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.model.provenance import Lag, Page
+from slumberd.model.provenance import Lag, PromotionPage
 from slumberd.storage.facts.transactions import FactTransactions, head_of
 from slumberd.storage.ledger import promotion_feed as feed
 
@@ -13,7 +13,7 @@ class PromotionFeed:
     def __init__(self, transactions: FactTransactions) -> None:
         self._transactions = transactions
 
-    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> PromotionPage:
         """Return the promotions in the rows that follow a row.
 
         Args:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import orjson
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.model.record import Change, Shrinkage, shrinkage_of
+from slumberd.model.record import FiringGrowth, Shrinkage, shrinkage_of
 from slumberd.storage.engine import Session
 
 REMOVED = "removed"
@@ -22,14 +22,14 @@ def read_shrinkage(session: Session, since: int) -> Shrinkage:
         return shrinkage_of(now, ())
     first = {"first": found[0]}
     changes = [
-        Change(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
+        FiringGrowth(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
         for firing, of_payload, owner, of_fact, asserted, removed in session.rows(
             "inspection.changes_by_user", first
         )
     ]
     for seq, payload in session.rows("inspection.erasures_since", first):
         with suppress(orjson.JSONDecodeError, AttributeError, TypeError):
-            changes.append(Change(seq, "", -int(orjson.loads(payload).get(REMOVED, 0))))
+            changes.append(FiringGrowth(seq, "", -int(orjson.loads(payload).get(REMOVED, 0))))
     return shrinkage_of(now, changes)
 
 
