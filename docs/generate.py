@@ -34,8 +34,8 @@ from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
 from slumberd.filters.checks import COLUMNS
+from slumberd.model.episode import INTERFACES
 from slumberd.model.health import KINDS
-from slumberd.model.speaker import INTERFACES
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation

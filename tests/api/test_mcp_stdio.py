@@ -17,7 +17,7 @@ import pytest
 from slumberd import Memory
 from slumberd.service.control_socket import SOCKET
 from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 from tests.api.test_mcp import MOVE, TOOLS
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called

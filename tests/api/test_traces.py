@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from slumberd.api.traces import PATH, traces_route
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
-from slumberd.interchange.genai_spans import Owner, read_spans
+from slumberd.interchange.genai_spans import SpanOwner, read_spans
 from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
@@ -144,7 +144,7 @@ async def test_same_message_in_another_scope_of_the_user_is_not_put_again(
 
 
 async def test_id_that_another_user_has_taken_is_refused(receiver: Receiver) -> None:
-    taken = read_spans([CALL], Owner("ada"))[0].episodes[0].id
+    taken = read_spans([CALL], SpanOwner("ada"))[0].episodes[0].id
     request = {"id": taken, "text": "mine", "user": "mallory"}
     await receiver.served.dispatcher.call("remember", request, Caller.here())
 
@@ -430,7 +430,7 @@ async def test_secrets_in_messages_are_masked_before_their_ids_are_made(
         assert await receiver.post_spans(call, caller=operator) == {}
 
     found = await receiver.episodes(secret)
-    [reading] = read_spans([masked], Owner())
+    [reading] = read_spans([masked], SpanOwner())
     assert [one.id for one in reversed(found)] == [one.id for one in reading.episodes]
     assert secret not in str([(one.content, one.metadata) for one in found])
     [line] = [line for line in lines if line["event"] == "secrets.masked"]

@@ -14,9 +14,9 @@ from slumberd import SyncMemory
 from slumberd.errors import RecordRefusedError
 from slumberd.hooks import putting
 from slumberd.hooks.command import run_hook
-from slumberd.hooks.daemon_client import Answer, call_daemon
-from slumberd.hooks.readers import read_line
-from slumberd.hooks.transcripts import Turn, episodes_of
+from slumberd.hooks.daemon_client import DaemonAnswer, call_daemon
+from slumberd.hooks.putting import read_line
+from slumberd.hooks.transcripts import TranscriptTurn, episodes_of
 from tests.support.transcripts import (
     CLAUDE_CODE,
     CODEX,
@@ -220,9 +220,9 @@ def test_request_that_fails_once_changes_nothing_of_what_is_forgotten(
 ) -> None:
     calls = iter(range(1_000))
 
-    def call(directory: Path, operation: str, request: dict[str, Any]) -> Answer:
+    def call(directory: Path, operation: str, request: dict[str, Any]) -> DaemonAnswer:
         lost = next(calls) == failing
-        return Answer({}, "lost") if lost else call_daemon(directory, operation, request)
+        return DaemonAnswer({}, "lost") if lost else call_daemon(directory, operation, request)
 
     monkeypatch.setattr(putting, "call_daemon", call)
     for number, one in enumerate(TALK, 1):
@@ -298,7 +298,7 @@ def test_turn_that_an_older_version_stored_is_forgotten_with_its_reply(
     assert len(memory.episodes()) == 2
 
 
-def turn_in(agent: str, line: bytes) -> Turn:
+def turn_in(agent: str, line: bytes) -> TranscriptTurn:
     turn = read_line(agent, line, "s").turn
     assert turn is not None
     return turn

@@ -21,7 +21,7 @@ import pytest
 
 from slumberd.errors import StoreError
 from slumberd.service.file_exchange import JOURNAL, begin, finish
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 from tests.support.builders import at, triple
 from tests.support.command_arguments import installation_with_data
 from tests.support.installation import Installation

@@ -9,7 +9,7 @@ import pytest
 
 from slumberd.cli.commands.check import slip_in
 from slumberd.model.episode import Episode
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 from tests.support import builders
 from tests.support.builders import at, triple
 from tests.support.trial_installation import TrialInstallation, rule, rules

@@ -18,7 +18,7 @@ from slumberd.cli.commands.importing import (
 )
 from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError
-from slumberd.interchange.records import Record
+from slumberd.interchange.records import ImportedRecord
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode
@@ -26,11 +26,11 @@ from tests.support.builders import episode
 pytestmark = pytest.mark.unit
 
 
-def lines(*ids: str) -> list[Record]:
-    return [Record(number, (episode(id),)) for number, id in enumerate(ids, start=1)]
+def lines(*ids: str) -> list[ImportedRecord]:
+    return [ImportedRecord(number, (episode(id),)) for number, id in enumerate(ids, start=1)]
 
 
-async def put(tmp_path: Path, some: Sequence[Record]) -> ImportTally:
+async def put(tmp_path: Path, some: Sequence[ImportedRecord]) -> ImportTally:
     tally = ImportTally(keep=True)
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await put_records(memory.put_many, some, tally)
@@ -46,9 +46,9 @@ async def test_lines_are_put_and_counted(tmp_path: Path) -> None:
 
 async def test_import_puts_all_lines_except_refused_lines(tmp_path: Path) -> None:
     good = lines(*(f"e{number}" for number in range(1, 11)))
-    of_another_user = Record(11, (episode("e3", user="mallory"),))
-    unwritable = Record(12, (episode("e12", metadata={"x": float("nan")}),))
-    unread = Record(13, problem="the line is not a JSON object")
+    of_another_user = ImportedRecord(11, (episode("e3", user="mallory"),))
+    unwritable = ImportedRecord(12, (episode("e12", metadata={"x": float("nan")}),))
+    unread = ImportedRecord(13, problem="the line is not a JSON object")
 
     tally = await put(tmp_path, [*good[:5], of_another_user, unwritable, unread, *good[5:]])
 
@@ -60,9 +60,9 @@ async def test_import_puts_all_lines_except_refused_lines(tmp_path: Path) -> Non
 
 async def test_later_line_of_an_id_wins_in_a_batch_that_is_halved(tmp_path: Path) -> None:
     story = [
-        Record(1, (episode("e1", content="first"),)),
-        Record(2, (episode("e2", metadata={"x": float("inf")}),)),
-        Record(3, (episode("e1", content="second"),)),
+        ImportedRecord(1, (episode("e1", content="first"),)),
+        ImportedRecord(2, (episode("e2", metadata={"x": float("inf")}),)),
+        ImportedRecord(3, (episode("e1", content="second"),)),
     ]
 
     tally = await put(tmp_path, story)
@@ -95,7 +95,7 @@ def test_tally_is_printed_on_one_line() -> None:
 
 
 def test_batches_hold_every_line_once_and_in_order() -> None:
-    story = [Record(number) for number in range(2500)]
+    story = [ImportedRecord(number) for number in range(2500)]
 
     cut = list(batches(story))
 

@@ -12,7 +12,7 @@ import pytest
 from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError, NoInputError
 from slumberd.interchange.episode_lines import read_episode_lines as read_lines
-from slumberd.interchange.records import GivenScope, Record
+from slumberd.interchange.records import GivenScope, ImportedRecord
 from tests.support.builders import episode
 
 pytestmark = pytest.mark.unit
@@ -22,15 +22,15 @@ def line(id: str = "e1") -> bytes:
     return episode(id).model_dump_json().encode() + b"\n"
 
 
-def lines_of(content: bytes) -> list[Record]:
+def lines_of(content: bytes) -> list[ImportedRecord]:
     return list(read_lines(io.BytesIO(content)))
 
 
 def test_lines_are_read_as_episodes_with_their_numbers() -> None:
     first, second = lines_of(line("e1") + line("e2"))
 
-    assert first == Record(1, (episode("e1"),))
-    assert second == Record(2, (episode("e2"),))
+    assert first == ImportedRecord(1, (episode("e1"),))
+    assert second == ImportedRecord(2, (episode("e2"),))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_reason_names_the_column_and_no_line() -> None:
 def test_too_long_line_is_a_bad_line_and_the_next_line_is_read() -> None:
     first, second = read_lines(io.BytesIO(b"x" * 5000 + b"\n" + line()), most_bytes=1000)
 
-    assert first == Record(1, problem="is longer than 0 MiB")
-    assert second == Record(2, (episode(),))
+    assert first == ImportedRecord(1, problem="is longer than 0 MiB")
+    assert second == ImportedRecord(2, (episode(),))
 
 
 def test_gzip_is_read_from_a_file_of_any_name(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_gzip_is_read_from_a_file_of_any_name(tmp_path: Path) -> None:
     with open_input(str(file)) as source:
         found = list(read_lines(source.stream))
 
-    assert found == [Record(1, (episode(),))]
+    assert found == [ImportedRecord(1, (episode(),))]
     assert source.size == file.stat().st_size
     assert source.modified is not None
     assert source.modified.timestamp() == pytest.approx(file.stat().st_mtime)

@@ -17,7 +17,7 @@ import pytest
 from typer.core import TyperGroup
 
 from slumberd.cli.registry import NAME, program
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 from tests.support.cli_runner import called
 from tests.support.command_arguments import every_command, installation_with_data, moved, words_of
 from tests.support.installation import Installation, environment

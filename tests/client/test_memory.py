@@ -34,7 +34,7 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Episode
 from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 

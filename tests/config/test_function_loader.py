@@ -14,8 +14,7 @@ from slumberd import Extracted, Turn
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.errors import ConfigurationError
 from slumberd.model.extraction import Failed, ModelSettings, Several
-from slumberd.model.functions import RuleFunction
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, RuleFunction
 from tests.support.functions import FIND, MODULE, importable, write_module
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.console.advice import LATE_SECONDS, WAL_BYTES, Advice, advise
+from slumberd.console.pages.health import LATE_SECONDS, WAL_BYTES, Advice, advise
 from slumberd.model.health import DaemonHealth, ProvenanceHealth, RuleHealth, RuleStatus
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder
 

@@ -12,10 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from slumberd.console.pages import changed
+from slumberd.console.pages import today
 from slumberd.console.rendering import Renderer
-from slumberd.console.sessions import Session
-from slumberd.console.visit import View, Visit
+from slumberd.console.visit import BrowserSession, View, Visit
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
 from slumberd.operations.registry import OPERATIONS
@@ -85,11 +84,11 @@ class Ledger:
         visit = Visit(
             served=cast("Served", served),
             caller=Caller.here(),
-            session=Session(None, 0, 0.0),
+            session=BrowserSession(None, 0, 0.0),
             path="/changes",
             fields=fields,
         )
-        view = asyncio.run(changed.show(visit))
+        view = asyncio.run(today.show_changed(visit))
         assert isinstance(view, View)
         frame: dict[str, Any] = {
             "title": "",

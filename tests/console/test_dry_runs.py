@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.console.dry_runs import DryRun, read_dry_run
+from slumberd.console.changes import DryRun, read_dry_run
 
 pytestmark = pytest.mark.unit
 

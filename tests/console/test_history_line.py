@@ -6,7 +6,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from slumberd.console.history_line import MOST_LANES, WIDTH, HistoryLine, Span, draw_history
+from slumberd.console.history_line import (
+    MOST_LANES,
+    WIDTH,
+    CurrentPeriod,
+    HistoryLine,
+    draw_history,
+)
 from slumberd.console.rendering import Renderer
 from tests.support.builders import START
 
@@ -17,11 +23,11 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
-def span(value: str, begin: int, end: int | None) -> Span:
-    return Span(value, day(begin), None if end is None else day(end))
+def span(value: str, begin: int, end: int | None) -> CurrentPeriod:
+    return CurrentPeriod(value, day(begin), None if end is None else day(end))
 
 
-def draw(*spans: Span) -> HistoryLine:
+def draw(*spans: CurrentPeriod) -> HistoryLine:
     return draw_history("line", "What was true", spans, NOW)
 
 
@@ -79,13 +85,13 @@ def test_line_that_ended_ends_before_now() -> None:
     ],
 )
 def test_axis_is_as_exact_as_it_is_short(length: timedelta, label: str) -> None:
-    picture = draw_history("line", "x", [Span("a", START, None)], START + length)
+    picture = draw_history("line", "x", [CurrentPeriod("a", START, None)], START + length)
 
     assert picture.ticks[0].label == label
 
 
 def test_line_of_no_length_is_drawn_all_the_same() -> None:
-    picture = draw_history("line", "x", [Span("a", START, None)], START)
+    picture = draw_history("line", "x", [CurrentPeriod("a", START, None)], START)
 
     assert picture.strokes[0].x2 > picture.strokes[0].x1
 

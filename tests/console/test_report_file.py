@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.console.report_pictures import MOST_COLUMNS, Report, sum_days
+from slumberd.console.pictures import MOST_COLUMNS, Report, sum_days
 from tests.support.builders import at, episode, triple
 from tests.support.console_homes import HOSTILE
 from tests.support.console_people import PageParser

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slumberd.api.access import hash_of
-from slumberd.console.sessions import LIFETIME_SECONDS, MOST_EACH, MOST_FORMS, Sessions
+from slumberd.console.visit import LIFETIME_SECONDS, MOST_EACH, MOST_FORMS, Sessions
 from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.unit

@@ -13,8 +13,7 @@ import pytest
 
 from slumberd.console.pages import today
 from slumberd.console.rendering import Renderer
-from slumberd.console.sessions import Session
-from slumberd.console.visit import View, Visit
+from slumberd.console.visit import BrowserSession, View, Visit
 from slumberd.model.episode import Episode
 from slumberd.model.health import DaemonHealth, RuleHealth, RuleStatus
 from slumberd.operations.caller import Caller
@@ -279,11 +278,11 @@ def show_with(health: DaemonHealth) -> str:
     visit = Visit(
         served=cast("Served", SimpleNamespace(dispatcher=Dispatcher(handlers), health=find_health)),
         caller=Caller.here(),
-        session=Session(None, 0, 0.0),
+        session=BrowserSession(None, 0, 0.0),
         path="/today",
         fields={},
     )
-    view = asyncio.run(today.show(visit))
+    view = asyncio.run(today.show_today(visit))
     assert isinstance(view, View)
     frame: dict[str, Any] = {
         "title": view.title,

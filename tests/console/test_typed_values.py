@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.console.typed_values import read_value, show_value, write_value
+from slumberd.console.fact_words import read_value, show_value, write_value
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import DeletionImpact, Limits
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores, stream

@@ -13,9 +13,8 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, ModelSettings, Turn
 from slumberd.model.fact import FactPattern
-from slumberd.model.functions import RuleFunction
-from slumberd.model.report import Report
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.record import Report
+from slumberd.model.rule import ConsolidationRule, RuleFunction
 from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
 from tests.support.model_server import Reply, completion, stated, triples

@@ -14,7 +14,7 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.language_models.known_facts import MOST_FACTS
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.fact import FactPattern
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm

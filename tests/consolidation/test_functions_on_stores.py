@@ -14,8 +14,7 @@ from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extraction
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
-from slumberd.model.functions import RuleFunction
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.model.stages import Dedup, Summarise
 from tests.support.builders import at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores

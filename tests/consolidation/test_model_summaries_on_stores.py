@@ -14,7 +14,7 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.language_models.budget import Budget
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Summarise
 from slumberd.operations.caller import Caller

@@ -15,7 +15,7 @@ from slumberd.model.delta import AddDelta
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as FIRST
 from slumberd.model.firing import Limits, Window
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, asking, said

@@ -17,7 +17,7 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
 from tests.support.builders import START, at, episode, rule

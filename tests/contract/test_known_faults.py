@@ -12,8 +12,8 @@ import pytest
 
 from slumberd.contract import EpisodeMemoryStore
 from slumberd.errors import RecordRefusedError
+from slumberd.model.episode import speaker_of
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.speaker import speaker_of
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.fakes import FakeClock
 from tests.support.record_stores import ask, ids, record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.contract.namespaces import Namespace
 from slumberd.contract.records import draft_records, episodes_of, scope_of_namespace
+from slumberd.contract.store import Namespace
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.firing import Position

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.cli.commands import status as commands_status
 from slumberd.model.episode import Episode
-from slumberd.model.readings import LATEST
+from slumberd.model.store_status import LATEST
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, episode, triple
 from tests.support.functions import FIND, MODULE, importable, write_module

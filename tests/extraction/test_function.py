@@ -11,7 +11,7 @@ import pytest
 from slumberd import Extracted, Turn
 from slumberd.extraction.function import MOST_DEPTH, FunctionExtractor
 from slumberd.model.extraction import MAX_EXTRACTED, Failed
-from slumberd.model.functions import MOST_MESSAGE, RuleFunction
+from slumberd.model.rule import MOST_MESSAGE, RuleFunction
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,9 @@ from slumberd.extraction.model_prompt import VERSION, answer_schema, messages_fo
 from slumberd.model.extraction import (
     MAX_EXTRACTED,
     Extracted,
-    KnownFact,
     ModelSettings,
     Question,
+    ShownFact,
     Turn,
     answer_key,
 )
@@ -26,8 +26,8 @@ SETTINGS = ModelSettings(
     "tiny", ("likes", "lives_in"), speakers={"user": "{user}"}, may_retract=True
 )
 TEXT = "I moved to São Paulo. Bob likes green tea"
-CITY = KnownFact("e7#1", "ann", "lives_in", "Lisbon", 0, ("e7",))
-DOG = KnownFact("e8", "Bob", "likes", {"pet": "Rex"}, 0, ("e8",))
+CITY = ShownFact("e7#1", "ann", "lives_in", "Lisbon", 0, ("e7",))
+DOG = ShownFact("e8", "Bob", "likes", {"pet": "Rex"}, 0, ("e8",))
 BEFORE = Turn("e0", "s", "bot", "Does Zoe Lee like it?", 0, "ann", "helper")
 
 
@@ -286,7 +286,7 @@ def ended(fact: str, quote: str, turn: str = "t1") -> dict[str, str]:
 def read_ended(
     *found: dict[str, str],
     settings: ModelSettings = SETTINGS,
-    facts: tuple[KnownFact, ...] = (CITY, DOG),
+    facts: tuple[ShownFact, ...] = (CITY, DOG),
 ) -> Supported:
     text = orjson.dumps({"triples": [], "ended": found}).decode()
     [supported] = read_answer(text, settings, [question()], facts)

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 import orjson
 
 from slumberd.api import otlp_protobuf
-from slumberd.interchange.genai_spans import Owner, Reading, read_spans
+from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
 from slumberd.interchange.span_messages import MOST_CHARACTERS
-from slumberd.interchange.span_names import WANTED
-from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
-from slumberd.model.recalled import BEGIN
+from slumberd.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
+from slumberd.model.texts import BEGIN
 from tests.fuzz.targets import Finding
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
 
-OWNER = Owner("ada")
+OWNER = SpanOwner("ada")
 
 _JSON, _PROTOBUF, _MESSAGES = b"j", b"p", b"m"
 """The first byte of an input says what the rest is: a request, or the messages of one span."""
@@ -74,7 +73,7 @@ def _spans_of(kind: bytes, rest: bytes) -> list[Span]:
             return [span(attributes={"gen_ai.input.messages": rest.decode(errors="replace")})]
 
 
-def _check(reading: Reading) -> None:
+def _check(reading: SpanReading) -> None:
     if reading.problem and reading.episodes:
         raise Finding("a rejected span says something")
     for episode in reading.episodes:

@@ -22,7 +22,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for, triples_in
+from slumberd.model.graph import MOST_ROWS, GraphTriple, Owner, fact_id_for, triples_in
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
@@ -681,7 +681,7 @@ async def test_undone_change_restores_the_fact_before_it(store: AnyFactStore) ->
 
 async def test_promotion_skips_an_id_that_another_users_fact_has(store: AnyFactStore) -> None:
     taken = fact_id_for(
-        Triple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
+        GraphTriple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
     )
     await fire_episode(store, taken, 1, user="mallory", subject="a", predicate="b", object="theirs")
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hooks import answers
-from slumberd.hooks.answers import MOST_CHARACTERS, MOST_HITS, context_answer, quote_hits
-from slumberd.model.recalled import BEGIN, END
+from slumberd.hooks import command
+from slumberd.hooks.command import MOST_CHARACTERS, MOST_HITS, context_answer, quote_hits
 from slumberd.model.superseded import Superseded
+from slumberd.model.texts import BEGIN, END
 from slumberd.retrieval.context import NOTICE, line_of
 from slumberd.retrieval.hits import Hit, Kind, SimilarTurn
 
@@ -89,7 +89,7 @@ def test_line_is_that_of_the_daemons_own_contexts(
 
     lines = quote_hits([found.to_dict()], "").split("\n")
 
-    assert (lines[0], lines[1], lines[-1]) == (BEGIN, answers.NOTICE, END)
-    assert answers.NOTICE == NOTICE
+    assert (lines[0], lines[1], lines[-1]) == (BEGIN, command.NOTICE, END)
+    assert command.NOTICE == NOTICE
     assert lines[2:-1] == [line_of(found)]
     assert "<" not in lines[2]

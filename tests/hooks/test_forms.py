@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from slumberd.hooks.readers import read_line
-from slumberd.hooks.transcripts import Line
+from slumberd.hooks.putting import read_line
+from slumberd.hooks.transcripts import TranscriptLine
 from tests.support.transcripts import CLAUDE_CODE, CODEX, claude_line, codex_line, line_of
 
 pytestmark = pytest.mark.unit
 
 
-def claude(content: Any, **fields: Any) -> Line:
+def claude(content: Any, **fields: Any) -> TranscriptLine:
     return read_line(CLAUDE_CODE, claude_line("user", content, **fields), "s")
 
 
-def typed(text: str) -> Line:
+def typed(text: str) -> TranscriptLine:
     return read_line(CODEX, codex_line("event_msg", {"type": "user_message", "message": text}), "s")
 
 
-def item(kind: str, **fields: Any) -> Line:
+def item(kind: str, **fields: Any) -> TranscriptLine:
     payload = {"type": "item_completed", "item": {"type": kind, **fields}}
     return read_line(CODEX, codex_line("event_msg", payload), "s")
 
 
-def text_in(line: Line) -> str | None:
+def text_in(line: TranscriptLine) -> str | None:
     return line.turn.text if line.turn else None
 
 
@@ -227,7 +227,7 @@ def test_prompt_that_the_agent_took_from_its_queue_is_a_turn(
         pytest.param(typed("<environment_context>x</environment_context>"), None, id="context"),
     ],
 )  # fmt: skip
-def test_forms_of_codex(line: Line, said: str | None) -> None:
+def test_forms_of_codex(line: TranscriptLine, said: str | None) -> None:
     assert text_in(line) == said
     assert line.unknown == ()
 

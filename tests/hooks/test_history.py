@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.hooks.history import History, names_in
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.history import TranscriptHistory, names_in
+from slumberd.hooks.putting import read_line
 from tests.support.sample_sizes import amount
 from tests.support.transcripts import (
     CLAUDE_CODE,
@@ -34,7 +34,7 @@ def standing(agent: str, lines: Sequence[bytes], cuts: Iterable[int] = ()) -> St
     known: dict[str, Any] = {}
     at = 0
     for cut in (*sorted(cuts), len(lines)):
-        history = History(known)
+        history = TranscriptHistory(known)
         while at < cut:
             take(found, history.add(read_line(agent, lines[at], "s"), at), agent, lines)
             at += 1
@@ -143,7 +143,7 @@ def test_commands_are_passed_over(content: str) -> None:
 
 
 def test_session_of_commands_has_a_person() -> None:
-    history = History({})
+    history = TranscriptHistory({})
     line = claude_line(U, "<command-name>/review</command-name>")
 
     history.add(read_line(CLAUDE_CODE, line, "s"), 0)
@@ -214,7 +214,7 @@ def kept(lines: Sequence[bytes], asked: dict[str, str], cuts: Iterable[int]) -> 
     known: dict[str, Any] = {}
     at = 0
     for cut in (*sorted(cuts), len(lines)):
-        history = History(known)
+        history = TranscriptHistory(known)
         while at < cut:
             steps = history.add(read_line(CLAUDE_CODE, lines[at], "s"), at)
             at += 1
@@ -305,7 +305,7 @@ def test_turn_in_both_forms_is_one(lines: list[bytes], cut: int) -> None:
 
 
 def test_turn_that_is_said_twice_is_two() -> None:
-    history = History({})
+    history = TranscriptHistory({})
     lines = [new(U, "go on"), old(A, "x"), new(U, "go on", 2), old(A, "y"), old(U, "go on", 3)]
 
     steps = [step for n, line in enumerate(lines)
@@ -317,7 +317,7 @@ def test_turn_that_is_said_twice_is_two() -> None:
 
 def test_key_of_a_turn_in_both_forms_is_that_of_the_old_form() -> None:
     lines = [new(A, "b"), old(A, "b")]
-    history = History({})
+    history = TranscriptHistory({})
 
     [step] = [step for n, line in enumerate(lines)
               for step in history.add(read_line(CODEX, line, "s"), n)]  # fmt: skip
@@ -410,11 +410,11 @@ def test_turn_right_after_a_copy_is_new_when_its_beginning_says_so() -> None:
 
 
 def test_turn_that_the_other_session_does_not_have_is_new() -> None:
-    parent = History({})
+    parent = TranscriptHistory({})
     for n, line in enumerate([head("p", 1), old(U, "u1", 1), old(A, "a1", 2)]):
         parent.add(read_line(CODEX, line, "p"), n)
     names = names_in(json.loads(json.dumps(parent.document())))
-    fork = History({}, {"p": names}.get)
+    fork = TranscriptHistory({}, {"p": names}.get)
 
     steps = [
         step.turn.text
@@ -430,7 +430,7 @@ def test_turn_that_the_other_session_does_not_have_is_new() -> None:
 
 
 def names_of(*lines: bytes) -> list[str]:
-    history = History({})
+    history = TranscriptHistory({})
     for n, line in enumerate(lines):
         history.add(read_line(CODEX, line, "s"), n)
     return names_in(json.loads(json.dumps(history.document())))
@@ -441,7 +441,7 @@ def test_fork_of_a_fork_makes_nothing_new_that_either_has(known: str) -> None:
     first, second = [old(U, "u1", 10), old(A, "a1", 10)], [old(U, "u2", 10), old(A, "a2", 10)]
     names = {"p": names_of(*first), "f": names_of(*first, *second)}
     read = {session: names[session] for session in known}
-    fork = History({}, read.get)
+    fork = TranscriptHistory({}, read.get)
     lines = [
         head("g", 10, forked_from_id="f"), head("f", 10, forked_from_id="p"), head("p", 10),
         *first, *second, old(U, "u3", 30),
@@ -487,11 +487,11 @@ def test_thread_of_an_agent_has_no_turns(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("source", ["automation", ["user"]], ids=str)
 def test_thread_of_an_unknown_beginner_is_reported(source: Any) -> None:
-    history = History({})
+    history = TranscriptHistory({})
     for n, line in enumerate([head("s", 1, thread_source=source), old(U, "u1"), old(A, "a1")]):
         assert history.add(read_line(CODEX, line, "s"), n) == []
 
-    counts = History(json.loads(json.dumps(history.document()))).counts()
+    counts = TranscriptHistory(json.loads(json.dumps(history.document()))).counts()
     name = "automation" if source == "automation" else "of an unknown form"
     assert counts["unknown"] == {f"thread_source {name}": 2}
     assert (counts["person"], counts["assistant"]) == (0, 1)
@@ -508,7 +508,7 @@ def test_copy_in_a_forked_session_of_claude_code_is_the_turn_of_the_other() -> N
     [line] = chained(("u1", None, U), sessionId="f",
                      forkedFrom={"sessionId": "p", "messageUuid": "u0"})  # fmt: skip
 
-    [step] = History({}).add(read_line(CLAUDE_CODE, line, "f"), 0)
+    [step] = TranscriptHistory({}).add(read_line(CLAUDE_CODE, line, "f"), 0)
 
     assert step.is_copy and step.turn is not None
     assert (step.turn.session, step.turn.key) == ("p", "u0")
@@ -578,7 +578,7 @@ def test_what_a_program_queued_is_no_word_of_the_person(
 
 
 def test_counts_say_what_was_read() -> None:
-    history = History({})
+    history = TranscriptHistory({})
     for n, line in enumerate([head("s", 1, cli_version="0.153.0"), old(U, "a"), old(A, "b"),
                               codex_line("weather", {}), codex_line("weather", {})]):  # fmt: skip
         history.add(read_line(CODEX, line, "s"), n)
@@ -591,7 +591,7 @@ def test_counts_say_what_was_read() -> None:
 
 
 def test_few_kinds_of_unknown_lines_are_counted_by_name() -> None:
-    history = History({})
+    history = TranscriptHistory({})
     for n in range(100):
         kind = f"{n}\x1b" + "x" * 1_000
         history.add(read_line(CODEX, codex_line(kind, {}), "s"), n)

@@ -20,7 +20,7 @@ import pytest
 from slumberd import SyncMemory
 from slumberd.hooks import daemon_client
 from slumberd.hooks.agents import EVENTS, PUTTING
-from slumberd.model.recalled import BEGIN, END
+from slumberd.model.texts import BEGIN, END
 from slumberd.service import control_socket
 from tests.support.cli_runner import called
 from tests.support.transcripts import (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hooks.readers import read_line
-from slumberd.hooks.transcripts import MOST_CHARACTERS, Turn, episodes_of
-from slumberd.model.recalled import BEGIN, END
+from slumberd.hooks.putting import read_line
+from slumberd.hooks.transcripts import MOST_CHARACTERS, TranscriptTurn, episodes_of
+from slumberd.model.texts import BEGIN, END
 from slumberd.operations import forms, memory_forms
 from tests.support.transcripts import (
     CLAUDE_CODE,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 BOTH = pytest.mark.parametrize("agent", [CLAUDE_CODE, CODEX])
 
 
-def turn_of(agent: str, line: bytes) -> Turn | None:
+def turn_of(agent: str, line: bytes) -> TranscriptTurn | None:
     return read_line(agent, line, "hook-session").turn
 
 
@@ -185,7 +185,7 @@ def test_any_record_is_a_turn_or_none_or_a_value_error(
 def test_long_turn_becomes_several_episodes_with_ids_of_their_own() -> None:
     text = "".join(chr(97 + number % 26) for number in range(2 * MOST_CHARACTERS + 5))
 
-    requests = [*episodes_of(Turn("k", "s", "user", text, None), "ada", "desk")]
+    requests = [*episodes_of(TranscriptTurn("k", "s", "user", text, None), "ada", "desk")]
 
     assert "".join(request["text"] for request in requests) == text
     assert [request["id"].partition(".")[2] for request in requests] == ["", "2", "3"]
@@ -197,7 +197,7 @@ def test_long_turn_becomes_several_episodes_with_ids_of_their_own() -> None:
 @pytest.mark.parametrize("place", [0, 1, 2, 3], ids=["key", "session", "user", "agent"])
 def test_another_turn_session_user_or_agent_gives_another_id(place: int) -> None:
     def id_of(key: str, session: str, user: str, agent: str) -> str:
-        [request] = episodes_of(Turn(key, session, "user", "x", None), user, agent)
+        [request] = episodes_of(TranscriptTurn(key, session, "user", "x", None), user, agent)
         return str(request["id"])
 
     names = ["k", "s", "u", "a"]

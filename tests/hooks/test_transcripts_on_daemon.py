@@ -20,7 +20,7 @@ from slumberd.hooks import command, putting
 from slumberd.hooks.command import run_hook
 from slumberd.hooks.cursors import Cursors, Transcript
 from slumberd.hooks.daemon_client import call_daemon
-from slumberd.hooks.readers import read_line
+from slumberd.hooks.putting import read_line
 from slumberd.operations.transcript_counts import FILE, read_transcript_counts
 from tests.support.cli_runner import called
 from tests.support.transcripts import (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.interchange.audit import Auditor, Finding, document_of
-from slumberd.interchange.records import Record
+from slumberd.interchange.audit import Auditor, RecordFinding, document_of
+from slumberd.interchange.records import ImportedRecord
 from slumberd.model.episode import Episode
 from tests.support.builders import at, episode, triple
 
@@ -22,14 +22,14 @@ FOREVER = 10**6
 """Seconds after the start, behind everything else."""
 
 
-def findings(records: Iterable[Record], **options: Any) -> list[Finding]:
+def findings(records: Iterable[ImportedRecord], **options: Any) -> list[RecordFinding]:
     auditor = Auditor(**options)
     return [finding for record in records for finding in auditor.check(record)]
 
 
 def kinds(*episodes: Episode, **options: Any) -> list[tuple[str, int, int | None]]:
     """Return the kind, the line and the earlier line of each finding."""
-    records = (Record(line, (one,)) for line, one in enumerate(episodes, 1))
+    records = (ImportedRecord(line, (one,)) for line, one in enumerate(episodes, 1))
     return [
         (found.kind, found.place[0], found.earlier and found.earlier[0])
         for found in findings(records, **options)
@@ -45,9 +45,9 @@ def test_different_records_have_no_finding() -> None:
 
 
 def test_unreadable_record_is_a_finding() -> None:
-    (found,) = findings([Record(3, problem="no id", path="results[2]")])
+    (found,) = findings([ImportedRecord(3, problem="no id", path="results[2]")])
 
-    assert found == Finding("unreadable", (3, "results[2]"), None, "", "", "no id")
+    assert found == RecordFinding("unreadable", (3, "results[2]"), None, "", "", "no id")
     assert document_of(found) == {
         "finding": "unreadable",
         "line": 3,
@@ -134,7 +134,7 @@ def test_lasting_facts_contradict_each_other_where_they_overlap(
         (start, FOREVER if length is None else start + length, o) for start, length, o in drawn
     ]
     records = [
-        Record(
+        ImportedRecord(
             line,
             (lives(f"e{line}", stated, start),),
             until=None if end == FOREVER else at(end),
@@ -174,7 +174,7 @@ def test_memory_grows_by_hashes_and_not_by_texts() -> None:
     for line in range(4_000):
         text = f"{line} " + "x" * 4_000
         said = triple(f"e{line}", f"s{line}", "says", text, content=text, timestamp=at(line))
-        assert [*auditor.check(Record(line, (said,)))] == []
+        assert [*auditor.check(ImportedRecord(line, (said,)))] == []
 
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

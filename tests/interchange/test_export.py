@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slumberd.cli.commands.episodes import document
 from slumberd.interchange.episode_lines import read_episode_lines
-from slumberd.interchange.export import Wanted, read_episodes, read_facts
+from slumberd.interchange.export import ExportScope, read_episodes, read_facts
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.storage.episodes.rows import episode_of
@@ -28,7 +28,7 @@ from tests.support.sample_sizes import amount
 
 pytestmark = [pytest.mark.integration, pytest.mark.sampled]
 
-EVERYONE = Wanted()
+EVERYONE = ExportScope()
 IDS = [f"e{number}" for number in range(8)]
 CLAIMS = st.fixed_dictionaries(
     {},
@@ -66,7 +66,9 @@ def histories(draw: st.DrawFn) -> list[list[Episode]]:
     return draw(st.lists(st.lists(made, max_size=6), min_size=1, max_size=3))
 
 
-async def exported(memory: SQLiteMemoryStore, wanted: Wanted, page: int = 1_000) -> list[Episode]:
+async def exported(
+    memory: SQLiteMemoryStore, wanted: ExportScope, page: int = 1_000
+) -> list[Episode]:
     """Return the exported episodes, after they were written and read as lines of JSON."""
     lines = [
         orjson.dumps(document(episode_of(version)))
@@ -174,14 +176,14 @@ async def test_episode_that_was_logged_again_after_a_read_is_exported_once(store
 @pytest.mark.parametrize(
     ("wanted", "ids"),
     [
-        pytest.param(Wanted(user="bob"), ["e2", "e3"], id="user"),
-        pytest.param(Wanted("bob", "cook"), ["e3"], id="user and agent"),
-        pytest.param(Wanted(agent="cook"), ["e3"], id="agent"),
-        pytest.param(Wanted(user="nobody"), [], id="nobody"),
+        pytest.param(ExportScope(user="bob"), ["e2", "e3"], id="user"),
+        pytest.param(ExportScope("bob", "cook"), ["e3"], id="user and agent"),
+        pytest.param(ExportScope(agent="cook"), ["e3"], id="agent"),
+        pytest.param(ExportScope(user="nobody"), [], id="nobody"),
     ],
 )
 async def test_export_of_a_scope_has_its_episodes_and_facts(
-    stores: Stores, wanted: Wanted, ids: Sequence[str]
+    stores: Stores, wanted: ExportScope, ids: Sequence[str]
 ) -> None:
     await stores.memory.put_many(
         [

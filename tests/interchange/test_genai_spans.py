@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.capture.episodes import SecretFilter
-from slumberd.interchange.genai_spans import Owner, Reading, read_spans
+from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
 from slumberd.interchange.span_messages import MOST_CHARACTERS
 from slumberd.interchange.spans import SpanEvent, without_secrets
 from slumberd.model.episode import Episode
@@ -32,16 +32,16 @@ from tests.support.traces import (
 pytestmark = pytest.mark.unit
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ADA = Owner("ada")
+ADA = SpanOwner("ada")
 TEA, ANSWER = text("user", "Tea for me."), text("assistant", "Noted.")
 
 
-def read(attributes: dict[str, Any], owner: Owner = ADA, **parts: Any) -> Reading:
+def read(attributes: dict[str, Any], owner: SpanOwner = ADA, **parts: Any) -> SpanReading:
     [reading] = read_spans([span(attributes=attributes, **parts)], owner)
     return reading
 
 
-def contents(reading: Reading) -> list[tuple[str, str]]:
+def contents(reading: SpanReading) -> list[tuple[str, str]]:
     return [(each.source_node, each.content) for each in reading.episodes]
 
 
@@ -331,7 +331,7 @@ def test_results_of_tools_are_no_words_in_any_convention() -> None:
 def test_user_of_every_convention_is_read_and_checked(attributes: dict[str, Any]) -> None:
     held = attributes | messages([TEA])
 
-    assert read(held, Owner()).episodes[0].user == "bob"
+    assert read(held, SpanOwner()).episodes[0].user == "bob"
     assert "another user" in read(held).problem
 
 
@@ -343,7 +343,7 @@ def test_step_of_a_chain_is_named_unless_its_call_is_taken(kind: object) -> None
     )  # fmt: skip
 
     assert read_spans([step], ADA)[0].unread == ("input.value",)
-    assert read_spans([step, span(attributes=messages([TEA]))], ADA)[0] == Reading(step)
+    assert read_spans([step, span(attributes=messages([TEA]))], ADA)[0] == SpanReading(step)
 
 
 def test_unknown_part_of_a_message_is_named() -> None:
@@ -482,13 +482,13 @@ def test_message_of_recalled_context_only_says_nothing() -> None:
 def test_caller_for_any_user_takes_the_user_that_the_span_names(
     attributes: dict[str, Any], resource: dict[str, Any], user: str
 ) -> None:
-    reading = read(attributes | messages([TEA]), Owner(), resource=resource)
+    reading = read(attributes | messages([TEA]), SpanOwner(), resource=resource)
 
     assert {each.user for each in reading.episodes} == {user}
 
 
 def test_span_without_a_user_is_rejected_for_a_caller_for_any_user() -> None:
-    reading = read(messages([TEA]), Owner())
+    reading = read(messages([TEA]), SpanOwner())
 
     assert reading.episodes == ()
     assert "names no user" in reading.problem
@@ -509,13 +509,13 @@ def test_user_of_an_outer_span_is_not_taken() -> None:
     outer = span(span_id="aa", attributes={"user.id": "bob"})
     inner = span(span_id="bb", parent_id="aa", attributes=messages([TEA]))
 
-    assert "names no user" in read_spans([outer, inner], Owner())[1].problem
+    assert "names no user" in read_spans([outer, inner], SpanOwner())[1].problem
 
 
 def test_agent_of_the_caller_wins_and_that_of_the_span_is_kept() -> None:
     attributes = {"gen_ai.agent.name": "Math Tutor"} | messages([TEA])
 
-    [said] = read(attributes, Owner("ada", "desk")).episodes
+    [said] = read(attributes, SpanOwner("ada", "desk")).episodes
 
     assert said.agent == "desk"
     assert said.metadata["otlp"]["agent_name"] == "Math Tutor"
@@ -550,7 +550,7 @@ def test_span_without_a_conversation_has_the_session_of_the_program_or_its_trace
 
 
 def test_spans_of_other_kinds_say_nothing() -> None:
-    assert read({}) == Reading(span(attributes={}))
+    assert read({}) == SpanReading(span(attributes={}))
     assert not read({"gen_ai.operation.name": "execute_tool"}).silent
 
 
@@ -653,7 +653,7 @@ def test_same_words_in_another_trace_are_another_message() -> None:
 
 
 def test_same_words_of_another_user_are_another_message() -> None:
-    one, other = read(messages([TEA])), read(messages([TEA]), Owner("bob"))
+    one, other = read(messages([TEA])), read(messages([TEA]), SpanOwner("bob"))
 
     assert one.episodes[0].id != other.episodes[0].id
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.graphiti import read_graphiti
-from slumberd.interchange.records import Defaults, GivenScope, Record, without
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord, without
 from slumberd.model.fact import FactPattern
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -40,7 +40,7 @@ MIRA = Defaults(GivenScope(user="mira"), modified=datetime(2026, 1, 1, tzinfo=UT
 MARCH, JUNE = (datetime(2025, month, 1, tzinfo=UTC) for month in (3, 6))
 
 
-def read(document: Any, defaults: Defaults | None = None) -> list[Record]:
+def read(document: Any, defaults: Defaults | None = None) -> list[ImportedRecord]:
     stream = io.BytesIO(json.dumps(document).encode())
     return list(read_graphiti(stream, defaults or Defaults()))
 

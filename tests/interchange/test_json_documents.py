@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.errors import WrongFormatError
-from slumberd.interchange.json_documents import Item, read_items
+from slumberd.interchange.json_documents import RawRecord, read_items
 
 pytestmark = pytest.mark.unit
 
@@ -32,13 +32,13 @@ class Trickle(io.BytesIO):
         return super().read(7 if size is None or size < 0 else min(size, 7))
 
 
-def items_of(content: bytes, *, most_bytes: int = 1024**2) -> list[Item]:
+def items_of(content: bytes, *, most_bytes: int = 1024**2) -> list[RawRecord]:
     return list(
         read_items(Trickle(content), "sample", ("results", "relations"), most_bytes=most_bytes)
     )
 
 
-def decoded(items: list[Item]) -> list[tuple[str, Any]]:
+def decoded(items: list[RawRecord]) -> list[tuple[str, Any]]:
     assert [item.problem for item in items if item.problem] == []
     return [(item.key, json.loads(item.text)) for item in items]
 

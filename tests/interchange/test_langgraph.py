@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from slumberd.interchange.langgraph import read_langgraph
-from slumberd.interchange.records import Defaults, GivenScope, Record
-from slumberd.model.speaker import speaker_of
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord
+from slumberd.model.episode import speaker_of
 from tests.support.builders import START
 from tests.support.late_imports import LateModule
 
@@ -33,7 +33,7 @@ ROW = {
 }
 
 
-def read(document: Any, defaults: Defaults = SECOND_LABEL) -> list[Record]:
+def read(document: Any, defaults: Defaults = SECOND_LABEL) -> list[ImportedRecord]:
     return list(read_langgraph(io.BytesIO(orjson.dumps(document)), defaults))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.mcp_memory import read_mcp_memory
-from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord
 from slumberd.model.fact import FactPattern
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -29,7 +29,7 @@ WORKS_AT = {"type": "relation", "from": "Mira", "to": "Acme", "relationType": "w
 ALICE = Defaults(GivenScope(user="alice"), modified=START)
 
 
-def read(*objects: Any, defaults: Defaults = ALICE) -> list[Record]:
+def read(*objects: Any, defaults: Defaults = ALICE) -> list[ImportedRecord]:
     content = "\n".join(map(json.dumps, objects))
     return list(read_mcp_memory(io.BytesIO(content.encode()), defaults))
 

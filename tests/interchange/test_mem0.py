@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.mem0 import read_mem0
-from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit
@@ -33,7 +33,7 @@ UPDATED = datetime(2025, 5, 1, 10, 30, tzinfo=UTC)
 ALICE = Defaults(GivenScope(user="alice"), modified=START)
 
 
-def read(document: Any, defaults: Defaults | None = None) -> list[Record]:
+def read(document: Any, defaults: Defaults | None = None) -> list[ImportedRecord]:
     stream = io.BytesIO(json.dumps(document).encode())
     return list(read_mem0(stream, defaults or Defaults()))
 

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import InputError, NoInputError, WrongFormatError
-from slumberd.interchange.folders import open_folder
-from slumberd.interchange.markdown import read_header, read_note, sections
-from slumberd.interchange.notes import read_claude_folder, read_codex_folder
-from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.interchange.formats import open_folder
+from slumberd.interchange.notes import (
+    read_claude_folder,
+    read_codex_folder,
+    read_header,
+    read_note,
+    sections,
+)
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord
 from slumberd.model.episode import Episode
 from tests.support.builders import START
 
@@ -86,15 +91,15 @@ def make(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def claude(folder: Path) -> list[Record]:
+def claude(folder: Path) -> list[ImportedRecord]:
     return list(read_claude_folder(open_folder(folder), ALICE))
 
 
-def codex(folder: Path) -> list[Record]:
+def codex(folder: Path) -> list[ImportedRecord]:
     return list(read_codex_folder(open_folder(folder), ALICE))
 
 
-def episodes_of(records: list[Record]) -> list[Episode]:
+def episodes_of(records: list[ImportedRecord]) -> list[Episode]:
     assert [record.problem for record in records if record.problem] == []
     return [episode for record in records for episode in record.episodes]
 

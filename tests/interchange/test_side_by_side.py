@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slumberd.interchange.formats import FORMATS, FileFormat
-from slumberd.interchange.records import Defaults, GivenScope, Record
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord
 from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from tests.support.builders import START
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 NIA = Defaults(GivenScope(user="nia"), modified=START)
 
 
-def read(name: str, *objects: Any) -> list[Record]:
+def read(name: str, *objects: Any) -> list[ImportedRecord]:
     content = "\n".join(map(json.dumps, objects)) if name != "graphiti" else json.dumps([*objects])
     found = FORMATS[name]
     assert isinstance(found, FileFormat)
@@ -36,7 +36,7 @@ def edge(uuid: str, target: str, **overrides: Any) -> dict[str, Any]:
     } | overrides  # fmt: skip
 
 
-def objects_of(record: Record) -> list[str]:
+def objects_of(record: ImportedRecord) -> list[str]:
     metadata = record.episodes[0].metadata
     triples = [metadata, *metadata.get("triples", ())]
     return sorted(triple["object"] for triple in triples)

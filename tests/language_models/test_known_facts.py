@@ -11,9 +11,9 @@ from slumberd.language_models.known_facts import (
 )
 from slumberd.model.extraction import (
     Extracted,
-    KnownFact,
     ModelSettings,
     Question,
+    ShownFact,
     Stated,
     Turn,
 )
@@ -23,8 +23,8 @@ TURN = Turn("e9", "s", "user", "Zoe and I agree", 100, "ann", "helper", is_perso
 ASKED = [Question("k", TURN, None)]
 
 
-def fact(name: str, at: int = 1, subject: str = "ann", predicate: str = "likes") -> KnownFact:
-    return KnownFact(name, subject, predicate, name, at, (name,))
+def fact(name: str, at: int = 1, subject: str = "ann", predicate: str = "likes") -> ShownFact:
+    return ShownFact(name, subject, predicate, name, at, (name,))
 
 
 def test_newest_facts_about_people_of_the_turn_are_shown() -> None:
@@ -75,4 +75,4 @@ def test_answer_asserts_what_it_adds() -> None:
 
     pending.add_answer(TURN, triples)
 
-    assert pending.of("ann", "helper") == [KnownFact("e9#2", "ann", "likes", "tea", 100, ("e9",))]
+    assert pending.of("ann", "helper") == [ShownFact("e9#2", "ann", "likes", "tea", 100, ("e9",))]

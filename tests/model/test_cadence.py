@@ -12,8 +12,7 @@ import pytest
 from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
 from slumberd.model.firing import Limits
-from slumberd.model.functions import RuleFunction
-from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.rule import ConsolidationRule, RuleFunction, Similarity
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
 from slumberd.scheduling.cron import next_instants

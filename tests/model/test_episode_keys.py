@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.model.episode_keys import id_of_key, may_have_id
+from slumberd.model.episode import id_of_key, may_have_id
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.model.rule_sets import PublishedRules
+from slumberd.model.rule import PublishedRules
 from tests.support.builders import at
 
 pytestmark = pytest.mark.unit

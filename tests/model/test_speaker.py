@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from slumberd.extraction.turns import name_of_speaker, previous_turns
 from slumberd.interchange.formats import FORMATS
+from slumberd.model.episode import INTERFACES, speaker_of
 from slumberd.model.extraction import Turn, turn_of
-from slumberd.model.speaker import INTERFACES, speaker_of
 from tests.support import speakers
 from tests.support.builders import version
 

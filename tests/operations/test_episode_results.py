@@ -18,8 +18,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Limits, Position
-from slumberd.model.functions import RuleFunction
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.operations.memory_forms import NO_RULE, Became, FactOfEpisode, ResultOfRule
 from slumberd.operations.reads.episode_results import Circumstances, best_of, results_of
 from slumberd.operations.reads.explainer import read_outcome, read_results

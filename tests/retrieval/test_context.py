@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.model.recalled import BEGIN, END, MOST_NOTES, without_recalled
 from slumberd.model.superseded import Superseded
+from slumberd.model.texts import BEGIN, END, MOST_NOTES, without_recalled
 from slumberd.retrieval.context import (
     NOTICE,
     Context,

@@ -21,8 +21,8 @@ from slumberd.errors import (
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
-from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
-from slumberd.service.database.tenure import DatabaseTenure
+from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
+from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.storage.postgres.connection import Connection, connect
 from slumberd.storage.postgres.hosts.requests import send_request
 from slumberd.storage.postgres.shard_map import Shard

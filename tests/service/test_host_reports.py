@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.model.rule_sets import RulesToPublish
-from slumberd.service.database.host_reports import HostReports
+from slumberd.model.rule import RulesToPublish
+from slumberd.service.database_tenure import HostReports
 from slumberd.storage.postgres.hosts.lease import HostTable
 from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from tests.support.builders import at

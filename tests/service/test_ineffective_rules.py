@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.model.firing import Counts
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.service.background import EffectTracker
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd import Memory
-from slumberd.client.own_daemons import load_directory
+from slumberd.client.transports import load_directory
 from slumberd.operations.memory_forms import KnownFact
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial

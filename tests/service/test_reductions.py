@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import NO_LIMITS
-from slumberd.model.reductions import Change, Reduction, Shrinkage, shrinkage_of
+from slumberd.model.record import FiringGrowth, Reduction, Shrinkage, shrinkage_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm
-from slumberd.service.reductions import ReductionAlarm
+from slumberd.service.background import ReductionAlarm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
@@ -54,21 +54,21 @@ def facts_of(user: str, count: int) -> list[Episode]:
 def test_a_fraction_of_enough_facts_is_alarming(
     now: dict[str, int], changes: list[tuple[str, int]], expected: list[Reduction]
 ) -> None:
-    numbered = [Change(number, *change) for number, change in enumerate(changes)]
+    numbered = [FiringGrowth(number, *change) for number, change in enumerate(changes)]
 
     assert [*shrinkage_of(now, numbered).reductions(0.2)] == expected
 
 
 @pytest.mark.unit
 def test_facts_that_replace_others_in_one_firing_are_no_reduction() -> None:
-    changes = [Change(1, "ann", -30), Change(1, "bob", 30)]
+    changes = [FiringGrowth(1, "ann", -30), FiringGrowth(1, "bob", 30)]
 
     assert [*shrinkage_of({"bob": 30}, changes).reductions(0.2)] == [Reduction("ann", 30, 0)]
 
 
 @pytest.mark.unit
 def test_without_a_fraction_nothing_is_alarming() -> None:
-    assert [*shrinkage_of({}, [Change(1, "ann", -30)]).reductions(None)] == []
+    assert [*shrinkage_of({}, [FiringGrowth(1, "ann", -30)]).reductions(None)] == []
 
 
 @pytest.mark.unit

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.service.shard_assignment import Assignment, assign_shards
+from slumberd.service.sharded_daemon import Assignment, assign_shards
 
 pytestmark = pytest.mark.unit
 

@@ -29,7 +29,7 @@ from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError
-from slumberd.service.database.requests import ask_database
+from slumberd.service.database_requests import ask_database
 from slumberd.service.shard_requests import ShardRequests, ask_daemon, find_shard, shard_handlers
 from slumberd.storage.postgres.shard_map import Shard, ShardMap, position_of
 from tests.support.daemons import Daemon, Home

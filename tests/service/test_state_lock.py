@@ -14,8 +14,8 @@ import pytest
 
 import slumberd
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
-from slumberd.service import state_lock
-from slumberd.service.state_lock import PID_FILE, StateLock, file_system_of
+from slumberd.service import tenure
+from slumberd.service.tenure import PID_FILE, StateLock, file_system_of
 from tests.support.broken_disks import ordinary_user
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
 HOLD = """
 import sys
 from pathlib import Path
-from slumberd.service.state_lock import StateLock
+from slumberd.service.tenure import StateLock
 with StateLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -106,7 +106,7 @@ def test_lock_is_free_after_the_block_ends(tmp_path: Path) -> None:
         pass
 
     with StateLock(tmp_path):
-        assert state_lock.holder_of(tmp_path) == f"pid {os.getpid()}"
+        assert tenure.holder_of(tmp_path) == f"pid {os.getpid()}"
 
 
 def test_directory_stays_free_when_the_pid_cannot_be_written(tmp_path: Path) -> None:
@@ -177,4 +177,4 @@ def test_network_file_system_is_refused(tmp_path: Path) -> None:
 
 def test_local_file_system_is_assumed_where_mounts_cannot_be_read(tmp_path: Path) -> None:
     with StateLock(tmp_path, mounts=tmp_path / "missing"):
-        assert state_lock.holder_of(tmp_path) == f"pid {os.getpid()}"
+        assert tenure.holder_of(tmp_path) == f"pid {os.getpid()}"

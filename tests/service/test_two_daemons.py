@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.service.state_lock import holder_of
+from slumberd.service.tenure import holder_of
 from tests.support.broken_disks import (
     Variant,
     backup,

@@ -12,8 +12,8 @@ from typing import Any
 
 from slumberd import Memory
 from slumberd.api.access import hash_of
-from slumberd.client.own_daemons import load_directory, run_daemon
-from slumberd.client.request_json import as_json
+from slumberd.client.http_transport import as_json
+from slumberd.client.transports import load_directory, run_daemon
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Served

@@ -31,9 +31,14 @@ from slumberd.model.firing import (
     RulePosition,
     Window,
 )
-from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
-from slumberd.model.record import Checkpoint, Kind, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.provenance import (
+    Lag,
+    Promotion,
+    PromotionPage,
+    ProvenanceBundle,
+    assertion_document,
+)
+from slumberd.model.record import Checkpoint, Kind, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.window_batches import WindowReader
@@ -652,7 +657,7 @@ class FakePromotions:
             seq = len(self.rows) + 1
             self.rows.append(builders.promotion(seq) if is_promotion else None)
 
-    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> PromotionPage:
         self._raise()
         found = [
             row
@@ -661,7 +666,7 @@ class FakePromotions:
             if not (current_only and self.current is not None and row.seq not in self.current)
         ]
         self.longest = max(self.longest, len(found))
-        return Page(found, min(after + limit, max(after, len(self.rows))))
+        return PromotionPage(found, min(after + limit, max(after, len(self.rows))))
 
     async def is_publishable(self, seq: int) -> bool:
         self._raise()

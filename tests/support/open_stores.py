@@ -13,12 +13,11 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.model.episode import Episode
+from slumberd.model.episode import PERSON, Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import PERSON
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner

@@ -16,7 +16,7 @@ import pytest
 
 from slumberd.clock import Clock
 from slumberd.file_modes import make_directory
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder

@@ -15,9 +15,8 @@ import pytest
 
 from slumberd import SQLiteMemoryStore
 from slumberd.errors import ExtraMissingError
-from slumberd.model.episode import microseconds
+from slumberd.model.episode import microseconds, speaker_of
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.speaker import speaker_of
 from slumberd.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,

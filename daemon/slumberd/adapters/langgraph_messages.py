@@ -9,7 +9,7 @@ from uuid import UUID
 
 from slumberd.client.sync_memory import SyncMemory
 from slumberd.errors import ExtraMissingError, KeyReusedError
-from slumberd.model.speaker import is_visible
+from slumberd.model.episode import is_visible
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler

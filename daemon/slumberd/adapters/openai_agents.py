@@ -13,7 +13,7 @@ from slumberd.capture.secrets import pieces
 from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ExtraMissingError
-from slumberd.model.speaker import is_visible
+from slumberd.model.episode import is_visible
 from slumberd.operations.forms import MOST, MOST_CHARACTERS
 from slumberd.operations.memory_forms import KnownEpisode
 

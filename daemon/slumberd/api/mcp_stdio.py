@@ -11,7 +11,7 @@ from mcp.server.stdio import stdio_server
 
 from slumberd.api.mcp_connection import Call, Connection
 from slumberd.api.mcp_server import server_of
-from slumberd.client.request_json import as_json
+from slumberd.client.http_transport import as_json
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Interface, Served

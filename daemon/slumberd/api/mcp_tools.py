@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from slumberd.api.mcp_connection import Connection
 from slumberd.api.mcp_schemas import Schema, schema_of_arguments, schema_of_result
 from slumberd.errors import SlumberdError, UsageError
-from slumberd.model.recalled import BEGIN, END
-from slumberd.model.speaker import speaker_of
+from slumberd.model.episode import speaker_of
+from slumberd.model.texts import BEGIN, END
 from slumberd.operations.handlers import Answer
 from slumberd.operations.memory_forms import Erasure, Hits
 from slumberd.operations.operation import Operation

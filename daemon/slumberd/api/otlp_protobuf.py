@@ -15,7 +15,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from slumberd.interchange.span_names import is_wanted
 from slumberd.interchange.spans import (
     DEEPEST,
     LONGEST_NAME,
@@ -24,6 +23,7 @@ from slumberd.interchange.spans import (
     SpanEvent,
     is_of_calls,
     is_other,
+    is_wanted,
     limited,
     name_in_event,
 )

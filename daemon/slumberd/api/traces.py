@@ -30,7 +30,7 @@ from slumberd.errors import (
     SlumberdError,
     UnreadableTracesError,
 )
-from slumberd.interchange.genai_spans import Owner, Reading, read_spans
+from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
 from slumberd.interchange.spans import Span, spans_of_document, without_secrets
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
@@ -123,14 +123,14 @@ class TraceReceiver:
         caller = caller_in(request)
         caller.require(Right.WRITE)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        owner = Owner(caller.user, caller.agent)
+        owner = SpanOwner(caller.user, caller.agent)
         body = await request.body()
         async with self._turn:
             # In a thread: a long request must not delay a firing.
             readings = await asyncio.to_thread(self._read, body, form, encoding, owner)
             return await self._take(readings, caller)
 
-    def _read(self, body: bytes, form: str, encoding: str, owner: Owner) -> list[Reading]:
+    def _read(self, body: bytes, form: str, encoding: str, owner: SpanOwner) -> list[SpanReading]:
         """Return what the spans of a body say.
 
         Raises:
@@ -143,7 +143,7 @@ class TraceReceiver:
         except ValueError as error:
             raise UnreadableTracesError("form", str(error)) from error
 
-    def _without_left_out(self, spans: Sequence[Span], owner: Owner) -> list[Reading]:
+    def _without_left_out(self, spans: Sequence[Span], owner: SpanOwner) -> list[SpanReading]:
         """Return what spans say, without secrets, and without what a person asks to forget."""
         secrets, refused = self._capture.secret_filter(), dict[int, str]()
         filtered = []
@@ -156,18 +156,18 @@ class TraceReceiver:
         if secrets.kinds:
             _log.info("secrets.masked", interface="traces", masked=dict(secrets.kinds))
         return [
-            Reading(reading.span, problem=refused[number])
+            SpanReading(reading.span, problem=refused[number])
             if number in refused
             else self._without_forgotten(reading)
             for number, reading in enumerate(read_spans(filtered, owner))
         ]
 
-    def _without_forgotten(self, reading: Reading) -> Reading:
+    def _without_forgotten(self, reading: SpanReading) -> SpanReading:
         kept = tuple(self._capture.without_forgotten(reading.episodes))
         left_out = len(reading.episodes) - len(kept)
         return reading._replace(episodes=kept, left_out=reading.left_out + left_out)
 
-    async def _take(self, readings: Sequence[Reading], caller: Caller) -> Result:
+    async def _take(self, readings: Sequence[SpanReading], caller: Caller) -> Result:
         """Put the episodes, and log what became of the spans."""
         episodes = [episode for reading in readings for episode in reading.episodes]
         done = await self._episodes.put(episodes)
@@ -190,7 +190,7 @@ class TraceReceiver:
         return Result(len(problems), _message(problems, silent, unread))
 
 
-def _problem(reading: Reading, done: PutOnce) -> str:
+def _problem(reading: SpanReading, done: PutOnce) -> str:
     """Return why a span is rejected; empty when it is not."""
     refused = (done.refused[each.id] for each in reading.episodes if each.id in done.refused)
     problem = reading.problem or next(refused, "")

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 from slumberd.capture.forget_words import ForgetWords, Request
 from slumberd.capture.secrets import mask_json
 from slumberd.errors import SecretRefusedError
-from slumberd.model.episode import Episode
-from slumberd.model.speaker import PERSON, speaker_of
+from slumberd.model.episode import PERSON, Episode, speaker_of
 
 SecretMode = Literal["mask", "keep", "refuse"]
 """What becomes of secrets: they are masked, or kept, or what holds them is refused."""

@@ -21,8 +21,7 @@ from slumberd.errors import (
     StoreError,
 )
 from slumberd.model.episode import Misspelling
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import tune_interpreter
 from slumberd.service.one_operation import run_operation

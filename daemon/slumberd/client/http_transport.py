@@ -1,9 +1,10 @@
-"""Call operations of a daemon over HTTP, on any host."""
+"""Call operations of a daemon over HTTP, on any host; check requests before they are sent."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import socket
 import ssl
 from collections.abc import Mapping
@@ -16,11 +17,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from slumberd.client.request_json import as_json
 from slumberd.errors import NotRunningError, StoreError, UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.control_socket import RefusedError, own_error
+from slumberd.service.control_socket import RefusedError, encode_request, own_error
+from slumberd.storage.strict_json import read_object
 
 PATIENCE_SECONDS = 30.0
 """How long a call is tried again while no daemon answers."""
@@ -290,3 +291,26 @@ def _read_token(token: object) -> str | None:
             " `slumberd token new` has printed"
         )
     return text
+
+
+def as_json(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return a request as its JSON is read again, so that every way takes the same requests.
+
+    Raises:
+        RequestTooLargeError: No interface takes so much.
+        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits;
+            or values are nested too deep.
+    """
+    try:
+        # orjson writes null for infinity.
+        json.dumps(request, allow_nan=False)
+        line = encode_request(operation, request)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the request cannot be written as JSON: {error}") from error
+    except RecursionError:
+        raise UsageError("the request is nested too deep to be written as JSON") from None
+    try:
+        found = read_object(line)
+    except ValueError as error:
+        raise UsageError(f"the request cannot be read: {error}") from None
+    return {name: found[name] for name in request}

@@ -22,7 +22,7 @@ from slumberd.config.yaml_reader import Trail
 from slumberd.errors import Mistake
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extraction, ModelSummariser
-from slumberd.model.functions import RuleFunction, describe_exception
+from slumberd.model.rule import RuleFunction, describe_exception
 
 _ARGUMENTS = {"extract": ("turn", "before"), "summarise": ("turns", "max_tokens")}
 """The arguments of a function, by the stage that calls it."""

@@ -43,7 +43,7 @@ from slumberd.extraction.patterns import (
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
-from slumberd.model.episode import microseconds
+from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import (
     Extraction,
     ModelSettings,
@@ -51,7 +51,6 @@ from slumberd.model.extraction import (
     Several,
     Turn,
 )
-from slumberd.model.speaker import PERSON
 from slumberd.retrieval.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -34,7 +34,7 @@ from slumberd.config.validation import (
 from slumberd.config.yaml_reader import Document, Trail, dotted_path, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.model.cadence import Duration
-from slumberd.model.speaker import INTERFACES, is_visible
+from slumberd.model.episode import INTERFACES, is_visible
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"

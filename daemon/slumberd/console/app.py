@@ -19,12 +19,19 @@ from slumberd.api.access import Access
 from slumberd.api.gate import PersonOf
 from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
-from slumberd.console.links import ROOT, Fields, is_own, link, shown_shard
 from slumberd.console.pages import PAGES, start_of
-from slumberd.console.rendering import STATIC, Renderer, read_static
-from slumberd.console.sessions import Session
+from slumberd.console.rendering import (
+    ROOT,
+    STATIC,
+    Fields,
+    Renderer,
+    is_own,
+    link,
+    read_static,
+    shown_shard,
+)
 from slumberd.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session, place_of
-from slumberd.console.visit import Page, Redirect, Shown, View, Visit
+from slumberd.console.visit import BrowserSession, ConsolePage, Redirect, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
@@ -63,11 +70,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Visitor:
     """Who asks: a caller of operations, and the session in the browser."""
 
     caller: Caller
-    session: Session
+    session: BrowserSession
 
 
 def console_route(
@@ -138,7 +145,7 @@ class Console:
 
         return guarded
 
-    def _endpoint(self, page: Page) -> Endpoint:
+    def _endpoint(self, page: ConsolePage) -> Endpoint:
         async def answer(request: Request) -> Response:
             person = self._person(request)
             is_sent = request.method == "POST" and page.submit is not None
@@ -180,7 +187,7 @@ class Console:
         shown_shard.set(chosen)
         request.state.shards = shards
 
-    def _visit(self, page: Page, person: Person, fields: Fields) -> Visit:
+    def _visit(self, page: ConsolePage, person: Visitor, fields: Fields) -> Visit:
         return Visit(
             served=self._served,
             caller=person.caller,
@@ -190,7 +197,7 @@ class Console:
             shard=shown_shard.get(),
         )
 
-    def _person(self, request: Request) -> Person:
+    def _person(self, request: Request) -> Visitor:
         """Return who asks.
 
         Raises:
@@ -199,9 +206,9 @@ class Console:
         found = find_session(request, self._sign_in.sessions)
         if found is None:
             raise NotAuthenticatedError("nobody is signed in")
-        return Person(self._sign_in.caller_of(found, request), found)
+        return Visitor(self._sign_in.caller_of(found, request), found)
 
-    async def _response(self, request: Request, person: Person | None, shown: Shown) -> Response:
+    async def _response(self, request: Request, person: Visitor | None, shown: Shown) -> Response:
         if isinstance(shown, Redirect):
             return RedirectResponse(shown.to, HTTPStatus.SEE_OTHER)
         values = {**shown.values, "title": shown.title, **_frame_of(request, person)}
@@ -211,7 +218,7 @@ class Console:
 
     async def _error(self, request: Request, status: int, error: SlumberdError | None) -> Response:
         try:
-            person: Person | None = self._person(request)
+            person: Visitor | None = self._person(request)
         except NotAuthenticatedError:
             person = None
         title = title_of(type(error)) if error else HTTPStatus(status).phrase
@@ -255,11 +262,11 @@ class Console:
         return await self._response(request, person, view)
 
 
-def _methods_of(page: Page) -> list[str]:
+def _methods_of(page: ConsolePage) -> list[str]:
     return ["GET"] if page.submit is None else ["GET", "POST"]
 
 
-def _frame_of(request: Request, person: Person | None) -> dict[str, Any]:
+def _frame_of(request: Request, person: Visitor | None) -> dict[str, Any]:
     """Return what the frame of every page shows."""
     shards = getattr(request.state, "shards", [])
     if person is None:
@@ -311,7 +318,7 @@ def _given(pairs: list[tuple[str, str]]) -> Fields:
     return {name: value for name, value in pairs if value != ""}
 
 
-def check_form(session: Session, fields: Fields) -> None:
+def check_form(session: BrowserSession, fields: Fields) -> None:
     """Check that a form comes from a page of this session.
 
     Raises:

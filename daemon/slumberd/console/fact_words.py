@@ -1,9 +1,11 @@
-"""Look up what facts say, for lists that have only their ids."""
+"""Show the values of facts: look them up for lists of ids, write them as text, and read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import orjson
 
 from slumberd.console.visit import Visit
 from slumberd.errors import SlumberdError
@@ -115,3 +117,24 @@ class _Words:
             return None
         listed: list[Mapping[str, Any]] = found[operation]
         return listed[0] if listed else None
+
+
+def show_value(payload: Mapping[str, Any]) -> str:
+    """Return what a fact says of its subject: its object, or its content without one."""
+    value = payload.get("object", payload.get("content", ""))
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+
+
+def write_value(value: object) -> str:
+    """Return the text that `read_value` reads as this value."""
+    if isinstance(value, str) and value.isprintable() and read_value(value) == value:
+        return value
+    return orjson.dumps(value, default=str).decode()
+
+
+def read_value(text: str) -> Any:  # noqa: ANN401 # any JSON
+    """Return the value that a person wrote: JSON, or the text itself when it is no JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text

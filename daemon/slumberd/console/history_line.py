@@ -26,7 +26,7 @@ _FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CurrentPeriod:
     """A period in which a value was current.
 
     Attributes:
@@ -75,7 +75,7 @@ class Stroke:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Replacement:
     """Where one value replaces another: a vertical line from the height of one to the other."""
 
     x: float
@@ -120,12 +120,12 @@ class HistoryLine:
     right: int
     lanes: Sequence[Lane]
     strokes: Sequence[Stroke]
-    turns: Sequence[Turn]
+    turns: Sequence[Replacement]
     ticks: Sequence[Tick]
     left_out: int
 
 
-def draw_history(id: str, title: str, spans: Sequence[Span], now: datetime) -> HistoryLine:
+def draw_history(id: str, title: str, spans: Sequence[CurrentPeriod], now: datetime) -> HistoryLine:
     """Return the picture of a history.
 
     Args:
@@ -158,7 +158,7 @@ def draw_history(id: str, title: str, spans: Sequence[Span], now: datetime) -> H
 class _Axis:
     """The axis of time: it goes from the first beginning to now, or to the last instant."""
 
-    def __init__(self, spans: Sequence[Span], now: datetime) -> None:
+    def __init__(self, spans: Sequence[CurrentPeriod], now: datetime) -> None:
         self.now = now
         ends = [span.ends_at or span.begins_at for span in spans]
         self._low = min(span.begins_at for span in spans)
@@ -170,7 +170,7 @@ class _Axis:
         part = (at - self._low) / (self._high - self._low)
         return round(_LEFT + part * (WIDTH - _RIGHT - _LEFT), 1)
 
-    def stroke(self, span: Span, y: int) -> Stroke:
+    def stroke(self, span: CurrentPeriod, y: int) -> Stroke:
         """Return the line of a span; it is at least as wide as a person can see."""
         x1, x2 = self.x(span.begins_at), self.x(span.ends_at or self._high)
         x2 = max(x2, x1 + _LEAST_WIDTH)
@@ -188,25 +188,27 @@ class _Axis:
         return found
 
 
-def _latest_values(spans: Sequence[Span]) -> tuple[list[Span], int]:
+def _latest_values(spans: Sequence[CurrentPeriod]) -> tuple[list[CurrentPeriod], int]:
     """Return the spans of the values that were current last, and how many values are left out."""
     latest = [*dict.fromkeys(span.value for span in reversed(spans))]
     kept = {*latest[:MOST_LANES]}
     return [span for span in spans if span.value in kept], max(0, len(latest) - MOST_LANES)
 
 
-def _find_turns(spans: Sequence[Span], height_of: dict[str, int], axis: _Axis) -> list[Turn]:
+def _find_turns(
+    spans: Sequence[CurrentPeriod], height_of: dict[str, int], axis: _Axis
+) -> list[Replacement]:
     """Return a turn for each value that begins where exactly one other value ends."""
     turns = []
     for span in spans:
         before = {one.value for one in spans if one.ends_at == span.begins_at} - {span.value}
         if len(before) == 1:
             y1, y2 = height_of[before.pop()], height_of[span.value]
-            turns.append(Turn(axis.x(span.begins_at), y1, y2))
+            turns.append(Replacement(axis.x(span.begins_at), y1, y2))
     return turns
 
 
-def _describe(spans: Sequence[Span]) -> str:
+def _describe(spans: Sequence[CurrentPeriod]) -> str:
     current = [span.value for span in spans if span.ends_at is None]
     count = len({span.value for span in spans})
     values = "1 value" if count == 1 else f"{count} values"
@@ -214,7 +216,7 @@ def _describe(spans: Sequence[Span]) -> str:
     return f"{values} since {spans[0].begins_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC; {ends}."
 
 
-def _say(span: Span) -> str:
+def _say(span: CurrentPeriod) -> str:
     begin = f"{span.begins_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     end = "now" if span.ends_at is None else f"{span.ends_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     return f"{_shorten(span.value)}: from {begin} until {end}"

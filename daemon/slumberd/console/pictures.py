@@ -1,15 +1,18 @@
 """Lay out pictures of numbers: which bar, line and label lies where. The templates draw them.
 
 A picture has no color: `console.css` gives colors to its classes, light and dark. Each row of a
-stack also has a pattern of its own, so the picture can be read in black and white.
+stack also has a pattern of its own, so the picture can be read in black and white. At the end are
+the pictures of a report: of its days, and of its largest changes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import accumulate, pairwise
+from typing import Any
 
 MOST_ROWS = 3
 """At most so many rows: each has a pattern of its own, solid, hatched or dotted."""
@@ -66,7 +69,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ColumnMark:
     """What a picture shows of one column.
 
     Attributes:
@@ -122,7 +125,7 @@ class Picture:
     title: str
     description: str
     height: int
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ColumnMark] = ()
     labels: Sequence[Label] = ()
     grid: Sequence[float] = ()
     left: int = _LEFT
@@ -155,7 +158,7 @@ def draw_stacks(id: str, title: str, rows: Sequence[str], columns: Sequence[Colu
         says = f"{column.name}: {_in_words(rows, column.values)}"
         area = Box(round(left, 1), _TOP, round(width, 1), _HEIGHT - _TOP - _BOTTOM)
         boxes = _stack(scale, left + width * _GAP / 2, width * (1 - _GAP), column.values)
-        marks.append(Mark(says, area, boxes, column.href))
+        marks.append(ColumnMark(says, area, boxes, column.href))
     sums = [sum(column.values[row] for column in columns) for row in range(len(rows))]
     total = _in_words(rows, sums)
     return Picture(
@@ -214,7 +217,7 @@ def draw_bars(id: str, title: str, rows: Sequence[str], columns: Sequence[Column
     for place, column in enumerate(columns):
         top, count = place * _BAR_HEIGHT, sum(column.values)
         marks.append(
-            Mark(
+            ColumnMark(
                 f"{column.name}: {_in_words(rows, column.values)}",
                 Box(0, top, WIDTH, _BAR_HEIGHT),
                 _lay_in_a_row(column.values, top + 4, room / (most or 1)),
@@ -330,3 +333,98 @@ def _cut(text: str) -> str:
     if len(text) <= _NAME_CHARACTERS:
         return text
     return f"{text[: _NAME_CHARACTERS - _END_CHARACTERS - 1]}…{text[-_END_CHARACTERS:]}"
+
+
+ROWS = ("learned", "changed", "forgotten")
+"""The numbers of facts that the pictures show."""
+
+MOST_COLUMNS = 100
+"""A picture shows at most so many days, or parts of a longer time."""
+
+_SIZES = (1, 7, 30, 365)
+
+Report = Mapping[str, Any]
+"""An answer of the operation ``report``."""
+
+Counts = Mapping[str, Any]
+"""The numbers of a day, of several days, or of a batch, as a report has them."""
+
+Address = Callable[[Counts], str]
+"""Returns the page of what numbers count; an empty text where there is none."""
+
+
+def no_page(_: Counts) -> str:
+    """Return no address, for a file without links."""
+    return ""
+
+
+def draw_days(report: Report, page_of: Address = no_page) -> list[Picture]:
+    """Return the pictures of the days: their changes, and the growth of the facts.
+
+    Args:
+        report: The report.
+        page_of: Returns the page of a day.
+    """
+    days = report["days"]
+    changes = [_column(name_of(day), _label_of(day), day, page_of) for day in days]
+    growth = [
+        Column(name=name_of(day), label=_label_of(day), values=[more])
+        for day, more in zip(days, growth_of(report), strict=True)
+    ]
+    return [
+        draw_stacks("days", "Changes of facts by day", ROWS, changes),
+        draw_line("growth", "Growth: facts learned less facts forgotten", growth),
+    ]
+
+
+def draw_largest(report: Report, page_of: Address = no_page) -> Picture:
+    """Return the picture of the largest changes.
+
+    Args:
+        report: The report.
+        page_of: Returns the page of a firing.
+    """
+    columns = [_column(one["firing_id"], "", one, page_of) for one in report["largest"]]
+    return draw_bars("largest", "Largest changes", ROWS, columns)
+
+
+def sum_days(report: Report) -> Report:
+    """Return a report whose days are few enough for a picture.
+
+    Of more days, an entry sums up 7, 30 or 365 of them. Its ``day`` is the first of them, and its
+    ``last`` the last.
+    """
+    days = report["days"]
+    size = next((size for size in _SIZES if len(days) <= size * MOST_COLUMNS), _SIZES[-1])
+    if size == 1:
+        return report
+    groups = [days[start : start + size] for start in range(0, len(days), size)]
+    return {**report, "days": [_sum_group(group) for group in groups]}
+
+
+def _sum_group(days: Sequence[Counts]) -> Counts:
+    sums = {name: sum(day[name] for day in days) for name in days[0] if name != "day"}
+    return {"day": days[0]["day"], "last": days[-1]["day"], **sums}
+
+
+def name_of(day: Counts) -> str:
+    """Return the day that numbers are of, or the first and the last of several."""
+    first, last = day["day"], day.get("last", day["day"])
+    return first if first == last else f"{first} to {last}"
+
+
+def growth_of(report: Report) -> list[int]:
+    """Return how many more facts there are after each day than before the first one."""
+    return accumulate_growth([(day["learned"], day["forgotten"]) for day in report["days"]])
+
+
+def _column(name: str, label: str, counts: Counts, page_of: Address) -> Column:
+    values: Sequence[int] = [counts[row] for row in ROWS]
+    return Column(
+        name=name, label=label, values=values, href=page_of(counts) if any(values) else ""
+    )
+
+
+def _label_of(day: Counts) -> str:
+    """Return the first day without its year."""
+    return f"{date.fromisoformat(day['day']):%-d %b}"

@@ -1,19 +1,51 @@
-"""Render templates. Every value is escaped, and control characters are made visible."""
+"""Render templates, and make the addresses of pages.
+
+Every value is escaped, and control characters are made visible. Names stand in the query of an
+address, because they may hold any character.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from slumberd.console.links import ROOT, link, shown_shard
+ROOT = "/console"
+"""The path of the console."""
+
+Fields = Mapping[str, str]
+
+shown_shard: ContextVar[int | None] = ContextVar("shown_shard", default=None)
+"""The shard that the page of this request shows; None where there is one only."""
+
+
+def link(page: str, **fields: Any) -> str:
+    """Return the address of a page.
+
+    Args:
+        page: Its path without the root, such as ``facts``.
+        fields: The query; a field of None, or of an empty text, is left out. The shard is that of
+            the page that has the link, unless it is given.
+    """
+    fields = {**fields, "shard": fields.get("shard", shown_shard.get())}
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    query = urlencode(given, doseq=True)
+    return f"{ROOT}/{page.lstrip('/')}" + (f"?{query}" if query else "")
+
+
+def is_own(address: str) -> bool:
+    """Return whether an address is one of the console's pages, and nothing else."""
+    return address.startswith(f"{ROOT}/") and "//" not in address and "\\" not in address
+
 
 PACKAGE = "slumberd.console"
 STATIC = {

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slumberd.console.pictures import Column, Picture, draw_bars
+from slumberd.console.pictures import (
+    Column,
+    Picture,
+    Report,
+    draw_bars,
+    draw_days,
+    draw_largest,
+    growth_of,
+    sum_days,
+)
 from slumberd.console.rendering import Renderer, read_style
-from slumberd.console.report_pictures import Report, draw_days, draw_largest, growth_of, sum_days
 from slumberd.model.health import RuleStatus
 
 _MINUTE_SECONDS = 60

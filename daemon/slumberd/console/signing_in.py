@@ -6,9 +6,8 @@ from starlette.requests import Request
 
 from slumberd.api.access import Access, hash_of
 from slumberd.clock import Clock
-from slumberd.console.links import Fields
-from slumberd.console.sessions import Session, Sessions
-from slumberd.console.visit import View
+from slumberd.console.rendering import Fields
+from slumberd.console.visit import BrowserSession, Sessions, View
 from slumberd.errors import NotAuthenticatedError
 from slumberd.operations.caller import Caller
 
@@ -22,7 +21,7 @@ _NOTHING_WRITTEN = "enter a token"
 _NO_PEER = "enter a token: only a browser that reaches the unix socket as localhost needs none"
 
 
-def find_session(request: Request, sessions: Sessions) -> Session | None:
+def find_session(request: Request, sessions: Sessions) -> BrowserSession | None:
     """Return the session of a browser; None without one."""
     secret = request.cookies.get(COOKIE)
     return None if secret is None else sessions.find(secret)
@@ -81,7 +80,7 @@ class SignIn:
             raise NotAuthenticatedError(_NO_PEER)
         return self.sessions.begin(uid=peer.uid)
 
-    def caller_of(self, session: Session, request: Request) -> Caller:
+    def caller_of(self, session: BrowserSession, request: Request) -> Caller:
         """Return whose a session is, with the rights of this moment.
 
         Raises:

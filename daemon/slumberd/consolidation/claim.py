@@ -10,9 +10,9 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of, key_of, named_ids, owner_of
-from slumberd.model.normal_form import words_of
 from slumberd.model.scope import unescape
 from slumberd.model.stages import SUMMARISES
+from slumberd.model.texts import words_of
 
 ALL = ""
 """In place of an object: every object of a key."""

@@ -48,8 +48,7 @@ from slumberd.model.firing import (
     Position,
     Window,
 )
-from slumberd.model.record import Outcome
-from slumberd.model.report import Report
+from slumberd.model.record import Outcome, Report
 from slumberd.model.rule import ConsolidationRule
 
 _GATE_SECONDS = 5.0

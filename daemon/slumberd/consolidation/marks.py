@@ -17,7 +17,7 @@ from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import MarkChanges, Summariser, decide_marks, summarise_by_sentences
 from slumberd.hygiene.near_vectors import Embed
 from slumberd.hygiene.summary import estimate, summary_of
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import PERSON, EpisodeVersion
 from slumberd.model.extraction import (
     ModelSummariser,
     RecordedSummary,
@@ -28,10 +28,8 @@ from slumberd.model.extraction import (
 )
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
-from slumberd.model.functions import RuleFunction
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.model.salience import importance_of
-from slumberd.model.speaker import PERSON
 from slumberd.model.stages import (
     MARKS,
     REWEIGHTED,

@@ -20,8 +20,7 @@ from slumberd.model.firing import (
     RulePosition,
     Window,
 )
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 

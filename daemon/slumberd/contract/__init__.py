@@ -1,8 +1,7 @@
 """The synchronous memory contract: its values, its protocol, and a store that keeps episodes."""
 
-from slumberd.contract.protocols import MemoryStore
-from slumberd.contract.store import EpisodeMemoryStore
-from slumberd.contract.values import MemoryRecord, MemorySearchQuery, MemoryWriteRecord
+from slumberd.contract.records import MemoryRecord, MemorySearchQuery, MemoryWriteRecord
+from slumberd.contract.store import EpisodeMemoryStore, MemoryStore
 
 __all__ = [
     "EpisodeMemoryStore",

@@ -40,7 +40,7 @@ from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
 from slumberd.model.health import Finding
-from slumberd.model.reductions import WITHIN
+from slumberd.model.record import WITHIN
 from slumberd.service.damage import describe_damage
 from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.service.file_exchange import is_unfinished

@@ -20,9 +20,8 @@ from slumberd.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import Turn
 from slumberd.model.health import Finding
-from slumberd.model.readings import LATEST, Readings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.store_status import FactStoreStatus
+from slumberd.model.store_status import LATEST, FactStoreStatus, Readings
 from slumberd.operations.transcript_counts import TranscriptCounts, read_transcript_counts
 from slumberd.scheduling.rule_status import start_of
 from slumberd.service.erased_content import read_or_none

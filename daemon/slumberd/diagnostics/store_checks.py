@@ -20,7 +20,7 @@ from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.health import Finding
-from slumberd.model.reductions import Reduction
+from slumberd.model.record import Reduction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState

@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.extraction.turns import arrange
 from slumberd.model.extraction import Extracted, Failed, Turn
-from slumberd.model.functions import RuleFunction, describe_exception
+from slumberd.model.rule import RuleFunction, describe_exception
 
 MOST_RESULTS = 1_000
 """Results of one turn that are read; the function is not asked for more."""

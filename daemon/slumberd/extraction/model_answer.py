@@ -16,7 +16,7 @@ from slumberd.extraction.dates_in_text import find_dates, parts_between, write_d
 from slumberd.extraction.model_prompt import MAX_TEXT, MAX_TRIPLES, speaker_of
 from slumberd.extraction.normalisers import collapse_spaces
 from slumberd.extraction.turns import arrange
-from slumberd.model.extraction import Extracted, KnownFact, ModelSettings, Question
+from slumberd.model.extraction import Extracted, ModelSettings, Question, ShownFact
 from slumberd.model.predicates import names_predicate
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT)]
@@ -65,7 +65,7 @@ def read_answer(
     text: str,
     settings: ModelSettings,
     questions: Sequence[Question],
-    facts: Sequence[KnownFact] = (),
+    facts: Sequence[ShownFact] = (),
 ) -> list[Supported]:
     """Return what counts of an answer, for each question in order.
 
@@ -152,7 +152,7 @@ def _extracted(triple: _Triple, question: Question, settings: ModelSettings) -> 
 
 
 def _taken_back(
-    ended: _Ended, question: Question, settings: ModelSettings, fact: KnownFact | None
+    ended: _Ended, question: Question, settings: ModelSettings, fact: ShownFact | None
 ) -> Extracted | None:
     """Return what takes a fact back that the turn ends; None for another one.
 

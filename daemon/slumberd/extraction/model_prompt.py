@@ -15,7 +15,7 @@ from slumberd.extraction.normalisers import WEEKDAYS
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.turns import name_of_speaker
 from slumberd.model.episode import instant
-from slumberd.model.extraction import KnownFact, ModelSettings, Question, Turn
+from slumberd.model.extraction import ModelSettings, Question, ShownFact, Turn
 
 VERSION = 2
 """Changes with the prompt, the schema, or the checks of an answer."""
@@ -68,7 +68,7 @@ the "fact", and the "quote" of the turn that says so. What a turn only adds to e
 def messages_for(
     settings: ModelSettings,
     questions: Sequence[Question],
-    facts: Sequence[KnownFact] = (),
+    facts: Sequence[ShownFact] = (),
     *,
     problem: str = "",
     answer: str = "",
@@ -122,7 +122,7 @@ def _names_several(predicate: str) -> bool:
     return len(predicate) > 1 and predicate.endswith("*")
 
 
-def _fact_data(id: str, fact: KnownFact) -> dict[str, Any]:
+def _fact_data(id: str, fact: ShownFact) -> dict[str, Any]:
     since = instant(fact.at).date().isoformat()
     return {
         "id": id, "subject": fact.subject, "predicate": fact.predicate, "object": fact.object,

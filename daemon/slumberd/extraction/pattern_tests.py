@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Extracted, Extractor, Failed, Intent, Turn
 from slumberd.model.fact_ids import canonical
-from slumberd.model.normal_form import words_of
+from slumberd.model.texts import words_of
 
 
 class Expected(NamedTuple):

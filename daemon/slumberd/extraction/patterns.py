@@ -24,7 +24,7 @@ from slumberd.extraction.sentences import (
 from slumberd.extraction.templates import fill
 from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Intent, Turn
-from slumberd.model.normal_form import words_of
+from slumberd.model.texts import words_of
 from slumberd.retrieval.expressions import Expression, Match
 
 MAX_MATCHES = 50

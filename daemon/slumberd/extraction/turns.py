@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from slumberd.extraction.sentences import replace_surrogates
+from slumberd.model.episode import INTERFACES, PROGRAM_ROLES
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 from slumberd.model.fact_ids import canonical
-from slumberd.model.speaker import INTERFACES, PROGRAM_ROLES
 
 
 def name_of_speaker(turn: Turn, speakers: Mapping[str, str]) -> str:

@@ -34,9 +34,8 @@ from slumberd.filters.checks import (
     tokens_of,
 )
 from slumberd.filters.tokenizer import Token
-from slumberd.model.episode import NaiveTimestamps, with_offset
+from slumberd.model.episode import PERSON, NaiveTimestamps, speaker_of, with_offset
 from slumberd.model.scope import ScopeMismatch
-from slumberd.model.speaker import PERSON, speaker_of
 from slumberd.sql_statements import statements
 
 _Value = str | bytes | int | float | None

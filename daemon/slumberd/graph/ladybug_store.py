@@ -18,9 +18,9 @@ from slumberd.graph.cypher_linter import Linter
 from slumberd.model.graph import (
     MOST_ROWS,
     GraphPath,
+    GraphTriple,
     NodeRef,
     ResultSet,
-    Triple,
     confidence_in,
     is_storable,
     triple_id,
@@ -286,7 +286,7 @@ def _validate_triple(
     object: str,  # noqa: A002 # the specification's word
     confidence: float,
     id: str | None,
-) -> Triple:
+) -> GraphTriple:
     """Return a triple that can be stored.
 
     Raises:
@@ -298,7 +298,7 @@ def _validate_triple(
         if not part.strip() or not is_storable(part):
             raise ValueError(f"{name} is {part!r}; give a text that is not empty and holds no NUL")
     try:
-        return Triple(own_id, subject, predicate, object, confidence_in(confidence))
+        return GraphTriple(own_id, subject, predicate, object, confidence_in(confidence))
     except ValueError as error:
         raise ValueError(f"confidence {error}") from None
 

@@ -24,7 +24,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Counts
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.provenance.protocols import ProvenanceSink, SyncProvenanceSink
 from slumberd.storage.protocols import FactStore

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from slumberd.capture.secrets import mask_text
-from slumberd.hooks.inserted import Words, without_reminders, words_of_person
 from slumberd.hooks.transcripts import (
     AGENT,
     PERSON,
-    Line,
-    Turn,
+    TranscriptLine,
+    TranscriptTurn,
+    Words,
     hash_of,
     instant_of,
     key_of_line,
     text_of,
     turn_of,
+    without_reminders,
+    words_of_person,
 )
 
 _NOTES = frozenset({
@@ -83,7 +85,7 @@ _MARKUP = (
 """How texts begin that Claude Code writes in the name of the person."""
 
 
-def read_claude_code(record: dict[str, Any], line: bytes, session: str) -> Line:
+def read_claude_code(record: dict[str, Any], line: bytes, session: str) -> TranscriptLine:
     """Return what a line of Claude Code says.
 
     Raises:
@@ -94,7 +96,7 @@ def read_claude_code(record: dict[str, Any], line: bytes, session: str) -> Line:
     is_boundary = kind == "system" and record.get("subtype") == "compact_boundary"
     found = _place_of(record, is_message=kind in message or is_boundary)
     if record.get("isSidechain"):
-        return Line(at=found.at, version=found.version)
+        return TranscriptLine(at=found.at, version=found.version)
     match kind:
         case "attachment":
             return _read_attachment(record, session, found)
@@ -106,8 +108,8 @@ def read_claude_code(record: dict[str, Any], line: bytes, session: str) -> Line:
             return found if kind in _NOTES else found._replace(unknown=(kind or "no type",))
 
 
-def _place_of(record: Mapping[str, Any], *, is_message: bool) -> Line:
-    return Line(
+def _place_of(record: Mapping[str, Any], *, is_message: bool) -> TranscriptLine:
+    return TranscriptLine(
         id=text_of(record.get("uuid")),
         # The first line after a compaction names the line before it in another field.
         parent=text_of(record.get("parentUuid")) or text_of(record.get("logicalParentUuid")),
@@ -117,7 +119,9 @@ def _place_of(record: Mapping[str, Any], *, is_message: bool) -> Line:
     )
 
 
-def _read_message(record: dict[str, Any], speaker: str, session: str, found: Line) -> Line:
+def _read_message(
+    record: dict[str, Any], speaker: str, session: str, found: TranscriptLine
+) -> TranscriptLine:
     if any(record.get(flag) for flag in _NOT_SAID):
         return found._replace(is_message=not record.get("isMeta"))
     message = record.get("message")
@@ -143,13 +147,13 @@ def _read_message(record: dict[str, Any], speaker: str, session: str, found: Lin
 
 
 def _with_turn(  # the parts of a line
-    found: Line,
+    found: TranscriptLine,
     record: Mapping[str, Any],
     speaker: str,
     session: str,
     words: Words,
     unknown: tuple[str, ...],
-) -> Line:
+) -> TranscriptLine:
     own = text_of(record.get("sessionId")) or session
     key = found.id
     # A forked session repeats turns of another one, and says which: they are the same turns.
@@ -158,7 +162,7 @@ def _with_turn(  # the parts of a line
     if is_copy and isinstance(original, dict):
         own = text_of(original["sessionId"])
         key = text_of(original.get("messageUuid")) or key
-    turn = turn_of(Turn(key, own, speaker, words.text, found.at))
+    turn = turn_of(TranscriptTurn(key, own, speaker, words.text, found.at))
     names = tuple(f"envelope {name}" for name in words.unknown)
     return found._replace(
         turn=turn,
@@ -168,7 +172,7 @@ def _with_turn(  # the parts of a line
     )
 
 
-def _read_attachment(record: dict[str, Any], session: str, found: Line) -> Line:
+def _read_attachment(record: dict[str, Any], session: str, found: TranscriptLine) -> TranscriptLine:
     """Return what a person typed while the agent worked, if the attachment is that."""
     attachment = record.get("attachment")
     if not isinstance(attachment, dict) or any(record.get(flag) for flag in _NOT_SAID):
@@ -181,7 +185,7 @@ def _read_attachment(record: dict[str, Any], session: str, found: Line) -> Line:
     words = _words_of(prompt, is_stated=is_stated)
     if other is not None or attachment.get("isMeta") or mode not in (None, "prompt"):
         new_mode = () if mode in _MODES else (f"commandMode {mode}",)
-        inserted = turn_of(Turn("", session, PERSON, words.text, None))
+        inserted = turn_of(TranscriptTurn("", session, PERSON, words.text, None))
         return found._replace(unknown=(*(other or ()), *new_mode), inserted=inserted)
     # Of several versions, some give the line no id.
     key = found.id or text_of(attachment.get("source_uuid")) or _key_of_words(found.at, words.text)
@@ -194,7 +198,9 @@ def _key_of_words(at: str | None, text: str) -> str:
     return hash_of(f"{at}{mask_text(text).value}")
 
 
-def _read_queue(record: dict[str, Any], line: bytes, session: str, found: Line) -> Line:
+def _read_queue(
+    record: dict[str, Any], line: bytes, session: str, found: TranscriptLine
+) -> TranscriptLine:
     """Return what a person typed while the agent worked, if the agent took it from its queue."""
     operation, reason = record.get("operation"), record.get("reason")
     if operation not in _OPERATIONS:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slumberd.hooks.inserted import words_of_person
 from slumberd.hooks.transcripts import (
     AGENT,
     PERSON,
-    Line,
     Thread,
-    Turn,
+    TranscriptLine,
+    TranscriptTurn,
     instant_of,
     key_of_line,
     text_of,
     turn_of,
+    words_of_person,
 )
 
 _NOTES = frozenset({"compacted", "inter_agent_communication", "turn_context", "world_state"})
@@ -63,14 +63,14 @@ _MILLISECONDS_OF_ID = 12
 """So many hexadecimal digits of a UUID of version 7 are the milliseconds since 1970."""
 
 
-def read_codex(record: dict[str, Any], line: bytes, session: str) -> Line:
+def read_codex(record: dict[str, Any], line: bytes, session: str) -> TranscriptLine:
     """Return what a line of Codex says.
 
     Raises:
         ValueError: A field that this kind of line always has is missing.
     """
     payload, kind = record.get("payload"), text_of(record.get("type"))
-    found = Line(at=instant_of(record.get("timestamp")))
+    found = TranscriptLine(at=instant_of(record.get("timestamp")))
     if not isinstance(payload, dict):
         return found._replace(unknown=(kind or "no type",))
     match kind:
@@ -84,7 +84,7 @@ def read_codex(record: dict[str, Any], line: bytes, session: str) -> Line:
             return found if kind in _NOTES else found._replace(unknown=(kind or "no type",))
 
 
-def _read_head(payload: Mapping[str, Any], found: Line) -> Line:
+def _read_head(payload: Mapping[str, Any], found: TranscriptLine) -> TranscriptLine:
     source, asked_by = payload.get("source"), payload.get("thread_source")
     by_agent = isinstance(source, dict) and any(key in source for key in ("subagent", "internal"))
     is_known = by_agent or asked_by in (None, *_PERSONS, *_AGENTS)
@@ -100,7 +100,9 @@ def _read_head(payload: Mapping[str, Any], found: Line) -> Line:
     return found._replace(thread=thread, version=text_of(payload.get("cli_version")))
 
 
-def _read_response(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+def _read_response(
+    payload: Mapping[str, Any], line: bytes, session: str, found: TranscriptLine
+) -> TranscriptLine:
     kind = text_of(payload.get("type"))
     if kind not in _RESPONSES:
         return found._replace(unknown=(f"response_item {kind}",))
@@ -116,7 +118,9 @@ def _read_response(payload: Mapping[str, Any], line: bytes, session: str, found:
     return _with_turn(found, AGENT, text, line, session, _unknown_in(content, AGENT))
 
 
-def _read_event(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+def _read_event(
+    payload: Mapping[str, Any], line: bytes, session: str, found: TranscriptLine
+) -> TranscriptLine:
     kind = text_of(payload.get("type"))
     match kind:
         case "user_message":
@@ -134,7 +138,9 @@ def _read_event(payload: Mapping[str, Any], line: bytes, session: str, found: Li
             return found if kind in _EVENTS else found._replace(unknown=(f"event_msg {kind}",))
 
 
-def _read_typed(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+def _read_typed(
+    payload: Mapping[str, Any], line: bytes, session: str, found: TranscriptLine
+) -> TranscriptLine:
     """Return what a person typed, in the form of versions before 0.145."""
     text, kind = payload.get("message"), payload.get("kind")
     if not isinstance(text, str):
@@ -145,7 +151,9 @@ def _read_typed(payload: Mapping[str, Any], line: bytes, session: str, found: Li
     return _with_turn(found, PERSON, text, line, session)
 
 
-def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Line) -> Line:
+def _read_item(
+    payload: Mapping[str, Any], line: bytes, session: str, found: TranscriptLine
+) -> TranscriptLine:
     """Return what was said, in the form of versions since 0.145."""
     item = payload.get("item")
     given = text_of(item.get("type")) if isinstance(item, dict) else ""
@@ -168,14 +176,19 @@ def _read_item(payload: Mapping[str, Any], line: bytes, session: str, found: Lin
 
 
 def _with_turn(  # the parts of a line
-    found: Line, speaker: str, text: str, line: bytes, session: str, unknown: tuple[str, ...] = ()
-) -> Line:
+    found: TranscriptLine,
+    speaker: str,
+    text: str,
+    line: bytes,
+    session: str,
+    unknown: tuple[str, ...] = (),
+) -> TranscriptLine:
     is_wordless = speaker == PERSON and not text.strip()
     if speaker == PERSON:
         text, names = words_of_person(text, is_stated=False)
         unknown = (*unknown, *(f"envelope {name}" for name in names))
     # Only some versions of Codex give a line an id.
-    turn = turn_of(Turn(key_of_line(line), session, speaker, text, found.at))
+    turn = turn_of(TranscriptTurn(key_of_line(line), session, speaker, text, found.at))
     is_typed = speaker == PERSON and turn is not None
     return found._replace(turn=turn, is_typed=is_typed, is_wordless=is_wordless, unknown=unknown)
 

@@ -20,7 +20,7 @@ _FINAL = frozenset({64, 65})
 """Exit codes of errors that the same request gets again."""
 
 
-class Answer(NamedTuple):
+class DaemonAnswer(NamedTuple):
     """What became of a call.
 
     Attributes:
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     final: bool = False
 
 
-def call_daemon(directory: Path, operation: str, request: dict[str, Any]) -> Answer:
+def call_daemon(directory: Path, operation: str, request: dict[str, Any]) -> DaemonAnswer:
     """Return the daemon's answer to a request, or why there is none.
 
     Args:
@@ -49,11 +49,11 @@ def call_daemon(directory: Path, operation: str, request: dict[str, Any]) -> Ans
     try:
         line = _exchange(directory, json.dumps(document).encode() + b"\n")
     except (FileNotFoundError, ConnectionRefusedError):
-        return Answer({}, f"no slumberd runs on {str(directory)!r}")
+        return DaemonAnswer({}, f"no slumberd runs on {str(directory)!r}")
     except TimeoutError:
         raise
     except OSError as error:
-        return Answer({}, f"slumberd on {str(directory)!r} does not answer: {error}")
+        return DaemonAnswer({}, f"slumberd on {str(directory)!r} does not answer: {error}")
     return _read_answer(line)
 
 
@@ -71,13 +71,13 @@ def _exchange(directory: Path, request: bytes) -> bytes:
         os.close(descriptor)
 
 
-def _read_answer(line: bytes) -> Answer:
+def _read_answer(line: bytes) -> DaemonAnswer:
     try:
         document = json.loads(line)
     except ValueError:
-        return Answer({}, "slumberd ended before it answered")
+        return DaemonAnswer({}, "slumberd ended before it answered")
     if document.pop("ok"):
-        return Answer(document)
+        return DaemonAnswer(document)
     # A refusal without a class is about the protocol: another version may accept the request.
     final = "kind" in document and document["exit_code"] in _FINAL
-    return Answer({}, str(document["error"]), final)
+    return DaemonAnswer({}, str(document["error"]), final)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.capture.secrets import mask_text
-from slumberd.hooks.transcripts import PERSON, Line, Turn, hash_of
+from slumberd.hooks.transcripts import PERSON, TranscriptLine, TranscriptTurn, hash_of
 
 MOST_KINDS = 20
 """So many kinds of unknown lines are counted by name; the others together."""
@@ -31,7 +31,7 @@ def _unknown_names(_: str) -> None:
     """Return nothing: no other session is known."""
 
 
-class Step(NamedTuple):
+class TurnStep(NamedTuple):
     """What is to be done with a turn.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """
 
     offset: int
-    turn: Turn | None
+    turn: TranscriptTurn | None
     number: int
     is_copy: bool = False
     withdrawn: bool | None = None
@@ -77,12 +77,12 @@ class _Node(NamedTuple):
 class _Waiting(NamedTuple):
     """A turn that another line near it may repeat in the form that counts."""
 
-    line: Line
+    line: TranscriptLine
     offset: int
     copying: str
 
 
-class History:
+class TranscriptHistory:
     """What is known of the lines of a transcript that were read.
 
     Args:
@@ -162,7 +162,7 @@ class History:
         """Take over what is to be forgotten, after the same lines were read again."""
         self._forgotten.update(number for number in numbers if number < len(self._nodes))
 
-    def forget(self, number: int, *, also_before: bool) -> list[Step]:
+    def forget(self, number: int, *, also_before: bool) -> list[TurnStep]:
         """Return what is to be forgotten when the person asks for it: turns, and replies to them.
 
         Args:
@@ -178,7 +178,7 @@ class History:
             if self._is_forgotten_reply(index):
                 found.add(index)
                 self._forgotten.add(index)
-        return [Step(self._nodes[index].offset, None, index) for index in sorted(found)]
+        return [TurnStep(self._nodes[index].offset, None, index) for index in sorted(found)]
 
     def _turn_before(self, number: int) -> int:
         """Return the person's turn before another one in its branch; -1 when there is none."""
@@ -201,7 +201,7 @@ class History:
         self._counts["lines"] += 1
         self._count_unknown(("unreadable",))
 
-    def add(self, line: Line, offset: int) -> list[Step]:
+    def add(self, line: TranscriptLine, offset: int) -> list[TurnStep]:
         """Take the next line, and return what is to be done, in order.
 
         Args:
@@ -234,10 +234,10 @@ class History:
             return []
         return self._add_spare(line, offset, name) if line.is_spare else self._add(line, offset)
 
-    def flush(self) -> list[Step]:
+    def flush(self) -> list[TurnStep]:
         """Take the turns that wait: nothing repeats them any more."""
         waiting, self._waiting = self._waiting, []
-        steps: list[Step] = []
+        steps: list[TurnStep] = []
         for one in waiting:
             if one.line.turn is not None:
                 number = len(self._nodes)
@@ -254,7 +254,7 @@ class History:
     def _is_of_person(self) -> bool:
         return not self._thread or bool(self._thread[1])
 
-    def _follow_copies(self, line: Line) -> None:
+    def _follow_copies(self, line: TranscriptLine) -> None:
         """Note where a copied history begins and ends.
 
         A fork, and a resumed session of some versions, repeat an older history. They write it at
@@ -288,7 +288,7 @@ class History:
         self._originals = [*(known or ()), *(names or ())] if is_known else None
         self._copying = "other"
 
-    def _ends_copy(self, line: Line, at: float | None) -> bool:
+    def _ends_copy(self, line: TranscriptLine, at: float | None) -> bool:
         began = self._thread[2]
         if at is not None and began is not None and at < began:
             return False  # some versions keep the instants of what they copy
@@ -296,7 +296,7 @@ class History:
             return True
         return at is not None and self._last is not None and at - self._last > _BURST_SECONDS
 
-    def _leave_out(self, line: Line) -> list[Step]:
+    def _leave_out(self, line: TranscriptLine) -> list[TurnStep]:
         """Leave out what a program wrote, also in another line that has the same text."""
         self._place(line, self._node_before(line))
         name = _name_of(line.inserted)
@@ -311,7 +311,7 @@ class History:
         self._put = [*self._put[1 - _NEAR_TURNS :], name]
         return []
 
-    def _add_spare(self, line: Line, offset: int, name: str) -> list[Step]:
+    def _add_spare(self, line: TranscriptLine, offset: int, name: str) -> list[TurnStep]:
         if name in self._put:
             self._put.remove(name)
             return []
@@ -321,7 +321,7 @@ class History:
         self._waiting.append(_Waiting(line, offset, self._copying))
         return steps
 
-    def _add(self, line: Line, offset: int) -> list[Step]:
+    def _add(self, line: TranscriptLine, offset: int) -> list[TurnStep]:
         assert line.turn is not None  # noqa: S101 # the caller has looked
         name = _name_of(line.turn)
         for one in self._early:
@@ -331,7 +331,7 @@ class History:
                 return []
         self._early.clear()
         waiting = [_name_of(one.line.turn) for one in self._waiting if one.line.turn is not None]
-        steps: list[Step] = []
+        steps: list[TurnStep] = []
         if name in waiting:
             place = waiting.index(name)
             later = self._waiting[place + 1 :]
@@ -345,7 +345,7 @@ class History:
         self._early.clear()
         return [*steps, *self._take(_Waiting(line, offset, self._copying))]
 
-    def _take(self, one: _Waiting) -> list[Step]:
+    def _take(self, one: _Waiting) -> list[TurnStep]:
         """Put a turn into the tree, and return what that changes."""
         line, turn = one.line, one.line.turn
         assert turn is not None  # noqa: S101 # the caller has looked
@@ -374,10 +374,10 @@ class History:
         withdrawn = True if before in self._withdrawn and not line.is_typed else None
         if withdrawn:
             self._withdrawn.add(number)
-        first = Step(one.offset, turn, number, is_copy, None if is_copy else withdrawn)
+        first = TurnStep(one.offset, turn, number, is_copy, None if is_copy else withdrawn)
         return [first, *(self._go_to(number) if line.is_typed and line.id else ())]
 
-    def _take_wordless(self, line: Line, offset: int) -> list[Step]:
+    def _take_wordless(self, line: TranscriptLine, offset: int) -> list[TurnStep]:
         """Put a turn of the person without words into the tree: others may be taken back for it."""
         last = self._nodes[self._tip] if self._tip >= 0 else None
         if (line.id and _short(line.id) in self._places) or (
@@ -400,19 +400,19 @@ class History:
             beside.append(number)
             self._forks = self._forks or len(beside) > 1
 
-    def _is_repeated(self, line: Line, name: str) -> bool:
+    def _is_repeated(self, line: TranscriptLine, name: str) -> bool:
         """Return whether the transcript had the very line before: a resumed session may do so."""
         place = self._places.get(_short(line.id), -1) if line.id else -1
         number = place if isinstance(place, int) else int(place[0])
         return number >= 0 and self._nodes[number].name == name
 
-    def _node_before(self, line: Line) -> int:
+    def _node_before(self, line: TranscriptLine) -> int:
         if line.parent:
             place = self._places.get(_short(line.parent), -1)
             return place if isinstance(place, int) else int(place[0])
         return -1 if line.id else self._tip
 
-    def _place_before(self, line: Line) -> str:
+    def _place_before(self, line: TranscriptLine) -> str:
         """Return the name of the message that a line answers, past the notes between them."""
         if not line.parent:
             return ""
@@ -420,12 +420,12 @@ class History:
         place = self._places.get(short, -1)
         return short if isinstance(place, int) else str(place[1])
 
-    def _place(self, line: Line, node: int) -> None:
+    def _place(self, line: TranscriptLine, node: int) -> None:
         if line.id:
             before = "" if line.is_message else self._place_before(line)
             self._places[_short(line.id)] = [node, before] if before else node
 
-    def _go_to(self, number: int) -> list[Step]:
+    def _go_to(self, number: int) -> list[TurnStep]:
         """Return what is withdrawn and what counts again when the person speaks in a branch.
 
         A turn of the person is taken back when another turn of the person, on the way to the last
@@ -454,22 +454,22 @@ class History:
                 found.add(index)
         return found
 
-    def _withdraw(self, now: set[int]) -> list[Step]:
+    def _withdraw(self, now: set[int]) -> list[TurnStep]:
         """Return what changes when these turns are withdrawn, and no others."""
         before, self._withdrawn = self._withdrawn, now
         return [*self._steps(now - before, withdrawn=True),
                 *self._steps(before - now, withdrawn=False)]  # fmt: skip
 
-    def _steps(self, numbers: Iterable[int], *, withdrawn: bool) -> list[Step]:
+    def _steps(self, numbers: Iterable[int], *, withdrawn: bool) -> list[TurnStep]:
         # What is to be forgotten may not have been put, and stays forgotten in every branch.
         found = [(number, self._nodes[number]) for number in sorted(set(numbers) - self._forgotten)]
         return [
-            Step(node.offset, None, number, withdrawn=withdrawn)
+            TurnStep(node.offset, None, number, withdrawn=withdrawn)
             for number, node in found
             if node.name and not node.is_copy
         ]
 
-    def _roll_back(self, turns: int) -> list[Step]:
+    def _roll_back(self, turns: int) -> list[TurnStep]:
         """Take back the last turns of the person, and all that follows them."""
         first, node = -1, self._tip
         while node >= 0 and turns > 0:
@@ -482,7 +482,7 @@ class History:
         return self._withdraw(self._withdrawn | self._with_followers({first}))
 
 
-def _name_of(turn: Turn | None) -> str:
+def _name_of(turn: TranscriptTurn | None) -> str:
     """Return a short name of who said what; its first character is that of the speaker."""
     return "" if turn is None else turn.speaker[0] + _name_of_text(turn.text)
 

@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 from slumberd.errors import AgentSettingsError
 from slumberd.hooks.agents import EVENTS, CodingAgent
-from slumberd.hooks.json_text import Edited
-from slumberd.hooks.settings_text import commands_in, install_hooks, remove_hooks
+from slumberd.hooks.settings_text import EditedText, commands_in, install_hooks, remove_hooks
 
 _NEW_FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _CHARACTERS_OF_NAME = 32
 
 
-class Settings(NamedTuple):
+class AgentSettings(NamedTuple):
     """What a settings file holds.
 
     Attributes:
@@ -54,7 +53,7 @@ class SettingsFile:
         name = hashlib.sha256(os.fsencode(self._target)).hexdigest()[:_CHARACTERS_OF_NAME]
         self._record = records / f"{name}.json"
 
-    def read(self) -> Settings:
+    def read(self) -> AgentSettings:
         """Return the settings.
 
         Raises:
@@ -64,12 +63,12 @@ class SettingsFile:
             encoded = self._target.read_bytes()
             text = encoded.decode()
         except FileNotFoundError:
-            return Settings("", exists=False)
+            return AgentSettings("", exists=False)
         except (OSError, UnicodeDecodeError) as error:
             raise AgentSettingsError(str(self.path), f"cannot be read: {error}") from error
-        return self._with_record(Settings(text, exists=True), encoded)
+        return self._with_record(AgentSettings(text, exists=True), encoded)
 
-    def installed(self, command: str) -> Settings:
+    def installed(self, command: str) -> AgentSettings:
         """Return the settings with hooks that run a command.
 
         Raises:
@@ -83,9 +82,9 @@ class SettingsFile:
             edited = install_hooks(before.text, self._agent, command)
         except ValueError as error:
             raise AgentSettingsError(str(self.path), str(error)) from error
-        return Settings(edited.text, True, edited.inserted, is_made=not before.exists)
+        return AgentSettings(edited.text, True, edited.inserted, is_made=not before.exists)
 
-    def uninstalled(self) -> Settings:
+    def uninstalled(self) -> AgentSettings:
         """Return the settings without hooks of slumberd.
 
         Raises:
@@ -96,19 +95,19 @@ class SettingsFile:
         except ValueError as error:
             raise AgentSettingsError(str(self.path), str(error)) from error
 
-    def _without_hooks(self, now: Settings) -> Settings:
+    def _without_hooks(self, now: AgentSettings) -> AgentSettings:
         """Return settings as they were before the installation, if the record says how.
 
         Raises:
             ValueError: They cannot be edited.
         """
         if now.is_made:
-            return Settings("", exists=False)
+            return AgentSettings("", exists=False)
         if now.inserted:
-            return Settings(Edited(now.text, now.inserted).without_inserted(), exists=True)
-        return Settings(remove_hooks(now.text, self._agent), exists=now.exists)
+            return AgentSettings(EditedText(now.text, now.inserted).without_inserted(), exists=True)
+        return AgentSettings(remove_hooks(now.text, self._agent), exists=now.exists)
 
-    def write(self, settings: Settings) -> None:
+    def write(self, settings: AgentSettings) -> None:
         """Replace the file in one step, or remove it.
 
         Raises:
@@ -133,7 +132,7 @@ class SettingsFile:
         if not settings.inserted:
             self._record.unlink(missing_ok=True)
 
-    def _with_record(self, settings: Settings, encoded: bytes) -> Settings:
+    def _with_record(self, settings: AgentSettings, encoded: bytes) -> AgentSettings:
         """Return settings with what the record says, if it is about these bytes."""
         try:
             record = json.loads(self._record.read_bytes())

@@ -10,11 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from slumberd.hooks.agents import CLAUDE_CODE, CODEX
+from slumberd.hooks.claude_code import read_claude_code
+from slumberd.hooks.codex import read_codex
 from slumberd.hooks.cursors import START, Cursors, Transcript, cursor_at, start_of
-from slumberd.hooks.daemon_client import Answer, call_daemon
-from slumberd.hooks.history import History, Step, names_in
-from slumberd.hooks.readers import read_line
-from slumberd.hooks.transcripts import Line, Turn, episodes_of
+from slumberd.hooks.daemon_client import DaemonAnswer, call_daemon
+from slumberd.hooks.history import TranscriptHistory, TurnStep, names_in
+from slumberd.hooks.transcripts import TranscriptLine, TranscriptTurn, episodes_of, read_record
 
 Report = Callable[[str], None]
 """Writes a line for a person."""
@@ -34,7 +36,7 @@ _STEPS_BETWEEN_CURSORS = 64
 _CHARACTERS_OF_SESSION = 1_000
 
 
-class Target(NamedTuple):
+class HookTarget(NamedTuple):
     """The memory that a hook speaks to.
 
     Attributes:
@@ -49,7 +51,7 @@ class Target(NamedTuple):
     agent: str
     state_dir: Path
 
-    def ask(self, operation: str, **fields: object) -> Answer:
+    def ask(self, operation: str, **fields: object) -> DaemonAnswer:
         """Return the daemon's answer about this memory, or why there is none."""
         request = {"user": self.user, "agent": self.agent, **fields}
         return call_daemon(self.state_dir, operation, request)
@@ -68,7 +70,7 @@ class TurnPutter:
         report: Reports what could not be put.
     """
 
-    def __init__(self, target: Target, cursors: Cursors, report: Report) -> None:
+    def __init__(self, target: HookTarget, cursors: Cursors, report: Report) -> None:
         self._target = target
         self._cursors = cursors
         self._report = report
@@ -144,7 +146,7 @@ class _Reading:
 
     def __init__(
         self,
-        target: Target,
+        target: HookTarget,
         cursors: Cursors,
         report: Report,
         transcript: Transcript,
@@ -157,9 +159,9 @@ class _Reading:
         self._file = file
         cursor = start_of(file, cursors.read(transcript))
         try:
-            self._history = History(cursor.history, self._names_in)
+            self._history = TranscriptHistory(cursor.history, self._names_in)
         except (AttributeError, KeyError, TypeError, ValueError):  # somebody edited it
-            cursor, self._history = START, History({}, self._names_in)
+            cursor, self._history = START, TranscriptHistory({}, self._names_in)
         self._failed_at, self._failures = cursor.failed_at, cursor.failures
         self._reported = self._history.counts()["unknown"]
         self._offset = self._saved = cursor.offset
@@ -215,7 +217,10 @@ class _Reading:
     def _read_again(self, upto: int) -> int:
         """Read the lines from the cursor to a place; return the last place where no turn waits."""
         cursor = start_of(self._file, self._cursors.read(self._transcript))
-        self._history, self._is_inside = History(cursor.history, self._names_in), cursor.is_inside
+        self._history, self._is_inside = (
+            TranscriptHistory(cursor.history, self._names_in),
+            cursor.is_inside,
+        )
         self._offset = settled = cursor.offset
         self._file.seek(cursor.offset)
         while self._offset < upto and not self._is_inside:
@@ -236,10 +241,10 @@ class _Reading:
         history = self._cursors.history_of(session)
         return None if history is None else names_in(history)
 
-    def _found(self, line: bytes) -> Line:
+    def _found(self, line: bytes) -> TranscriptLine:
         return read_line(self._target.coding_agent, line, self._transcript.session)
 
-    def _skip_part(self, *, is_whole: bool) -> list[Step]:
+    def _skip_part(self, *, is_whole: bool) -> list[TurnStep]:
         """Skip a part of a line that is too long, and return what waited before it."""
         steps = [] if self._is_inside else self._history.flush()
         if not self._is_inside:
@@ -247,7 +252,7 @@ class _Reading:
         self._is_inside = not is_whole
         return steps
 
-    def _read(self, line: bytes) -> list[Step]:
+    def _read(self, line: bytes) -> list[TurnStep]:
         """Return what is to be done with the turns of a line."""
         if self._failed_at == self._offset and self._failures >= MOST_FAILURES:
             self._skip(f"{MOST_FAILURES} hooks ended while they read it")
@@ -292,11 +297,11 @@ class _Reading:
             )
             self._saved, self._steps = self._offset, 0
 
-    def _put_all(self, steps: list[Step]) -> bool:
+    def _put_all(self, steps: list[TurnStep]) -> bool:
         """Put what changes, in order; return whether it needs no further try."""
         return all(self._put_step(step) for step in steps)
 
-    def _put_step(self, step: Step) -> bool:
+    def _put_step(self, step: TurnStep) -> bool:
         turn = step.turn or self._turn_at(step.offset)
         for request in () if turn is None else self._requests_of(turn, step):
             answer = self._call(request)
@@ -308,7 +313,7 @@ class _Reading:
                 return self._put_all(steps)
         return True
 
-    def _requests_of(self, turn: Turn, step: Step) -> Iterator[dict[str, Any]]:
+    def _requests_of(self, turn: TranscriptTurn, step: TurnStep) -> Iterator[dict[str, Any]]:
         """Yield what is put of a turn: the only place where a turn becomes a request."""
         is_forgotten = step.number in self._history.forgotten
         for request in episodes_of(turn, self._target.user, self._target.agent):
@@ -317,7 +322,7 @@ class _Reading:
             else:
                 yield {**request, "is_copy": step.is_copy, "withdrawn": step.withdrawn}
 
-    def _turn_at(self, offset: int) -> Turn | None:
+    def _turn_at(self, offset: int) -> TranscriptTurn | None:
         """Return the turn of an earlier line; None when it is not there any more."""
         place = self._file.tell()
         self._file.seek(offset)
@@ -328,7 +333,7 @@ class _Reading:
         except ValueError:
             return None
 
-    def _call(self, turn: dict[str, Any] | None) -> Answer:
+    def _call(self, turn: dict[str, Any] | None) -> DaemonAnswer:
         """Put a turn, or only say what was read."""
         scope = {"user": self._target.user, "agent": self._target.agent}
         own = {key: value for key, value in (turn or {}).items() if key not in scope}
@@ -348,6 +353,26 @@ class _Reading:
         return answer
 
 
-def _failed(answer: Answer) -> bool:
+def _failed(answer: DaemonAnswer) -> bool:
     """Return whether a call failed, and may succeed later."""
     return bool(answer.problem) and not answer.final
+
+
+_READERS: dict[str, Callable[[dict[str, Any], bytes, str], TranscriptLine]] = {
+    CLAUDE_CODE.name: read_claude_code,
+    CODEX.name: read_codex,
+}
+
+
+def read_line(agent: str, line: bytes, session: str) -> TranscriptLine:
+    """Return what a line says.
+
+    Args:
+        agent: The name of the coding agent that wrote the transcript.
+        line: One line of it.
+        session: The conversation, unless the line names its own.
+
+    Raises:
+        ValueError: The line is no JSON object, or a field that it always has is missing.
+    """
+    return _READERS[agent](read_record(line), line, session)

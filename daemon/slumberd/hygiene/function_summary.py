@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slumberd.hygiene.entries import Entry, Summary, SummaryFailure
 from slumberd.hygiene.summary import estimate, summary_of
 from slumberd.model.extraction import Turn
-from slumberd.model.functions import RuleFunction
+from slumberd.model.rule import RuleFunction
 
 
 def summarise_by_function(

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from slumberd.model.normal_form import cut, limit_marks
+from slumberd.model.texts import cut, limit_marks
 
 _ENGLISH = "not no never none nobody nothing nowhere neither nor without hardly"
 _GERMAN = (

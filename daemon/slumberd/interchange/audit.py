@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.interchange.records import Record, triples_in
+from slumberd.interchange.records import ImportedRecord, triples_in
 from slumberd.model.episode import Episode, microseconds
 
 FindingKind = Literal[
@@ -37,7 +37,7 @@ Place = tuple[int, str]
 """The line of a record, and its path."""
 
 
-class Finding(NamedTuple):
+class RecordFinding(NamedTuple):
     """Something that is wrong with one record, or with two.
 
     Attributes:
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-class Refusal(NamedTuple):
+class EpisodeRefusal(NamedTuple):
     """Why an episode is not taken as it is.
 
     Attributes:
@@ -112,7 +112,7 @@ class Auditor:
         lasting: bool = False,
         multi_valued: Collection[str] = (),
         latest: datetime | None = None,
-        refusal: Callable[[Episode], Refusal | None] = lambda _: None,
+        refusal: Callable[[Episode], EpisodeRefusal | None] = lambda _: None,
     ) -> None:
         self._lasting = lasting
         self._latest = latest
@@ -124,19 +124,19 @@ class Auditor:
         self._triples: dict[int, list[_Held]] = {}
         self._held: dict[int, list[_Held]] = {}
 
-    def check(self, record: Record) -> Iterator[Finding]:
+    def check(self, record: ImportedRecord) -> Iterator[RecordFinding]:
         """Yield what is wrong with a record, and remember the record.
 
         Retractions are not compared.
         """
         place = (record.line, record.path)
         if record.problem:
-            yield Finding("unreadable", place, None, "", "", record.problem)
+            yield RecordFinding("unreadable", place, None, "", "", record.problem)
         if record.incomplete:
-            yield Finding("incomplete", place, None, "", "", record.incomplete)
+            yield RecordFinding("incomplete", place, None, "", "", record.incomplete)
         for doubt in record.doubts:
             first = record.episodes[0] if record.episodes else None
-            yield Finding(
+            yield RecordFinding(
                 "doubt", place, None, first.user if first else "", first.agent if first else "",
                 doubt,
             )  # fmt: skip
@@ -151,7 +151,7 @@ class Auditor:
 
     def _check_episode(
         self, episode: Episode, place: Place, until: datetime | None
-    ) -> Iterator[Finding]:
+    ) -> Iterator[RecordFinding]:
         yield from self._check_text(episode, place)
         yield from self._check_id(episode, place)
         for triple in triples_in(episode):
@@ -159,7 +159,7 @@ class Auditor:
             if triple.get("intent") not in ("delete", "noop") and all(map(_is_stated, slots)):
                 yield from self._check_triple(episode, slots, place, until)
 
-    def _check_text(self, episode: Episode, place: Place) -> Iterator[Finding]:
+    def _check_text(self, episode: Episode, place: Place) -> Iterator[RecordFinding]:
         text = episode.content.strip()
         detail = text[:_MOST_CHARACTERS]
         earlier = self._texts.setdefault(_hash(episode.user, episode.agent, text), place)
@@ -170,7 +170,7 @@ class Auditor:
         if ours != theirs:
             yield _finding("text_of_two_users", episode, place, earlier, detail)
 
-    def _check_id(self, episode: Episode, place: Place) -> Iterator[Finding]:
+    def _check_id(self, episode: Episode, place: Place) -> Iterator[RecordFinding]:
         ours = _hash(episode.user, episode.agent, episode.session)
         theirs, earlier = self._ids.setdefault(_hash(episode.id), (ours, place))
         if ours != theirs:
@@ -178,7 +178,7 @@ class Auditor:
 
     def _check_triple(
         self, episode: Episode, slots: list[Any], place: Place, until: datetime | None
-    ) -> Iterator[Finding]:
+    ) -> Iterator[RecordFinding]:
         subject, predicate, stated = slots
         detail = _words(slots)[: 2 * _MOST_CHARACTERS]
         owner = (episode.user, episode.agent, subject, predicate)
@@ -216,8 +216,8 @@ def _add(seen: dict[int, list[_Held]], key: int, held: _Held, *, same: bool) -> 
 
 def _finding(
     kind: FindingKind, episode: Episode, place: Place, earlier: Place | None, detail: str
-) -> Finding:
-    return Finding(kind, place, earlier, episode.user, episode.agent, detail)
+) -> RecordFinding:
+    return RecordFinding(kind, place, earlier, episode.user, episode.agent, detail)
 
 
 def _is_stated(value: object) -> bool:
@@ -238,7 +238,7 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest())
 
 
-def document_of(finding: Finding) -> Mapping[str, Any]:
+def document_of(finding: RecordFinding) -> Mapping[str, Any]:
     """Return the JSON form of a finding; ``path`` is left out when it is empty."""
     line, path = finding.place
     earlier = finding.earlier or (None, "")

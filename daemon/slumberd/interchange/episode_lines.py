@@ -13,8 +13,13 @@ from pydantic_core import ErrorDetails
 from slumberd.capture.episodes import SecretFilter
 from slumberd.config.validation import format_value, suggestion
 from slumberd.interchange.instants import read_instant
-from slumberd.interchange.lines import MOST_BYTES, NumberedLine, numbered_lines
-from slumberd.interchange.records import GivenScope, Record
+from slumberd.interchange.records import (
+    MOST_BYTES,
+    GivenScope,
+    ImportedRecord,
+    NumberedLine,
+    numbered_lines,
+)
 from slumberd.model.episode import Episode, misspelled_keys
 from slumberd.storage.strict_json import read_object
 
@@ -25,7 +30,7 @@ def read_episode_lines(
     *,
     most_bytes: int = MOST_BYTES,
     secrets: SecretFilter | None = None,
-) -> Iterator[Record]:
+) -> Iterator[ImportedRecord]:
     """Yield a record for each line that is not empty.
 
     The last one reports compressed data that is damaged.
@@ -43,25 +48,25 @@ def read_episode_lines(
         yield _in_scope(record, given) if given else record
 
 
-def _in_scope(record: Record, given: dict[str, str]) -> Record:
+def _in_scope(record: ImportedRecord, given: dict[str, str]) -> ImportedRecord:
     episodes = tuple(episode.model_copy(update=given) for episode in record.episodes)
     return record._replace(episodes=episodes)
 
 
-def _read_line(line: NumberedLine, secrets: SecretFilter) -> Record:
+def _read_line(line: NumberedLine, secrets: SecretFilter) -> ImportedRecord:
     number, text, problem = line
     if problem:
-        return Record(number, problem=problem)
+        return ImportedRecord(number, problem=problem)
     try:
         episode = _episode_of(text)
         read_object(text)
         episode = secrets.episode(episode)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        return Record(number, problem="; ".join(map(_message_of, details)))
+        return ImportedRecord(number, problem="; ".join(map(_message_of, details)))
     except ValueError as error:
-        return Record(number, problem=str(error))
-    return Record(number, (episode,), doubts=tuple(_doubts(episode)))
+        return ImportedRecord(number, problem=str(error))
+    return ImportedRecord(number, (episode,), doubts=tuple(_doubts(episode)))
 
 
 def _episode_of(text: bytes) -> Episode:

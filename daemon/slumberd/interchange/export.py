@@ -38,7 +38,7 @@ class ExplainedFacts(Protocol):
         ...
 
 
-class Wanted(NamedTuple):
+class ExportScope(NamedTuple):
     """Whose episodes and facts are exported; None accepts every value."""
 
     user: str | None = None
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
 
 async def read_episodes(
-    memory: EpisodeLog, wanted: Wanted, *, page: int = PAGE
+    memory: EpisodeLog, wanted: ExportScope, *, page: int = PAGE
 ) -> AsyncIterator[list[EpisodeVersion]]:
     """Yield the newest version of every episode, in the order of their commits, page by page.
 
@@ -72,7 +72,7 @@ async def read_episodes(
 
 
 async def read_facts(
-    facts: ExplainedFacts, wanted: Wanted, *, page: int = PAGE
+    facts: ExplainedFacts, wanted: ExportScope, *, page: int = PAGE
 ) -> AsyncIterator[list[tuple[Fact, Explanation]]]:
     """Yield the current facts by id, each with its explanation, page by page.
 

@@ -17,7 +17,7 @@ import orjson
 
 from slumberd.interchange.records import DEFAULT, optional_text
 from slumberd.interchange.span_messages import ASSISTANT, USER, Message, Messages, messages_of
-from slumberd.interchange.span_names import (
+from slumberd.interchange.spans import (
     AGENTS,
     CALL_OF_SDK,
     CALLS,
@@ -29,9 +29,9 @@ from slumberd.interchange.span_names import (
     OUTPUTS,
     SESSIONS,
     USERS,
+    Span,
     is_of_models,
 )
-from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode, instant
 
 _NAME = "otlp"
@@ -45,7 +45,7 @@ _LONGEST_NAME = 1_000
 _ID_BYTES = 16
 
 
-class Owner(NamedTuple):
+class SpanOwner(NamedTuple):
     """Whose memory the spans become part of.
 
     Attributes:
@@ -57,7 +57,7 @@ class Owner(NamedTuple):
     agent: str | None = None
 
 
-class Reading(NamedTuple):
+class SpanReading(NamedTuple):
     """What one span says.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Place(NamedTuple):
     agent: str
 
 
-def read_spans(spans: Sequence[Span], owner: Owner) -> list[Reading]:
+def read_spans(spans: Sequence[Span], owner: SpanOwner) -> list[SpanReading]:
     """Return what each span says; spans of other kinds say nothing.
 
     Args:
@@ -107,21 +107,21 @@ def read_spans(spans: Sequence[Span], owner: Owner) -> list[Reading]:
     ]
 
 
-def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) -> Reading:
+def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: SpanOwner) -> SpanReading:
     try:
         held = messages_of(span)
         unread = tuple(_unread(span, held))
         history, answers = held.history, held.answers
         if not history and not answers:
-            return Reading(span, silent=_is_silent(span) and not unread, unread=unread)
+            return SpanReading(span, silent=_is_silent(span) and not unread, unread=unread)
         fresh = [*_fresh(history), *_first(answers)]
         told = [each for each in fresh if each.text]
         place = _place_of(span, by_id, owner)
         episodes = tuple(_episodes_of(told, span, place))
     except ValueError as error:
-        return Reading(span, problem=str(error))
+        return SpanReading(span, problem=str(error))
     left_out = len(history) + len(answers) - len(episodes)
-    return Reading(span, episodes, left_out=left_out, unread=unread)
+    return SpanReading(span, episodes, left_out=left_out, unread=unread)
 
 
 def _unread(span: Span, held: Messages) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _first(answers: Sequence[Message]) -> list[Message]:
     return said[:1]
 
 
-def _place_of(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) -> _Place:
+def _place_of(span: Span, by_id: Mapping[tuple[str, str], Span], owner: SpanOwner) -> _Place:
     """Return the scope of a span's episodes.
 
     Raises:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from slumberd.interchange.instants import INSTANT_FROM
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
-    Record,
+    ImportedRecord,
     end_in,
     instant_in,
     is_before,
@@ -25,7 +25,7 @@ NAME = "graphiti"
 KEYS = ("facts", "edges", "nodes")
 
 
-def read_graphiti(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def read_graphiti(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the facts of an export.
 
     Raises:
@@ -42,7 +42,7 @@ class _Facts:
         self._names: dict[str, str] = {}
         self._named_by_uuid = False
 
-    def convert(self, key: str, record: dict[str, Any]) -> Record | None:
+    def convert(self, key: str, record: dict[str, Any]) -> ImportedRecord | None:
         """Return the record of a fact; None for a node."""
         if key == "nodes":
             self._learn(record)
@@ -52,11 +52,11 @@ class _Facts:
         at, source = self._defaults.dated(valid or instant_in(record, "created_at"))
         asserted = self._assertion(record, at, source)
         if until is None:
-            return Record(0, (asserted,))
+            return ImportedRecord(0, (asserted,))
         if not is_before(until, at):
-            return Record(0, (asserted, retraction(asserted, until, NAME)), until=until)
+            return ImportedRecord(0, (asserted, retraction(asserted, until, NAME)), until=until)
         if valid is None:
-            return Record(0, (_end_only(asserted, until),), until=until)
+            return ImportedRecord(0, (_end_only(asserted, until),), until=until)
         raise ValueError("the fact ends before it begins")
 
     def _learn(self, node: Mapping[str, Any]) -> None:

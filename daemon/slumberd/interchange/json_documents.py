@@ -1,4 +1,4 @@
-"""Find the records of a JSON document of any size, with one record in memory at a time.
+"""Turn the items of a JSON document of any size into records, with one in memory at a time.
 
 A document is an array of records, an object that holds such arrays under known keys, or several of
 these in sequence. A file of JSON lines has a record in each line.
@@ -9,16 +9,24 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from slumberd.errors import WrongFormatError
-from slumberd.interchange.lines import DAMAGED, MOST_BYTES, damage, numbered_lines, too_long
 from slumberd.interchange.pages import Pages
-from slumberd.interchange.records import place_of
+from slumberd.interchange.records import (
+    DAMAGED,
+    MOST_BYTES,
+    ImportedRecord,
+    damage,
+    numbered_lines,
+    place_of,
+    too_long,
+)
+from slumberd.storage.strict_json import read_object
 
 _CHUNK = 64 * 1024
 _LONGEST_REMARK = 4 * 1024
@@ -33,7 +41,7 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|"', re.DOTALL)
 _SCALAR = re.compile(rb'[^\s,:{}\[\]"]+')
 
 
-class Item(NamedTuple):
+class RawRecord(NamedTuple):
     """A record that is not decoded.
 
     Attributes:
@@ -58,7 +66,7 @@ def read_items(
     *,
     most_bytes: int = MOST_BYTES,
     incomplete: list[str] | None = None,
-) -> Iterator[Item]:
+) -> Iterator[RawRecord]:
     """Yield the records of a document, or of JSON lines.
 
     The last one reports where the document is malformed: nothing behind that place is read.
@@ -76,12 +84,12 @@ def read_items(
     try:
         number, line = _first_line(stream, most_bytes)
     except DAMAGED as error:
-        yield Item(1, "", b"", damage(error))
+        yield RawRecord(1, "", b"", damage(error))
         return
     if _is_record(line, keys):
-        yield Item(number, "", line)
+        yield RawRecord(number, "", line)
         for following in numbered_lines(stream, most_bytes, first=number + 1):
-            yield Item(following.number, "", following.text, following.problem)
+            yield RawRecord(following.number, "", following.text, following.problem)
         return
     document = _Document(stream, line, number, most_bytes)
     yield from _read_document(document, format, keys)
@@ -113,7 +121,7 @@ def _read_document(
     document: _Document,
     format: str,  # noqa: A002 # what it is
     keys: Collection[str],
-) -> Iterator[Item]:
+) -> Iterator[RawRecord]:
     begun = False
     try:
         for item in document.items(keys):
@@ -122,9 +130,9 @@ def _read_document(
     except _MalformedError as error:
         if not begun:
             raise WrongFormatError(format, place_of(document.line), str(error)) from error
-        yield Item(document.line, "", b"", f"{error}; the rest is not read")
+        yield RawRecord(document.line, "", b"", f"{error}; the rest is not read")
     except DAMAGED as error:
-        yield Item(document.line, "", b"", damage(error))
+        yield RawRecord(document.line, "", b"", damage(error))
 
 
 class _Document:
@@ -153,7 +161,7 @@ class _Document:
         """Return what the documents that are read say that they lack."""
         return [*self._incomplete, *self._pages.end()]
 
-    def items(self, keys: Collection[str]) -> Iterator[Item]:
+    def items(self, keys: Collection[str]) -> Iterator[RawRecord]:
         """Yield the records of all arrays."""
         while sign := self._peek():
             if sign == b"[":
@@ -163,7 +171,7 @@ class _Document:
             else:
                 raise _MalformedError(f"{_shown(sign)} begins neither an array nor an object")
 
-    def _array(self, key: str) -> Iterator[Item]:
+    def _array(self, key: str) -> Iterator[RawRecord]:
         self._take(b"[")
         if self._peek() == b"]":
             self._take(b"]")
@@ -171,11 +179,11 @@ class _Document:
         for place in count():
             self._peek()
             line = self.line
-            yield Item(line, key, self._value(), path=f"{key}[{place}]")
+            yield RawRecord(line, key, self._value(), path=f"{key}[{place}]")
             if self._take(b",]") == b"]":
                 return
 
-    def _object(self, keys: Collection[str]) -> Iterator[Item]:
+    def _object(self, keys: Collection[str]) -> Iterator[RawRecord]:
         self._take(b"{")
         found = False
         said: dict[str, Any] = {}
@@ -290,3 +298,53 @@ def _decoded(text: bytes) -> str:
 
 def _shown(text: bytes) -> str:
     return repr(text[:20].decode(errors="backslashreplace")) if text else "the end"
+
+
+Convert = Callable[[str, dict[str, Any]], ImportedRecord | None]
+"""Returns the record of an object, given the key of its array; None for one that says nothing.
+
+Raises `ValueError` for an object that is no record of its format. The caller sets line and path.
+"""
+
+
+def read_records(
+    stream: BinaryIO,
+    format: str,  # noqa: A002 # what it is
+    keys: Collection[str],
+    convert: Convert,
+    secrets: Callable[[Any], Any],
+) -> Iterator[ImportedRecord]:
+    """Yield the records of a file.
+
+    Args:
+        stream: The file, uncompressed.
+        format: The name of its format.
+        keys: The keys under which an object holds arrays of records.
+        convert: Makes a record of each of them.
+        secrets: Masks, keeps or refuses the secrets of each.
+
+    Raises:
+        WrongFormatError: The file begins with something else.
+    """
+    incomplete: list[str] = []
+    line = 1
+    for item in read_items(stream, format, keys, incomplete=incomplete):
+        line = item.line
+        found = _record_of(item, convert, secrets)
+        if found is not None:
+            yield found._replace(line=item.line, path=item.path)
+    yield from (ImportedRecord(line, incomplete=each) for each in incomplete)
+
+
+def _record_of(
+    item: RawRecord, convert: Convert, secrets: Callable[[Any], Any]
+) -> ImportedRecord | None:
+    if item.problem:
+        return ImportedRecord(0, problem=item.problem)
+    try:
+        return convert(item.key, secrets(read_object(item.text)))
+    except orjson.JSONDecodeError as error:
+        line = item.line + error.lineno - 1
+        return ImportedRecord(0, problem=f"{error.msg}, in line {line} at column {error.colno}")
+    except ValueError as error:
+        return ImportedRecord(0, problem=str(error))

@@ -9,18 +9,17 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
-    Record,
+    ImportedRecord,
     aware,
     instant_in,
     made_id,
     text_in,
     with_end,
 )
-from slumberd.model.episode import Episode
-from slumberd.model.speaker import is_visible
+from slumberd.model.episode import Episode, is_visible
 from slumberd.storage.strict_json import read_object
 
 NAME = "langgraph"
@@ -50,7 +49,7 @@ _MESSAGES = ("human", "ai", "system", "tool", "function")
 """The types of LangChain's messages; each says who spoke."""
 
 
-def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the items of a dump.
 
     Raises:
@@ -59,7 +58,7 @@ def read_langgraph(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     return read_records(stream, NAME, KEYS, partial(_convert, defaults), defaults.secrets)
 
 
-def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> Record:
+def _convert(defaults: Defaults, _: str, record: dict[str, Any]) -> ImportedRecord:
     namespace, value = _namespace(record), _value(record)
     scope = defaults.scope.of(_user(namespace, defaults), None, None)
     key, triple = text_in(record, "key"), _triple(value)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from slumberd.consolidation.incoming import MOST_TRIPLES
-from slumberd.interchange.json_records import read_records
-from slumberd.interchange.records import Defaults, Record, made_id, text_in
+from slumberd.interchange.json_documents import read_records
+from slumberd.interchange.records import Defaults, ImportedRecord, made_id, text_in
 from slumberd.model.episode import Episode
 
 NAME = "mcp-memory"
@@ -20,7 +20,7 @@ OBSERVATION = "observation"
 """The predicate of an entity's observations; it has many objects."""
 
 
-def read_mcp_memory(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def read_mcp_memory(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the entities and relations of a file.
 
     Raises:
@@ -30,12 +30,12 @@ def read_mcp_memory(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     return read_records(stream, NAME, ("entities", "relations"), convert, defaults.secrets)
 
 
-def _convert(defaults: Defaults, key: str, record: dict[str, Any]) -> Record:
+def _convert(defaults: Defaults, key: str, record: dict[str, Any]) -> ImportedRecord:
     kind = {"entities": "entity", "relations": "relation"}.get(key) or text_in(record, "type")
     if kind == "entity":
-        return Record(0, tuple(_entity(record, defaults)))
+        return ImportedRecord(0, tuple(_entity(record, defaults)))
     if kind == "relation":
-        return Record(0, (_relation(record, defaults),))
+        return ImportedRecord(0, (_relation(record, defaults),))
     raise ValueError(f"key 'type' is {kind[:40]!r}; 'entity' or 'relation' is needed")
 
 

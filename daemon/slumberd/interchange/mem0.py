@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO
 
-from slumberd.interchange.json_records import read_records
+from slumberd.interchange.json_documents import read_records
 from slumberd.interchange.records import (
     Defaults,
-    Record,
+    ImportedRecord,
     instant_in,
     made_id,
     objects_in,
@@ -34,7 +34,7 @@ _SPEAKERS = {"actor_id": "speaker", "role": "role"}
 """The keys of mem0 that name who said a memory, with those that a search reads."""
 
 
-def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the memories and relations of an export.
 
     Raises:
@@ -43,9 +43,9 @@ def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
     return read_records(stream, NAME, KEYS, partial(_convert, defaults=defaults), defaults.secrets)
 
 
-def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> Record:
+def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> ImportedRecord:
     if key == "relations":
-        return Record(0, (_relation(record, defaults),))
+        return ImportedRecord(0, (_relation(record, defaults),))
     return with_end(_memory(record, defaults), record, _ENDS, NAME)
 
 

@@ -1,4 +1,7 @@
-"""Read the memory folders of Claude and Codex: notes in markdown, and other texts."""
+"""Read the memory folders of Claude and Codex: notes in markdown, and other texts.
+
+Notes are split at their headings; their front matter and headers are read.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,7 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import SecretRefusedError, WrongFormatError
 from slumberd.interchange.instants import dates_in, read_instant
-from slumberd.interchange.markdown import (
-    Note,
-    Section,
-    headings,
-    read_header,
-    read_note,
-    sections,
-)
-from slumberd.interchange.records import Defaults, Record, instant_in, made_id
+from slumberd.interchange.records import Defaults, ImportedRecord, instant_in, made_id
 from slumberd.model.episode import Episode
 
 CLAUDE = "claude-folder"
@@ -91,13 +86,13 @@ class _Style(NamedTuple):
     """
 
     name: str
-    deepest: Callable[[str, Note], int]
-    fields: Callable[[Note, Section], dict[str, str]]
+    deepest: Callable[[str, NoteText], int]
+    fields: Callable[[NoteText, Section], dict[str, str]]
     session: Callable[[Mapping[str, str]], str | None]
     instant: str
 
 
-def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
+def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the memories of a folder of Claude: a note with front matter, or a section of another.
 
     Raises:
@@ -107,7 +102,7 @@ def read_claude_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
     return _Reader(folder, defaults, _CLAUDE_STYLE).records()
 
 
-def read_codex_folder(folder: Folder, defaults: Defaults) -> Iterator[Record]:
+def read_codex_folder(folder: Folder, defaults: Defaults) -> Iterator[ImportedRecord]:
     """Yield the memories of a folder of Codex: task groups, threads, summaries and skills.
 
     Raises:
@@ -136,21 +131,23 @@ class _Reader:
     defaults: Defaults
     style: _Style
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ImportedRecord]:
         """Yield the records of all files."""
         for file in self.folder.read():
             if self.style.name == CODEX and _NO_MEMORIES.fullmatch(file.path):
                 continue
             if file.problem or file.unread:
-                yield Record(1, problem=file.problem, incomplete=file.unread, path=file.path)
+                yield ImportedRecord(
+                    1, problem=file.problem, incomplete=file.unread, path=file.path
+                )
             else:
                 yield from self._records_of(file)
 
-    def _records_of(self, file: NoteFile) -> Iterator[Record]:
+    def _records_of(self, file: NoteFile) -> Iterator[ImportedRecord]:
         try:
             note = read_note(self.defaults.secrets(file.text))
         except SecretRefusedError as error:
-            yield Record(1, problem=str(error), path=file.path)
+            yield ImportedRecord(1, problem=str(error), path=file.path)
             return
         headings: Counter[str] = Counter()
         for section in sections(note, self.style.deepest(file.path, note)):
@@ -160,12 +157,12 @@ class _Reader:
             try:
                 episode = self._episode(file, note, section, place)
             except ValueError as error:
-                yield Record(section.line, problem=str(error), path=file.path)
+                yield ImportedRecord(section.line, problem=str(error), path=file.path)
             else:
-                yield Record(section.line, (episode,), path=file.path)
+                yield ImportedRecord(section.line, (episode,), path=file.path)
 
     def _episode(
-        self, file: NoteFile, note: Note, section: Section, place: Sequence[str]
+        self, file: NoteFile, note: NoteText, section: Section, place: Sequence[str]
     ) -> Episode:
         style, fields = self.style, self.style.fields(note, section)
         session = style.session(fields) or self.folder.name
@@ -187,7 +184,7 @@ class _Reader:
         )
 
     def _stated_instant(
-        self, file: NoteFile, note: Note, section: Section, fields: Mapping[str, str]
+        self, file: NoteFile, note: NoteText, section: Section, fields: Mapping[str, str]
     ) -> datetime | None:
         """Return when a memory was written, by the most precise of what says it.
 
@@ -225,20 +222,20 @@ def _instant_of_text(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if is_date else found
 
 
-def _levels_of_claude(_: str, note: Note) -> int:
+def _levels_of_claude(_: str, note: NoteText) -> int:
     # A note with front matter is one memory; an index, or a note of a person, has a section each.
     return 0 if note.fields else 2
 
 
-def _levels_of_codex(path: str, _: Note) -> int:
+def _levels_of_codex(path: str, _: NoteText) -> int:
     return _LEVELS.get(path, 0)
 
 
-def _fields_of_claude(note: Note, _: Section) -> dict[str, str]:
+def _fields_of_claude(note: NoteText, _: Section) -> dict[str, str]:
     return note.fields
 
 
-def _fields_of_codex(note: Note, section: Section) -> dict[str, str]:
+def _fields_of_codex(note: NoteText, section: Section) -> dict[str, str]:
     thread = _THREAD.search(section.heading)
     named = {"thread_id": thread[1]} if thread else {}
     return {**note.fields, **read_header(section.text), **named}
@@ -252,3 +249,125 @@ _CODEX_STYLE = _Style(
     lambda fields: fields.get("thread_id"),
     "updated_at",
 )
+
+
+_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*")
+_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
+_FIELD = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:\s+(\S.*?)\s*")
+_MARKS_OF_BLOCKS = frozenset({">", ">-", ">+", "|", "|-", "|+"})
+
+
+class Section(NamedTuple):
+    """A part of a note.
+
+    Attributes:
+        line: The number of its first line, from 1.
+        heading: The text of its heading; empty for what comes before the first one.
+        text: Its lines, the heading included.
+        above: The headings of the sections that it is part of, the first one first.
+    """
+
+    line: int
+    heading: str
+    text: str
+    above: tuple[str, ...] = ()
+
+
+class NoteText(NamedTuple):
+    """A note without its front matter.
+
+    Attributes:
+        line: The number of the first line behind the front matter.
+        fields: The single-line values of the front matter, by key, of any depth.
+        text: What follows.
+    """
+
+    line: int
+    fields: dict[str, str]
+    text: str
+
+
+def read_note(text: str) -> NoteText:
+    """Return a note without its front matter; a note without one is unchanged."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != "---":
+        return NoteText(1, {}, text.removeprefix("\ufeff"))
+    end = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        return NoteText(1, {}, text)
+    return NoteText(end + 2, dict(_fields(lines[1:end])), "\n".join(lines[end + 1 :]))
+
+
+def read_header(text: str) -> dict[str, str]:
+    """Return the fields ``key: value`` before the first empty line; empty if one is no field.
+
+    A heading before them is skipped.
+    """
+    lines = [line for line in text.splitlines() if not _HEADING.fullmatch(line)]
+    blank = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
+    header = lines[:blank]
+    return dict(_fields(header)) if all(map(_FIELD.fullmatch, header)) else {}
+
+
+def _fields(lines: list[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found and found[2] not in _MARKS_OF_BLOCKS:
+            yield found[1], _unquoted(found[2])
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+def sections(note: NoteText, deepest: int) -> Iterator[Section]:
+    """Yield the sections that have more than a heading.
+
+    Args:
+        note: The note.
+        deepest: A heading of this level, or of a higher one, begins a section; 0 splits nothing.
+    """
+    line, heading = note.line, ""
+    found: list[str] = []
+    # The level and the text of each heading that the section is part of, its own included.
+    open_: list[tuple[int, str]] = []
+    for number, text, level in _lines(note.text, note.line):
+        if 0 < level <= deepest:
+            yield from _section(line, heading, found, open_)
+            line, heading, found = number, _text_of_heading(text), []
+            open_ = [*(one for one in open_ if one[0] < level), (level, heading)]
+        found.append(text)
+    yield from _section(line, heading, found, open_)
+
+
+def headings(text: str) -> Iterator[str]:
+    """Yield the texts of the headings of a text."""
+    for _, line, level in _lines(text, 1):
+        if level:
+            yield _text_of_heading(line)
+
+
+def _lines(text: str, first: int) -> Iterator[tuple[int, str, int]]:
+    """Yield each line with its number and the level of its heading; 0 for any other line."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), first):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        heading = None if fence else _HEADING.fullmatch(line)
+        yield number, line, len(heading[1]) if heading else 0
+
+
+def _text_of_heading(line: str) -> str:
+    found = _HEADING.fullmatch(line)
+    return found[2] if found else ""
+
+
+def _section(
+    line: int, heading: str, lines: list[str], open_: list[tuple[int, str]]
+) -> Iterator[Section]:
+    body = lines[1:] if heading else lines
+    if any(text.strip() for text in body):
+        above = tuple(text for _, text in open_[:-1])
+        yield Section(line, heading, "\n".join(lines).strip(), above)

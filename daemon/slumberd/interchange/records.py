@@ -1,11 +1,15 @@
-"""The records of a file or folder, the scope that they get, and the reading of their keys."""
+"""The records of a file or folder: their lines, keys and scope, and remarks on them."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import hashlib
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import orjson
 
@@ -20,7 +24,7 @@ ENDED = ":ended"
 """What the id of the episode that retracts another one adds to that of the other one."""
 
 
-class Record(NamedTuple):
+class ImportedRecord(NamedTuple):
     """One record of a file or folder.
 
     Attributes:
@@ -221,7 +225,9 @@ def retraction(asserted: Episode, at: datetime, own: str) -> Episode:
     )
 
 
-def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str) -> Record:
+def with_end(
+    asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], own: str
+) -> ImportedRecord:
     """Return the record of an episode, with its retraction if one of some keys says that it ended.
 
     An end that cannot be read is a doubt: the record counts as one that did not end.
@@ -229,12 +235,12 @@ def with_end(asserted: Episode, record: Mapping[str, Any], keys: Sequence[str], 
     try:
         until = end_in(record, *keys)
     except ValueError as error:
-        return Record(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
+        return ImportedRecord(0, (asserted,), doubts=(f"{error}, so it counts as not ended",))
     if until is None:
-        return Record(0, (asserted,))
+        return ImportedRecord(0, (asserted,))
     # It was true, so it ends no sooner than it begins.
     end = asserted.timestamp if is_before(until, asserted.timestamp) else until
-    return Record(0, (asserted, retraction(asserted, end, own)), until=until)
+    return ImportedRecord(0, (asserted, retraction(asserted, end, own)), until=until)
 
 
 def is_before(earlier: datetime, later: datetime) -> bool:
@@ -258,3 +264,127 @@ def triples_in(episode: Episode) -> Iterator[Mapping[str, Any]]:
     yield episode.metadata
     listed = episode.metadata.get("triples")
     yield from (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
+
+
+MOST_BYTES = 16 * 1024 * 1024
+"""The longest line, and the longest record of a document."""
+
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+"""What reading compressed data raises when they end early, or are damaged."""
+
+
+class NumberedLine(NamedTuple):
+    """A line that is not empty.
+
+    Attributes:
+        number: Its number, from 1.
+        text: Its bytes, without a byte order mark.
+        problem: Why it cannot be read; empty when it can.
+    """
+
+    number: int
+    text: bytes
+    problem: str
+
+
+def numbered_lines(
+    stream: BinaryIO, most_bytes: int = MOST_BYTES, *, first: int = 1
+) -> Iterator[NumberedLine]:
+    """Yield the lines that are not empty; the last one reports compressed data that is damaged.
+
+    Args:
+        stream: The input, uncompressed.
+        most_bytes: A longer line has a problem.
+        first: The number of the first line.
+    """
+    number = first - 1
+    try:
+        for number, text in enumerate(_lines(stream, most_bytes), start=first):
+            if not text.isspace():
+                line = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+                yield NumberedLine(number, line, too_long(len(line), most_bytes))
+    except DAMAGED as error:
+        yield NumberedLine(number + 1, b"", damage(error))
+
+
+def too_long(length: int, most_bytes: int) -> str:
+    """Return that a record is too long; empty when it is not."""
+    return f"is longer than {most_bytes // 1024**2} MiB" if length > most_bytes else ""
+
+
+def damage(error: Exception) -> str:
+    """Return what is wrong with compressed data."""
+    return f"the compressed data ends early, or is damaged: {error}"
+
+
+def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """Yield lines; of a line that is too long, only its beginning, which is too long as well."""
+    while text := stream.readline(most_bytes + 1):
+        yield text
+        while len(text) > most_bytes and not text.endswith(b"\n"):
+            text = stream.readline(most_bytes + 1) or b"\n"
+
+
+Remark = Literal["instant_of_file", "instant_of_update", "ended", "ended_only", "at_limit"]
+
+SENTENCES: dict[Remark, tuple[str, str]] = {
+    "instant_of_file": (
+        "episode has only the time of its file",
+        "episodes have only the time of their file",
+    ),
+    "instant_of_update": (
+        "episode has only the time of an update",
+        "episodes have only the time of an update",
+    ),
+    "ended": (
+        "record has an end, at which it is retracted",
+        "records have an end, at which they are retracted",
+    ),
+    "ended_only": ("record states only an end", "records state only an end"),
+    "at_limit": (
+        "input has as many records as its program returns by default, so there may be more",
+        "inputs have as many records as their program returns by default, so there may be more",
+    ),
+}
+"""What each remark says behind its count, of one and of several."""
+
+
+class Remarks:
+    """Counts the remarks on records."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Remark] = Counter()
+
+    def watch(
+        self, records: Iterable[ImportedRecord], limit: int | None = None
+    ) -> Iterator[ImportedRecord]:
+        """Yield records, and count the remarks on them.
+
+        Args:
+            records: The records.
+            limit: How many of them a program returns by default; None when it returns all.
+        """
+        count = 0
+        is_told = False
+        for record in records:
+            self.counts.update(_remarks_on(record))
+            is_told = is_told or bool(record.incomplete)
+            count += not record.incomplete
+            yield record
+        if count == limit and not is_told:
+            self.counts["at_limit"] += 1
+
+    def by_name(self) -> dict[Remark, int]:
+        """Return the counts of all remarks."""
+        return {remark: self.counts[remark] for remark in get_args(Remark)}
+
+
+def _remarks_on(record: ImportedRecord) -> Iterator[Remark]:
+    for episode in record.episodes:
+        source = episode.metadata.get(INSTANT_FROM)
+        if source == FILE:
+            yield "instant_of_file"
+        elif source == UPDATE:
+            yield "instant_of_update"
+    if record.until is not None:
+        yield "ended" if len(record.episodes) > 1 else "ended_only"

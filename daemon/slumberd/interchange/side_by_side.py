@@ -12,7 +12,7 @@ from typing import Any
 
 from slumberd.consolidation.incoming import MOST_TRIPLES
 from slumberd.interchange.instants import INSTANT_FROM
-from slumberd.interchange.records import Record, triples_in, without
+from slumberd.interchange.records import ImportedRecord, triples_in, without
 from slumberd.model.episode import Episode
 
 _SLOTS = ("subject", "predicate", "object")
@@ -21,9 +21,9 @@ _TRIPLE = frozenset(_SLOTS)
 _Key = tuple[str, str, str, Any, Any]
 
 
-def join_statements(records: Iterable[Record]) -> Iterator[Record]:
+def join_statements(records: Iterable[ImportedRecord]) -> Iterator[ImportedRecord]:
     """Yield the records; those of single statements that hold still come last, joined."""
-    joined: dict[tuple[_Key, datetime], list[Record]] = {}
+    joined: dict[tuple[_Key, datetime], list[ImportedRecord]] = {}
     for record in records:
         key = _key_of(record)
         if key is None:
@@ -35,7 +35,7 @@ def join_statements(records: Iterable[Record]) -> Iterator[Record]:
             yield _join(found[first : first + MOST_TRIPLES + 1])
 
 
-def _key_of(record: Record) -> _Key | None:
+def _key_of(record: ImportedRecord) -> _Key | None:
     """Return the scope, subject and predicate of a record that is one statement, and holds."""
     if len(record.episodes) != 1 or record.until is not None:
         return None
@@ -48,7 +48,7 @@ def _key_of(record: Record) -> _Key | None:
     )  # fmt: skip
 
 
-def _join(records: list[Record]) -> Record:
+def _join(records: list[ImportedRecord]) -> ImportedRecord:
     """Return one record of several; its id is the lowest, whatever the order in the file."""
     if len(records) == 1:
         return records[0]
@@ -77,7 +77,7 @@ class ReplacingStatements:
         self.count = 0
         self.predicates: set[str] = set()
 
-    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
+    def watch(self, records: Iterable[ImportedRecord]) -> Iterator[ImportedRecord]:
         """Yield records, and count what they would replace."""
         for record in records:
             if record.until is None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.interchange.records import optional_text
-from slumberd.interchange.span_names import (
+from slumberd.interchange.spans import (
     ANSWER_TEXTS,
     INPUTS,
     KIND,
@@ -23,10 +23,10 @@ from slumberd.interchange.span_names import (
     OUTPUTS,
     PROMPTS,
     VALUES,
+    Span,
 )
-from slumberd.interchange.spans import Span
-from slumberd.model.recalled import strip_recalled
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON
+from slumberd.model.texts import strip_recalled
 
 MOST_CHARACTERS = 100_000
 """The longest text of a message."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from slumberd.consolidation.claim import sources_in_lineage
 from slumberd.extraction.turns import name_of_speaker
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import Extracted, KnownFact, ModelSettings, Question, Stated, Turn
+from slumberd.model.extraction import Extracted, ModelSettings, Question, ShownFact, Stated, Turn
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.predicates import names_predicate
@@ -27,7 +27,7 @@ class PendingFacts:
     """What turns assert that no firing has promoted yet: the last statements of each owner."""
 
     def __init__(self) -> None:
-        self._by_owner: OrderedDict[tuple[str, str], OrderedDict[str, KnownFact]] = OrderedDict()
+        self._by_owner: OrderedDict[tuple[str, str], OrderedDict[str, ShownFact]] = OrderedDict()
 
     def add(self, found: Iterable[Stated]) -> None:
         """Add what turns assert."""
@@ -40,9 +40,9 @@ class PendingFacts:
             if one.intent == "add":
                 name = f"{turn.id}#{number}"
                 said = (one.subject, one.predicate, one.object)
-                self._add((turn.user, turn.agent), KnownFact(name, *said, turn.at, (turn.id,)))
+                self._add((turn.user, turn.agent), ShownFact(name, *said, turn.at, (turn.id,)))
 
-    def _add(self, owner: tuple[str, str], fact: KnownFact) -> None:
+    def _add(self, owner: tuple[str, str], fact: ShownFact) -> None:
         facts = self._by_owner.setdefault(owner, OrderedDict())
         facts[fact.name] = fact
         if len(facts) > MOST_STATED:
@@ -51,17 +51,17 @@ class PendingFacts:
         if len(self._by_owner) > MOST_OWNERS:
             self._by_owner.popitem(last=False)
 
-    def of(self, user: str, agent: str) -> list[KnownFact]:
+    def of(self, user: str, agent: str) -> list[ShownFact]:
         """Return what the turns of a user and agent assert."""
         return [*self._by_owner.get((user, agent), {}).values()]
 
 
 def known_facts(
     facts: Iterable[Fact],
-    pending: Iterable[KnownFact],
+    pending: Iterable[ShownFact],
     settings: ModelSettings,
     questions: Sequence[Question],
-) -> list[KnownFact]:
+) -> list[ShownFact]:
     """Return the facts that some turns may take back, the newest first.
 
     They are about the user, the agent, a speaker, or somebody whom a turn names. Facts that no
@@ -88,13 +88,13 @@ def known_facts(
     return sorted(found, key=lambda one: (one.at, one.name), reverse=True)[:MOST_FACTS]
 
 
-def _promoted(facts: Iterable[Fact]) -> Iterator[KnownFact]:
+def _promoted(facts: Iterable[Fact]) -> Iterator[ShownFact]:
     """Yield the facts that episodes stated."""
     for fact in facts:
         subject, predicate = fact.payload.get("subject"), fact.payload.get("predicate")
         stated = sources_in_lineage(fact.lineage[:1])
         if isinstance(subject, str) and isinstance(predicate, str) and subject and stated:
-            yield KnownFact(
+            yield ShownFact(
                 episode_id_of(fact.id), subject, predicate, fact.payload.get("object"),
                 microseconds(fact.said_at), sources_in_lineage(fact.lineage),
             )  # fmt: skip

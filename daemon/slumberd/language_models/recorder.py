@@ -26,13 +26,13 @@ from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     AnswerStatus,
     Extracted,
-    KnownFact,
     ModelSettings,
     ModelSummariser,
     Question,
     RecordedAnswer,
     RecordedSummary,
     SentRequest,
+    ShownFact,
     SummaryQuestion,
     Turn,
 )
@@ -118,12 +118,12 @@ class _Call(NamedTuple):
 
     settings: ModelSettings
     group: Sequence[Question]
-    facts: Sequence[KnownFact]
+    facts: Sequence[ShownFact]
     stops: int
     found: Callable[[Turn, Sequence[Extracted]], None]
 
 
-FindFacts = Callable[[Sequence[Question]], Awaitable[Sequence[KnownFact]]]
+FindFacts = Callable[[Sequence[Question]], Awaitable[Sequence[ShownFact]]]
 """Finds the current facts of the user and agent of some turns that the turns may take back."""
 
 

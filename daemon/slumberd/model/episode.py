@@ -1,19 +1,21 @@
 """Episodes, as callers put them and as a firing reads them.
 
-Also how their timestamps are read, and which keys of their metadata are probably misspelled.
+Also how their timestamps are read, which keys of their metadata are probably misspelled, which ids
+their keys give them, and who spoke them. Every other module asks here who spoke.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.errors import InstantRangeError
-from slumberd.model.speaker import speaker_of
+from slumberd.model.scope import escape
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -304,3 +306,70 @@ def _differ_by_one_typing_error(word: str, other: str) -> bool:
     left, right = word[same:], other[same:]
     swapped = left[1::-1] == right[:2] and left[2:] == right[2:]
     return left[1:] == right[1:] or left[1:] == right or left == right[1:] or swapped
+
+
+KEY_PREFIX = "key:"
+"""How an id begins that is made from a key."""
+
+
+def id_of_key(user: str, agent: str, key: str) -> str:
+    """Return the id of a key; other users and agents get other ids."""
+    return f"{_prefix(user, agent)}{escape(key)}"
+
+
+def may_have_id(user: str, agent: str, id: str) -> bool:
+    """Return whether an episode of a user and an agent may have an id."""
+    return not id.startswith(KEY_PREFIX) or id.startswith(_prefix(user, agent))
+
+
+def _prefix(user: str, agent: str) -> str:
+    return f"{KEY_PREFIX}{escape(user)}/{escape(agent)}/"
+
+
+INTERFACES = frozenset({
+    "claude-folder", "codex-folder", "contract", "episodes", "graphiti", "langgraph",
+    "mcp-memory", "mem0", "otlp", "remember", "slumberd.tiers",
+})  # fmt: skip
+"""What slumberd writes, or a user may write, as the ``source_node`` of an interface or a format.
+
+Such a name says how an episode came here. It names nobody who spoke.
+"""
+
+PROGRAM_ROLES = frozenset({
+    "agent", "ai", "assistant", "bot", "developer", "function", "model", "system", "tool",
+})  # fmt: skip
+"""The speakers that are programs, in the protocols of language models and in slumberd."""
+
+PERSON = frozenset({"user", "human"})
+"""The speakers whose words are those of the user, unless ``memory.person`` names others."""
+
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs that show nothing."""
+
+_SEEN = frozenset("LNPS")
+"""The categories of Unicode whose characters are seen: letters, numbers, punctuation, symbols."""
+
+
+def speaker_of(source_node: object, metadata: Mapping[str, Any]) -> str | None:
+    """Return who spoke an episode; None when nobody is known to have spoken.
+
+    The speaker is the first of ``metadata.speaker``, ``metadata.role`` and ``source_node`` that is
+    a text with a visible character. A ``source_node`` of `INTERFACES` is no speaker.
+
+    Args:
+        source_node: Of the episode.
+        metadata: Of the episode.
+    """
+    for name in (metadata.get("speaker"), metadata.get("role")):
+        if is_visible(name):
+            return name
+    return source_node if is_visible(source_node) and source_node not in INTERFACES else None
+
+
+def is_visible(name: object) -> TypeGuard[str]:
+    """Return whether a value is a text with a visible character."""
+    return isinstance(name, str) and any(map(_is_seen, name))
+
+
+def _is_seen(character: str) -> bool:
+    return unicodedata.category(character)[0] in _SEEN and character not in _BLANK

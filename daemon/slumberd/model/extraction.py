@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion
-from slumberd.model.recalled import without_recalled
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON, EpisodeVersion
+from slumberd.model.texts import without_recalled
 
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""
@@ -190,7 +189,7 @@ class RecordedAnswer(NamedTuple):
     at: int = 0
 
 
-class KnownFact(NamedTuple):
+class ShownFact(NamedTuple):
     """A current fact that a request shows to a language model.
 
     Attributes:
@@ -221,7 +220,7 @@ class Stated(NamedTuple):
 
     user: str
     agent: str
-    fact: KnownFact
+    fact: ShownFact
 
 
 class SentRequest(NamedTuple):

@@ -76,7 +76,7 @@ LONGEST = 65_536
 _ID_DIGITS = 32
 
 
-class Triple(NamedTuple):
+class GraphTriple(NamedTuple):
     """The triple of one row.
 
     Attributes:
@@ -117,7 +117,7 @@ def triple_id(*parts: str) -> str:
     return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
 
-def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[Triple]:
+def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[GraphTriple]:
     """Read the triples of rows; equal triples count once.
 
     Args:
@@ -131,7 +131,7 @@ def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[Triple]:
     if len(rows) > MOST_ROWS:
         problem = f"more than {MOST_ROWS:,} rows; narrow the query, or split the rule"
         raise PromotionError(rule_id, problem)
-    found: dict[str, tuple[int, Triple]] = {}
+    found: dict[str, tuple[int, GraphTriple]] = {}
     for number, row in enumerate(rows, 1):
         triple = _read(row, _Place(rule_id, number))
         first, known = found.setdefault(triple.id, (number, triple))
@@ -152,12 +152,12 @@ class _Place(NamedTuple):
         return PromotionError(self.rule_id, problem, row=self.row)
 
 
-def _read(row: Mapping[str, Any], place: _Place) -> Triple:
+def _read(row: Mapping[str, Any], place: _Place) -> GraphTriple:
     subject, predicate, what = (_part(row, name, place) for name in PARTS)
     confidence = _confidence(row.get("confidence"), place)
     given = row.get("triple_id")
     own = triple_id(subject, predicate, what) if given is None else _text(given, "triple_id", place)
-    return Triple(own, subject, predicate, what, confidence)
+    return GraphTriple(own, subject, predicate, what, confidence)
 
 
 def _part(row: Mapping[str, Any], name: str, place: _Place) -> str:
@@ -222,19 +222,19 @@ def confidence_in(value: object) -> float:
     return float(number)
 
 
-def fact_id_for(triple: Triple, owner: Owner) -> str:
+def fact_id_for(triple: GraphTriple, owner: Owner) -> str:
     """Return the id of a triple's fact; it is always the same for the same owner."""
     identity = orjson.dumps([owner.rule_id, owner.user, owner.agent, triple.id])
     digest = hashlib.sha256(identity).hexdigest()[:_ID_DIGITS]
     return fact_id_of(owner.channel, f"graph:{digest}")
 
 
-def facts_of(triples: Iterable[Triple], owner: Owner, at: datetime) -> list[Fact]:
+def facts_of(triples: Iterable[GraphTriple], owner: Owner, at: datetime) -> list[Fact]:
     """Return the facts of triples, promoted at an instant."""
     return [_fact(triple, owner, at) for triple in triples]
 
 
-def _fact(triple: Triple, owner: Owner, at: datetime) -> Fact:
+def _fact(triple: GraphTriple, owner: Owner, at: datetime) -> Fact:
     entry = {
         "triple_id": triple.id,
         "rule_id": owner.rule_id,

@@ -258,7 +258,7 @@ class Promotion(NamedTuple):
     replaces: tuple[str, ...]
 
 
-class Page(NamedTuple):
+class PromotionPage(NamedTuple):
     """A page of the promotion feed.
 
     Attributes:

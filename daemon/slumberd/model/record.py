@@ -1,11 +1,17 @@
-"""The rows of the ledger as callers see them, and the outcome of a batch."""
+"""The rows of the ledger as callers see them, and what they add up to.
+
+That is the outcome of a batch, the report on a firing, and the facts that went within a day.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Literal, NamedTuple
 
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import NO_LOSSES, Counts, Firing, HeldBatch, Losses
 
 Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
@@ -190,3 +196,136 @@ class Outcome:
     noticed: list[Record] = field(default_factory=list)
     losses: Losses = NO_LOSSES
     probed: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What one firing did, over all of its batches.
+
+    Attributes:
+        rule_id: The rule.
+        channels: The accounting, by channel.
+        run: The id that all of its batches share.
+        firing_ids: One for each batch, in order; empty when nothing was pending.
+        dry_run: Whether nothing was written.
+        records: Of a dry run, the rows that it would add to the ledger.
+        unread: Of a dry run, how many log rows it did not read.
+        held: The batch or command that awaits approval; nothing after it was read. After a dry
+            run, what would await it, without a firing id.
+        rejected: How many versions were left out because a person rejected them for this rule.
+        cut_short: Whether a stop ended the firing while log rows were still pending.
+        purged: The ids of the archived episodes that were deleted.
+        unrecorded: Whether episodes wait for the answer of the rule's language model.
+        summary_questions: The summaries that the rule's language model is to write.
+    """
+
+    rule_id: str
+    channels: dict[str, Counts]
+    run: str = ""
+    firing_ids: list[str] = field(default_factory=list)
+    dry_run: bool = False
+    records: list[Record] = field(default_factory=list)
+    unread: int = 0
+    held: HeldBatch | None = None
+    rejected: int = 0
+    cut_short: bool = False
+    purged: list[str] = field(default_factory=list)
+    unrecorded: bool = False
+    summary_questions: list[SummaryQuestion] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the outcome of one more batch."""
+        self.held = outcome.held or self.held
+        if self.dry_run:
+            self.records.extend(outcome.records)
+        elif outcome.held is None:
+            self.firing_ids.append(outcome.firing_id)
+        for channel, counts in outcome.channels.items():
+            self.channels[channel] = self.channels.get(channel, Counts()).plus(counts)
+
+
+WITHIN = timedelta(hours=24)
+"""The time in which a reduction is alarming."""
+
+FEW_FACTS = 20
+"""Of so many facts or fewer, no reduction is alarming."""
+
+
+class Reduction(NamedTuple):
+    """An alarming reduction of facts.
+
+    Attributes:
+        user: Whose facts they were; None for the facts of all users together.
+        before: How many facts there were at most within the last day.
+        now: How many there are.
+    """
+
+    user: str | None
+    before: int
+    now: int
+
+    def words(self) -> str:
+        """Return the reduction in words, with the user."""
+        whose = "there are" if self.user is None else f"user {self.user!r} has"
+        share = 100 * (self.before - self.now) // self.before
+        was = f"{self.before:,} facts within the last 24 hours ({share} % went)"
+        return f"{whose} {self.now:,} of {was}"
+
+
+class Shrinkage(NamedTuple):
+    """How the number of facts fell within the last day.
+
+    Attributes:
+        now: How many facts each user has.
+        most: How many facts each user had at most.
+        most_of_all: How many facts there were at most.
+    """
+
+    now: Mapping[str, int]
+    most: Mapping[str, int]
+    most_of_all: int
+
+    def reductions(self, fraction: float | None) -> Iterator[Reduction]:
+        """Yield the alarming reductions: of all facts first, then of each user.
+
+        Args:
+            fraction: The fraction of the facts that must have gone; None alarms never.
+        """
+        if fraction is None:
+            return
+        counted: list[tuple[str | None, int, int]] = [
+            (None, self.most_of_all, sum(self.now.values()))
+        ]
+        counted += [(user, self.most[user], self.now.get(user, 0)) for user in sorted(self.most)]
+        for user, before, now in counted:
+            if now < before and before > FEW_FACTS and before - now >= fraction * before:
+                yield Reduction(user, before, now)
+
+
+class FiringGrowth(NamedTuple):
+    """How many more facts a firing made current.
+
+    Attributes:
+        firing: The number of the firing.
+        user: Whose facts they are; empty when that is unknown or erased.
+        more: How many more; negative for fewer.
+    """
+
+    firing: int
+    user: str
+    more: int
+
+
+def shrinkage_of(now: Mapping[str, int], changes: Iterable[FiringGrowth]) -> Shrinkage:
+    """Return how the number of facts fell, from the numbers of today and all changes before."""
+    counts, most = dict(now), dict(now)
+    total = most_of_all = sum(now.values())
+    newest_first = sorted(changes, key=lambda change: -change.firing)
+    for _, some in groupby(newest_first, key=lambda change: change.firing):
+        for _, user, more in some:
+            total -= more
+            if user:
+                counts[user] = counts.get(user, 0) - more
+                most[user] = max(most.get(user, 0), counts[user])
+        most_of_all = max(most_of_all, total)
+    return Shrinkage(now, most, most_of_all)

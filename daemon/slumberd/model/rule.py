@@ -1,9 +1,15 @@
-"""Consolidation rules: which episodes become facts, where, and how often."""
+"""Consolidation rules: which episodes become facts, where, and how often.
+
+Also the functions of the operator that rules name, and sets of rules in a database.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from pydantic import (
@@ -18,9 +24,37 @@ from pydantic import (
 from slumberd.model.cadence import Cadence, Duration, cadence_of
 from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.firing import NO_LIMITS, Limits
-from slumberd.model.functions import RuleFunction
 from slumberd.model.salience import Gate
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, Stage
+
+MOST_MESSAGE = 200
+"""Characters of an exception's message that a description has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFunction:
+    """A Python function that a rule names.
+
+    Attributes:
+        name: As rule files name it: ``python:package.module:function``.
+        digest: Changes with the name, and with the file of the module.
+        call: The function. It may raise anything.
+    """
+
+    name: str
+    digest: str
+    call: Callable[..., Any] = field(compare=False, repr=False)
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the class and the message of an exception on one line, the message cut."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - an operator's exception may not even have a message
+        message = ""
+    cut = message if len(message) <= MOST_MESSAGE else f"{message[:MOST_MESSAGE]}..."
+    return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
+
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
@@ -163,3 +197,50 @@ class ConsolidationRule(BaseModel):
 
 OnMissed = Literal["run_once", "skip"]
 """What follows cron instants that passed while no daemon ran."""
+
+
+class PublishedRules(NamedTuple):
+    """A version of the rules.
+
+    Attributes:
+        version: Its number, from 1; the highest one is in force.
+        content_hash: The hash of the rules, as their publisher computed it.
+        published_at: When it was published, by the clock of the database.
+        by: Who published it.
+        reason: Why; empty when nobody said.
+        texts: The text of each file, by its name within a directory of rules.
+    """
+
+    version: int
+    content_hash: str
+    published_at: datetime
+    by: str
+    reason: str
+    texts: Mapping[str, str]
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form, without the texts."""
+        return {
+            "version": self.version,
+            "rules_hash": self.content_hash,
+            "published_at": self.published_at.isoformat(),
+            "by": self.by,
+            "reason": self.reason or None,
+            "files": sorted(self.texts),
+        }
+
+
+class RulesToPublish(NamedTuple):
+    """Rules without mistakes, which somebody wants to publish.
+
+    Attributes:
+        content_hash: The hash of the rules.
+        texts: The text of each file, by its name within their directory.
+        by: Who publishes them.
+        reason: Why; empty without a reason.
+    """
+
+    content_hash: str
+    texts: Mapping[str, str]
+    by: str
+    reason: str = ""

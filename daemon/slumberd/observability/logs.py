@@ -17,8 +17,7 @@ import structlog
 
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts, HeldBatch
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 

@@ -31,12 +31,11 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.episode import Episode, instant
+from slumberd.model.episode import Episode, instant, speaker_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.speaker import speaker_of
 from slumberd.operations import example_values as values
 from slumberd.operations import memory_forms as forms
 from slumberd.operations.caller import Caller, Right

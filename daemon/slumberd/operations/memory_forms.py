@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from slumberd.config.validation import Form
-from slumberd.model.episode_keys import KEY_PREFIX
+from slumberd.model.episode import KEY_PREFIX
 from slumberd.operations.forms import (
     MOST,
     Instant,

@@ -8,10 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.errors import KeyReusedError, UsageError
-from slumberd.model.episode import Episode, EpisodeVersion, instant, withdrawn_of
-from slumberd.model.episode_keys import id_of_key
+from slumberd.model.episode import (
+    Episode,
+    EpisodeVersion,
+    id_of_key,
+    instant,
+    speaker_of,
+    withdrawn_of,
+)
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.speaker import speaker_of
 from slumberd.operations.forms import MOST_NAME
 from slumberd.operations.memory_forms import EpisodeForm, RememberForm, TurnForm
 from slumberd.storage.episodes.writes import refused_at

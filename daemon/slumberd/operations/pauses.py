@@ -38,7 +38,7 @@ class PausedRules(Result):
     paused: list[str]
 
 
-class KeptPauses(Protocol):
+class PauseStore(Protocol):
     """Keeps which rules are paused, for later daemons."""
 
     def read(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ class Pausing:
         changed: Called after a change, because other rules may be due.
     """
 
-    def __init__(self, kept: KeptPauses, rules: Callable[[], RuleSet]) -> None:
+    def __init__(self, kept: PauseStore, rules: Callable[[], RuleSet]) -> None:
         self._kept = kept
         self._rules = rules
         self.paused = kept.read()

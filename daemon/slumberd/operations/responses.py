@@ -12,8 +12,7 @@ import orjson
 
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
-from slumberd.model.record import Record
-from slumberd.model.report import Report
+from slumberd.model.record import Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 

@@ -15,9 +15,8 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError, NoInputError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
-from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.store_status import LastBatch
+from slumberd.model.store_status import LastBatch, Readings
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.example_values import AT, COUNTS, HASH
 from slumberd.operations.forms import Name, OperatorForm, Result

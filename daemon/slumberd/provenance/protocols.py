@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from slumberd.model.provenance import Lag, Page, ProvenanceBundle
+from slumberd.model.provenance import Lag, PromotionPage, ProvenanceBundle
 
 
 class Promotions(Protocol):
     """The promotions of a ledger, and the position up to which each reader has published them."""
 
-    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> PromotionPage:
         """Return the promotions in the rows that follow a row.
 
         Args:

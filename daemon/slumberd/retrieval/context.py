@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.model.recalled import BEGIN, END, limit_notes, note_of, without_recalled
+from slumberd.model.texts import BEGIN, END, limit_notes, note_of, without_recalled
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.token_counter import TokenCounter
 

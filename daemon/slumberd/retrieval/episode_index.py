@@ -8,8 +8,8 @@ from itertools import islice
 
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.feed import NumberedVersion
-from slumberd.model.recalled import without_recalled
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.texts import without_recalled
 from slumberd.retrieval.followed_scopes import RowIds
 from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
 from slumberd.retrieval.terms import Analyser

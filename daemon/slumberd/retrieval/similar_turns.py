@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from slumberd.model.recalled import without_recalled
+from slumberd.model.texts import without_recalled
 from slumberd.retrieval.hits import Hit, SimilarTurn
 from slumberd.retrieval.terms import Analyser
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from slumberd.model.normal_form import cut, limit_marks
+from slumberd.model.texts import cut, limit_marks
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")

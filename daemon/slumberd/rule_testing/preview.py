@@ -22,8 +22,7 @@ from slumberd.errors import NoInputError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import ChannelPlan, union_of
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import copies_of, open_stores, rule_runner_of

@@ -28,14 +28,12 @@ from slumberd.errors import (
 from slumberd.extraction.model_answer import read_answer
 from slumberd.extraction.pattern_tests import run_pattern_tests
 from slumberd.language_models.protocols import AnswerLog
-from slumberd.model.episode import Misspelling
+from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
-from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import PERSON
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare

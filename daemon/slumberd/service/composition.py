@@ -44,7 +44,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.moves import Moves
-from slumberd.operations.pauses import KeptPauses
+from slumberd.operations.pauses import PauseStore
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
@@ -55,9 +55,8 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
 from slumberd.service.pause import FILE, PausedFile
 from slumberd.service.shard_puts import UserStores
-from slumberd.service.state_lock import refuse_network
 from slumberd.service.stores import facts_of, inspections_of, key_of, memory_of, require_postgres
-from slumberd.service.tenure import DirectoryTenure
+from slumberd.service.tenure import DirectoryTenure, refuse_network
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
@@ -335,7 +334,7 @@ def moves_of(settings: Settings, stores: Stores) -> Moves | None:
     return postgres_stores.moves_of(settings, stores.facts)
 
 
-def paused_rules_of(settings: Settings, holder: str | None = None) -> KeptPauses:
+def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore:
     """Return where the paused rules of a configuration are kept.
 
     Args:

@@ -61,7 +61,9 @@ from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.background import (
     EVERY_SECONDS,
     EVERY_SECONDS_OF_A_DATABASE,
+    REDUCTION_SECONDS,
     EffectTracker,
+    ReductionAlarm,
     record_external_changes,
 )
 from slumberd.service.components import Components
@@ -83,16 +85,13 @@ from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced, fi
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
-from slumberd.service.interfaces import Interface, Served
+from slumberd.service.interfaces import Interface, Served, TracedCalls
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
-from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
-from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
 from slumberd.service.stores import inspections_of
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
-from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.protocols import Tenure, Watch
 
 

@@ -15,6 +15,7 @@ from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.changes import Operations
+from slumberd.service.background import ReductionAlarm
 from slumberd.service.composition import (
     moves_of,
     open_for_dry_run,
@@ -26,7 +27,6 @@ from slumberd.service.composition import (
 )
 from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
-from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import apply_channels
 
 

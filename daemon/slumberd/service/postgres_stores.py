@@ -17,10 +17,10 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.operations.pauses import KeptPauses
+from slumberd.operations.pauses import PauseStore
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.service.database.requests import ServedShards, answer_requests
-from slumberd.service.database.tenure import DatabaseTenure
+from slumberd.service.database_requests import ServedShards, answer_requests
+from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.shard_requests import (
     SPARE_SECONDS,
     ShardRequests,
@@ -289,6 +289,6 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
     return RuleSetTable(database_of(settings))
 
 
-def paused_rules_of(settings: Settings, holder: str | None) -> KeptPauses:
+def paused_rules_of(settings: Settings, holder: str | None) -> PauseStore:
     """Return where the paused rules of a configuration are kept."""
     return PausedTable(shard_of(settings), holder=holder)

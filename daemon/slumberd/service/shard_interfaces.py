@@ -20,7 +20,7 @@ from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.composition import user_stores_of
 from slumberd.service.control_socket import listen
-from slumberd.service.interfaces import AllShards, Interface, Served
+from slumberd.service.interfaces import AllShards, Interface, Served, TracedCalls
 from slumberd.service.postgres_stores import database_of
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.shard_puts import ShardPutter
@@ -31,7 +31,6 @@ from slumberd.service.shard_requests import (
     shard_handlers,
 )
 from slumberd.service.stores import settings_of_user, shards_of
-from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.postgres.shard_map import shard_map_of
 
 

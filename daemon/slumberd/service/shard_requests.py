@@ -25,7 +25,7 @@ from slumberd.operations.handlers import Answer, Handler, read_form
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
-from slumberd.service.database.requests import ask_database
+from slumberd.service.database_requests import ask_database
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.shard_map import Shard, ShardMap
 

@@ -1,12 +1,13 @@
-"""Run the daemons of those shards of a database that this process holds."""
+"""Run the daemons of those shards of a database that this process holds; decide which it takes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -29,14 +30,12 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.scheduling.due import BACKOFF_SECONDS
 from slumberd.service.composition import database_status_of
 from slumberd.service.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
-from slumberd.service.database.host_reports import HostReports
-from slumberd.service.database.requests import ServedShards, answer_requests
-from slumberd.service.database.tenure import unique_name
+from slumberd.service.database_requests import ServedShards, answer_requests
+from slumberd.service.database_tenure import HostReports, unique_name
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
-from slumberd.service.shard_assignment import assign_shards
 from slumberd.service.shard_interfaces import serve_interfaces
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
@@ -355,3 +354,47 @@ class ShardedDaemon:
 
 def _identity(rules: RuleSet) -> tuple[str, int | None]:
     return rules.content_hash, rules.version
+
+
+class Assignment(NamedTuple):
+    """What a host changes about the shards that it holds.
+
+    Attributes:
+        claim: The free shards that it claims.
+        give_back: A shard that it gives back, since it has more than its share; None without one.
+    """
+
+    claim: list[int]
+    give_back: int | None = None
+
+
+def assign_shards(
+    holders: Mapping[int, str | None],
+    hosts: Collection[str],
+    own: str,
+    held: Collection[int],
+    *,
+    resting: Collection[int] = (),
+) -> Assignment:
+    """Return what a host changes; when all hosts do so, each shard gets a holder.
+
+    The share of a host is the number of shards over the number of hosts, rounded up. A host with
+    less claims free shards. A host with more gives one back at a time: each shard stands still
+    until its next holder has it.
+
+    Args:
+        holders: The holder of each shard; None for a free one.
+        hosts: The names of the hosts that are alive; this host counts in any case.
+        own: The name of this host.
+        held: The shards that it holds, the latest last.
+        resting: The shards that it does not claim now, since it has failed on them.
+    """
+    alive = sorted({*hosts, own})
+    share = -(-len(holders) // len(alive))
+    if len(held) > share:
+        return Assignment([], [*held][-1])
+    free = [shard for shard, holder in sorted(holders.items()) if holder is None]
+    wanted = [shard for shard in free if shard not in held and shard not in resting]
+    # Each host begins at another place, so that two seldom claim the same shard.
+    start = alive.index(own) * len(wanted) // len(alive)
+    return Assignment([*wanted[start:], *wanted[:start]][: share - len(held)])

@@ -15,13 +15,12 @@ from threading import Event
 from typing import NamedTuple, TypeVar
 
 from slumberd.errors import StoppedError
-from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.reductions import Shrinkage
+from slumberd.model.record import Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
-from slumberd.model.speaker import PERSON
 from slumberd.model.store_status import (
     Backlog,
     EpisodeStoreStatus,

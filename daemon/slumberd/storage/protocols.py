@@ -10,8 +10,7 @@ from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.rule import ConsolidationRule
-from slumberd.model.rule_sets import PublishedRules, RulesToPublish
+from slumberd.model.rule import ConsolidationRule, PublishedRules, RulesToPublish
 
 
 @runtime_checkable

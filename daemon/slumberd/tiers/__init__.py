@@ -3,6 +3,7 @@
 It is thin: entries are episodes of slumberd's store, and facts are facts of its store.
 """
 
+from slumberd.retrieval.token_counter import TokenCounter as TokenCounterProtocol
 from slumberd.tiers.backends.cache import CacheMemoryBackend
 from slumberd.tiers.backends.database import DatabaseMemoryBackend
 from slumberd.tiers.backends.in_memory import InMemoryMemoryBackend
@@ -19,13 +20,25 @@ from slumberd.tiers.consolidation import (
     ConsolidationScheduler,
     MemoryConsolidator,
 )
+from slumberd.tiers.conversations import (
+    BufferMemoryStore,
+    ConversationBuffer,
+    ConversationMemoryStore,
+    EntityMemoryStore,
+    SummaryMemoryStore,
+)
 from slumberd.tiers.entries import (
     ConsolidationResult,
+    ConsolidationStrategyProtocol,
     HealthCheckResult,
     HealthStatus,
     MemoryEntry,
+    MemoryIndexProtocol,
     MemoryQuery,
     MemorySearchResult,
+    MemoryStoreProtocol,
+    RelevanceScorerProtocol,
+    SearchableProtocol,
     StoredFact,
     Triple,
 )
@@ -46,7 +59,6 @@ from slumberd.tiers.events import (
     MemoryWrittenHook,
 )
 from slumberd.tiers.extraction import EntityExtractor, EpisodicCompressor
-from slumberd.tiers.facts import FactStore
 from slumberd.tiers.module import (
     Memory,
     MemoryModule,
@@ -54,15 +66,7 @@ from slumberd.tiers.module import (
     MemoryProvider,
     open_memory,
 )
-from slumberd.tiers.protocols import (
-    ConsolidationStrategyProtocol,
-    MemoryIndexProtocol,
-    MemoryStoreProtocol,
-    RelevanceScorerProtocol,
-    SearchableProtocol,
-    TokenCounterProtocol,
-)
-from slumberd.tiers.search.pruning import (
+from slumberd.tiers.pruning import (
     DynamicContextPruner,
     HybridScorerImpl,
     PruningResult,
@@ -71,15 +75,8 @@ from slumberd.tiers.search.pruning import (
     RelevanceScorerImpl,
     TokenBudgetAllocator,
 )
-from slumberd.tiers.search.retrieval import MemoryRetriever, RelevanceRanker
-from slumberd.tiers.semantic import SemanticMemoryStore
-from slumberd.tiers.stores.conversations import (
-    BufferMemoryStore,
-    ConversationBuffer,
-    ConversationMemoryStore,
-    EntityMemoryStore,
-)
-from slumberd.tiers.stores.summaries import SummaryMemoryStore
+from slumberd.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.tiers.semantic import FactStore, SemanticMemoryStore
 from slumberd.tiers.strategies import (
     AccessFrequencyStrategy,
     DeduplicationStrategy,

@@ -18,13 +18,12 @@ from slumberd.tiers.entries import (
     HealthCheckResult,
     HealthStatus,
     MemoryEntry,
+    MemoryStoreProtocol,
     Triple,
 )
-from slumberd.tiers.errors import ConsolidationError, MemorySystemError
+from slumberd.tiers.errors import ConsolidationError, MemorySystemError, log_consolidation_failure
 from slumberd.tiers.events import MemoryConsolidatedHook
 from slumberd.tiers.extraction import EntityExtractor, EpisodicCompressor, SummariseFn
-from slumberd.tiers.failures import log_consolidation_failure
-from slumberd.tiers.protocols import MemoryStoreProtocol
 from slumberd.tiers.strategies import (
     CLOCK,
     AccessFrequencyStrategy,

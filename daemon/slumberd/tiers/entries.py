@@ -1,14 +1,16 @@
-"""The values of the tiered memory API: entries, queries and results."""
+"""The values of the tiered memory API, and what its stores and their helpers promise."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from slumberd.clock import Clock
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical
@@ -227,3 +229,116 @@ class HealthCheckResult:
         """Return the result as a JSON object."""
         checked_at = None if self.checked_at is None else self.checked_at.isoformat()
         return {**asdict(self), "status": str(self.status), "checked_at": checked_at}
+
+
+@runtime_checkable
+class SearchableProtocol(Protocol):
+    """What can be searched: the part of a store that a retriever needs."""
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return the best results of one owner, best first."""
+        ...
+
+
+@runtime_checkable
+class MemoryStoreProtocol(SearchableProtocol, Protocol):
+    """A store of the entries of many owners; no call sees entries of two owners."""
+
+    async def store(self, entry: MemoryEntry) -> None:
+        """Store an entry; it replaces the entry of the same owner and id.
+
+        Raises:
+            MemoryStoreError: The store failed, or cannot return the entry unchanged.
+            MemoryCapacityError: The store is full.
+        """
+        ...
+
+    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+        """Return the latest entries of an owner, newest first; none when `n` is below 1."""
+        ...
+
+    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
+        """Delete an entry of an owner; one that does not exist is ignored."""
+        ...
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        """Delete all entries of an owner."""
+        ...
+
+    async def owners(self) -> list[str]:
+        """Return the owners that may have entries, sorted; for the upkeep of the whole store."""
+        ...
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return whether the store answers within so many seconds."""
+        ...
+
+
+class MemoryIndexProtocol(Protocol):
+    """Finds entries by their text."""
+
+    async def index(self, entry: MemoryEntry) -> str:
+        """Index an entry; return its id."""
+        ...
+
+    async def search(self, query: str, top_k: int) -> list[MemoryEntry]:
+        """Return the most similar entries, best first."""
+        ...
+
+
+class RelevanceScorerProtocol(Protocol):
+    """Scores how much an entry is worth its tokens."""
+
+    def score(self, entry: MemoryEntry, query: str | None = None) -> float:
+        """Return a score; the higher, the rather the entry is kept."""
+        ...
+
+
+class ConsolidationStrategyProtocol(Protocol):
+    """Decides which entries are left after a consolidation."""
+
+    async def consolidate(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Return the entries that are left."""
+        ...
+
+
+_MARK = "-"
+"""Begins a user that is not the text of its owner: users of slumberd's stores are never empty."""
+
+
+def user_of(owner_id: str) -> str:
+    """Return the user of an owner: the same text, or a marked one; different owners differ."""
+    return owner_id if owner_id and not owner_id.startswith(_MARK) else _MARK + owner_id
+
+
+def owner_of_user(user: str) -> str:
+    """Return the owner whom `user_of` named."""
+    return user.removeprefix(_MARK)
+
+
+Probe = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Uses a component, and returns details of it."""
+
+
+async def check_health(
+    component: str, probe: Probe, timeout_seconds: float, clock: Clock
+) -> HealthCheckResult:
+    """Return whether a probe succeeds in time; it is degraded when it fails or is late."""
+    began = clock.monotonic()
+    details, error = None, None
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            details = await probe()
+    except TimeoutError:
+        error = f"no answer within {timeout_seconds:g} s"
+    except Exception as failure:  # noqa: BLE001 # whatever a component raises is its state
+        error = f"{type(failure).__name__}: {failure}"
+    return HealthCheckResult(
+        component,
+        HealthStatus.HEALTHY if error is None else HealthStatus.DEGRADED,
+        message=error,
+        error=error,
+        duration_ms=1_000 * (clock.monotonic() - began),
+        details=details,
+        checked_at=clock.now(),
+    )

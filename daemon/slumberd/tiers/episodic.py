@@ -15,6 +15,8 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    MemoryStoreProtocol,
+    check_health,
 )
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.events import (
@@ -25,8 +27,6 @@ from slumberd.tiers.events import (
     Publisher,
     Subscriber,
 )
-from slumberd.tiers.health import check_health
-from slumberd.tiers.protocols import MemoryStoreProtocol
 from slumberd.tiers.strategies import CLOCK
 
 TIER = "episodic"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from slumberd.tiers.failures import log_subscriber_failure
+from slumberd.tiers.errors import log_subscriber_failure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from dataclasses import replace
 from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import Conversation
 from slumberd.hygiene.summary import summarise
-from slumberd.model.episode import microseconds
+from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
-from slumberd.model.speaker import PERSON
 from slumberd.tiers.entries import MemoryEntry, Triple, entry_for_stages
 from slumberd.tiers.errors import ConsolidationError, FactExtractionError
 

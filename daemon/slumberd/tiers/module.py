@@ -1,9 +1,9 @@
-"""Build all tiers from one configuration, and run them."""
+"""Build all tiers from one configuration, and run them; a disabled memory keeps nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,25 +11,36 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from slumberd.clock import Clock
+from slumberd.retrieval.token_counter import TokenCounter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.tiers.backends.cache import CacheMemoryBackend, open_cache
 from slumberd.tiers.backends.database import DatabaseMemoryBackend
-from slumberd.tiers.backends.disabled import DisabledFactStore, DisabledMemoryBackend
 from slumberd.tiers.backends.in_memory import InMemoryMemoryBackend
 from slumberd.tiers.backends.vector import EmbedFn, VectorMemoryBackend, word_embed_fn
 from slumberd.tiers.configs import MemoryConfig
 from slumberd.tiers.consolidation import ConsolidationScheduler, MemoryConsolidator
-from slumberd.tiers.entries import HealthCheckResult, MemoryEntry, Triple
+from slumberd.tiers.entries import (
+    HealthCheckResult,
+    MemoryEntry,
+    MemoryQuery,
+    MemorySearchResult,
+    MemoryStoreProtocol,
+    StoredFact,
+    Triple,
+    check_health,
+)
 from slumberd.tiers.episodic import EpisodicMemoryStore
 from slumberd.tiers.errors import MemoryStoreError
 from slumberd.tiers.events import Subscriber
 from slumberd.tiers.extraction import EntityExtractor, ExtractFn, SummariseFn
-from slumberd.tiers.facts import FactStore
-from slumberd.tiers.health import check_health
-from slumberd.tiers.protocols import MemoryStoreProtocol, TokenCounterProtocol
-from slumberd.tiers.search.retrieval import MemoryRetriever, RelevanceRanker
-from slumberd.tiers.semantic import INGEST_CONFIDENCE, FactStoreProtocol, SemanticMemoryStore
+from slumberd.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.tiers.semantic import (
+    INGEST_CONFIDENCE,
+    FactStore,
+    FactStoreProtocol,
+    SemanticMemoryStore,
+)
 from slumberd.tiers.strategies import CLOCK
 from slumberd.tiers.working import WorkingMemoryManager
 
@@ -52,7 +63,7 @@ class MemoryParts:
     embed_fn: EmbedFn | None = None
     summarise_fn: SummariseFn | None = None
     extract_fn: ExtractFn | None = None
-    token_counter: TokenCounterProtocol | None = None
+    token_counter: TokenCounter | None = None
     on_event: Subscriber | None = None
     clock: Clock = field(default=CLOCK)
 
@@ -317,3 +328,88 @@ def open_memory(
         parts: What the program brings.
     """
     return MemoryModule.configure(config, scheduler, parts=parts)
+
+
+class DisabledMemoryBackend:
+    """Keeps no entry; implements `MemoryStoreProtocol`."""
+
+    source = "disabled"
+
+    async def store(self, entry: MemoryEntry) -> None:
+        """Drop an entry."""
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return nothing."""
+        del query
+        return []
+
+    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+        """Return nothing."""
+        del n, owner_id
+        return []
+
+    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def owners(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return that all is well; at once, so the timeout has no effect."""
+        del timeout
+        return HealthCheckResult(self.source, message="the memory is disabled")
+
+
+class DisabledFactStore:
+    """Keeps no fact; implements `FactStoreProtocol`."""
+
+    async def add(  # noqa: PLR0913 # as `FactStore`
+        self,
+        subject: str,
+        predicate: str,
+        object_: str,
+        confidence: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        owner_id: str = "",
+        sources: Sequence[str] = (),
+    ) -> str:
+        """Drop a triple; its id is empty."""
+        del subject, predicate, object_, confidence, metadata, owner_id, sources
+        return ""
+
+    def id_of(self, triple: Triple, owner_id: str = "") -> str:
+        """Return no id."""
+        del triple, owner_id
+        return ""
+
+    async def all_of(self, owner_id: str = "") -> list[StoredFact]:
+        """Return nothing."""
+        del owner_id
+        return []
+
+    async def query_by_subject(self, subject: str, *, owner_id: str = "") -> list[dict[str, Any]]:
+        """Return nothing."""
+        del subject, owner_id
+        return []
+
+    async def get_entity_facts(self, entity: str, *, owner_id: str = "") -> list[dict[str, Any]]:
+        """Return nothing."""
+        del entity, owner_id
+        return []
+
+    async def update_confidence(
+        self, fact_id: str, confidence: float, *, owner_id: str = ""
+    ) -> None:
+        """Do nothing."""
+
+    async def delete(self, fact_id: str, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def count(self) -> int:
+        """Return 0."""
+        return 0

@@ -7,55 +7,25 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from slumberd.clock import Clock
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import (
     HealthCheckResult,
     HealthStatus,
     MemoryEntry,
     MemoryQuery,
-    MemorySearchResult,
 )
-from slumberd.tiers.failures import log_source_failure
-from slumberd.tiers.protocols import TokenCounterProtocol
-from slumberd.tiers.search.pruning import TokenBudgetAllocator, fitting
-from slumberd.tiers.search.scoring import newest_first
+from slumberd.tiers.episodic import EpisodicMemoryStore
+from slumberd.tiers.errors import log_source_failure
+from slumberd.tiers.pruning import TokenBudgetAllocator, fitting
+from slumberd.tiers.search import newest_first
+from slumberd.tiers.semantic import SemanticMemoryStore
 from slumberd.tiers.strategies import CLOCK
 
 T = TypeVar("T")
-
-
-class EpisodicMemoryProtocol(Protocol):
-    """The episodic tier, as the working tier uses it."""
-
-    async def record(self, entry: MemoryEntry) -> None:
-        """Store an entry."""
-        ...
-
-    async def recall(
-        self, query: MemoryQuery | str, *, owner_id: str = ""
-    ) -> list[MemorySearchResult]:
-        """Return the best entries of an owner."""
-        ...
-
-    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
-        """Return the health of the tier."""
-        ...
-
-
-class SemanticMemoryProtocol(Protocol):
-    """The semantic tier, as the working tier uses it."""
-
-    async def facts_in(self, text: str, *, owner_id: str = "") -> list[dict[str, Any]]:
-        """Return the facts of an owner that a text names, surest first."""
-        ...
-
-    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
-        """Return the health of the tier."""
-        ...
 
 
 class WorkingMemoryManager:
@@ -71,11 +41,11 @@ class WorkingMemoryManager:
 
     def __init__(
         self,
-        episodic: EpisodicMemoryProtocol | None = None,
-        semantic: SemanticMemoryProtocol | None = None,
+        episodic: EpisodicMemoryStore | None = None,
+        semantic: SemanticMemoryStore | None = None,
         config: WorkingMemoryConfig | None = None,
         *,
-        token_counter: TokenCounterProtocol | None = None,
+        token_counter: TokenCounter | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._episodic = episodic

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from slumberd.config.pattern_loader import load_extraction
 from slumberd.model.episode import Episode
-from slumberd.model.readings import LATEST, Readings, Share
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import LATEST, Readings, Share
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

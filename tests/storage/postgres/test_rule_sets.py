@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slumberd.errors import OtherRulesPublishedError, PermissionDeniedError
-from slumberd.model.rule_sets import RulesToPublish
+from slumberd.model.rule import RulesToPublish
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from tests.support.postgres_server import PostgresServer

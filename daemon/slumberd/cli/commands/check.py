@@ -31,9 +31,9 @@ from slumberd.diagnostics.path_checks import (
 )
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
+from slumberd.model.episode import INTERFACES
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.speaker import INTERFACES
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.loader import ENDINGS
 from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules

@@ -18,7 +18,7 @@ from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Explanation, Source
 from slumberd.errors import InputError
-from slumberd.interchange.export import Wanted, read_episodes, read_facts
+from slumberd.interchange.export import ExportScope, read_episodes, read_facts
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
@@ -63,7 +63,7 @@ def export(
     episode cannot be read, the command reports it, exports the others, and the exit code is 65.
     """
     settings = settings_of(config, state_dir, user=user)
-    wanted = Wanted(user, agent)
+    wanted = ExportScope(user, agent)
     unreadable = 0
     with open_output(file) as write:
         if kind is Kind.FACTS:
@@ -76,7 +76,7 @@ def export(
         raise typer.Exit(InputError.exit_code)
 
 
-async def _export_episodes(settings: Settings, wanted: Wanted, write: Write) -> int:
+async def _export_episodes(settings: Settings, wanted: ExportScope, write: Write) -> int:
     """Write the episodes; report those that cannot be read, and return how many there are."""
     unreadable = 0
     async with open_memory(settings) as memory:
@@ -93,7 +93,7 @@ def _report(faulty: Sequence[EpisodeVersion]) -> None:
         say(f"episode {printable(version.id)!r} cannot be read: {printable(version.fault)}")
 
 
-async def _export_facts(settings: Settings, wanted: Wanted, write: Write) -> None:
+async def _export_facts(settings: Settings, wanted: ExportScope, write: Write) -> None:
     async with open_facts(settings) as facts:
         pages: AsyncIterator[list[tuple[Fact, Explanation]]] = read_facts(facts, wanted)
         async for page in pages:

@@ -19,10 +19,10 @@ from slumberd.cli.environment import directory_named
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, StateDir
 from slumberd.cli.registry import examples
-from slumberd.config.settings import Settings as SlumberdSettings
+from slumberd.config.settings import Settings
 from slumberd.hooks.agents import AGENTS, CLAUDE_CODE, CODEX, CodingAgent
 from slumberd.hooks.command import run_on_standard_streams
-from slumberd.hooks.installation import Settings, SettingsFile
+from slumberd.hooks.installation import AgentSettings, SettingsFile
 from slumberd.observability.line_format import printable
 
 hooks = typer.Typer(
@@ -178,7 +178,9 @@ def _settings_file(agent: CodingAgent, project: Path | None) -> SettingsFile:
     return SettingsFile(path.absolute(), agent, _state_home() / "installed")
 
 
-def _write(file: SettingsFile, before: Settings, after: Settings, *, dry_run: bool) -> None:
+def _write(
+    file: SettingsFile, before: AgentSettings, after: AgentSettings, *, dry_run: bool
+) -> None:
     """Write settings, or show how they would change."""
     if not dry_run:
         file.write(after)
@@ -191,7 +193,7 @@ def _write(file: SettingsFile, before: Settings, after: Settings, *, dry_run: bo
         print(printable(line))
 
 
-def _say_what_is_left(agent: CodingAgent, settings: SlumberdSettings) -> None:
+def _say_what_is_left(agent: CodingAgent, settings: Settings) -> None:
     if agent.note:
         print(agent.note)
     status, findings = ask_daemon(settings)

@@ -14,10 +14,15 @@ from slumberd.cli.output import plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
-from slumberd.interchange.audit import Auditor, Finding, FindingKind, Refusal, document_of
+from slumberd.interchange.audit import (
+    Auditor,
+    EpisodeRefusal,
+    FindingKind,
+    RecordFinding,
+    document_of,
+)
 from slumberd.interchange.formats import FORMATS, FileFormat
-from slumberd.interchange.records import Record, place_of
-from slumberd.interchange.remarks import SENTENCES, Remarks
+from slumberd.interchange.records import SENTENCES, ImportedRecord, Remarks, place_of
 from slumberd.model.episode import Episode, NaiveTimestamps, instant, latest_at
 from slumberd.model.scope import Scope
 from slumberd.service.composition import rules_of
@@ -60,10 +65,10 @@ class _Report:
     records: int = 0
     episodes: int = 0
     counts: Counter[FindingKind] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[RecordFinding] = field(default_factory=list)
     remarks: Remarks = field(default_factory=Remarks)
 
-    def add(self, record: Record, findings: Iterable[Finding]) -> None:
+    def add(self, record: ImportedRecord, findings: Iterable[RecordFinding]) -> None:
         """Count a record and its findings."""
         self.records += not record.incomplete
         self.episodes += len(record.episodes)
@@ -76,7 +81,7 @@ class _Report:
 def audit_records(
     settings: Settings,
     format: str,  # noqa: A002 # its name on the command line
-    records: Iterator[Record],
+    records: Iterator[ImportedRecord],
     *,
     json: bool,
 ) -> None:
@@ -115,15 +120,15 @@ def _auditor(settings: Settings, format: str) -> Auditor:  # noqa: A002 # its na
     return Auditor(multi_valued=declared, latest=latest, refusal=refusal)
 
 
-def _refusal(episode: Episode, naive: NaiveTimestamps) -> Refusal | None:
+def _refusal(episode: Episode, naive: NaiveTimestamps) -> EpisodeRefusal | None:
     """Return why an import would refuse an episode, or every rule would quarantine it."""
     scope = Scope(episode.user, episode.session, episode.agent)
     try:
         encode_readable(episode, scope, operation="import", naive=naive)
     except UnreadableEpisodeError as error:
-        return Refusal("quarantined", str(error))
+        return EpisodeRefusal("quarantined", str(error))
     except (InputError, MemoryScopeError) as error:
-        return Refusal("unreadable", str(error))
+        return EpisodeRefusal("unreadable", str(error))
     return None
 
 
@@ -165,7 +170,7 @@ def sentences(remarks: Remarks) -> list[str]:
     return [plural(counts[name], *SENTENCES[name]) for name in SENTENCES if counts[name]]
 
 
-def _row(finding: Finding) -> tuple[object, ...]:
+def _row(finding: RecordFinding) -> tuple[object, ...]:
     earlier = place_of(*finding.earlier) if finding.earlier else None
     kind = finding.kind.replace("_", " ")
     return kind, place_of(*finding.place), earlier, finding.user, finding.agent, finding.detail

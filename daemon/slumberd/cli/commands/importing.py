@@ -28,10 +28,8 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UsageError
 from slumberd.interchange import langgraph
-from slumberd.interchange.folders import open_folder
-from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat
-from slumberd.interchange.records import Defaults, GivenScope, Record, place_of
-from slumberd.interchange.remarks import Remarks
+from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
+from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord, Remarks, place_of
 from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
@@ -83,7 +81,7 @@ class Input(NamedTuple):
         size: How many bytes a file has on disk; None when that is not known.
     """
 
-    records: Iterator[Record]
+    records: Iterator[ImportedRecord]
     position: Callable[[], int]
     size: int | None
 
@@ -353,9 +351,11 @@ async def _put_all(stores: UserStores, found: Input, tally: ImportTally, shown: 
         shown.at(found.position(), plural(tally.put, "episode"))
 
 
-async def _divide(stores: UserStores, records: Sequence[Record]) -> dict[int, list[Record]]:
+async def _divide(
+    stores: UserStores, records: Sequence[ImportedRecord]
+) -> dict[int, list[ImportedRecord]]:
     """Return the records of each shard; one without episodes needs none."""
-    parts: dict[int, list[Record]] = {}
+    parts: dict[int, list[ImportedRecord]] = {}
     for record in records:
         divided: dict[int, list[Episode]] = {}
         for episode in record.episodes:
@@ -371,14 +371,16 @@ async def _put_many(memory: EngineMemoryStore, episodes: Sequence[Episode]) -> P
     return await memory.put_many(await keep_instants(memory, episodes))
 
 
-def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def batches(records: Iterable[ImportedRecord]) -> Iterator[list[ImportedRecord]]:
     """Yield the records in the batches that they are put in."""
     remaining = iter(records)
     while batch := list(islice(remaining, BATCH)):
         yield batch
 
 
-async def put_records(put_many: PutMany, records: Sequence[Record], tally: ImportTally) -> None:
+async def put_records(
+    put_many: PutMany, records: Sequence[ImportedRecord], tally: ImportTally
+) -> None:
     """Put records in order, and record in the tally the result of each.
 
     Args:
@@ -403,7 +405,9 @@ async def put_records(put_many: PutMany, records: Sequence[Record], tally: Impor
     )
 
 
-async def _put(records: Sequence[Record], put_many: PutMany) -> tuple[PutCounts, list[Rejection]]:
+async def _put(
+    records: Sequence[ImportedRecord], put_many: PutMany
+) -> tuple[PutCounts, list[Rejection]]:
     """Put records in one transaction; if it is refused, put each half, down to single records."""
     try:
         return await put_many([episode for one in records for episode in one.episodes]), []

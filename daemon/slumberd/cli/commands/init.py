@@ -14,14 +14,15 @@ from slumberd.config.credentials import is_token
 from slumberd.config.language_model_settings import check_url
 from slumberd.errors import UsageError
 from slumberd.observability.line_format import printable
-from slumberd.service.new_language_model import check_model, require_extra
 from slumberd.service.new_state_directory import (
     NewModel,
     Purpose,
+    check_model,
     files_for,
     files_with_model,
     make_state_directory,
     require_empty,
+    require_extra,
 )
 
 NEXT = """\

@@ -44,8 +44,13 @@ from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
-from slumberd.model.readings import Readings
-from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
+from slumberd.model.store_status import (
+    DatabaseStatus,
+    HostStatus,
+    Readings,
+    ShardHolder,
+    StoreSizes,
+)
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.service.composition import database_status_of, paused_rules_of, rules_of

@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 from slumberd.console.changes import PATH as CHANGE
-from slumberd.console.pages import (
-    approvals,
-    changed,
-    changing,
-    episode,
-    erase,
-    fact,
-    firings,
-    health,
-    quarantine,
-    rules,
-    search,
-    shards,
-    today,
-    user,
-    users,
-)
-from slumberd.console.visit import Page
+from slumberd.console.pages import changing, erase, facts, health, rules, search, today
+from slumberd.console.visit import ConsolePage
 from slumberd.operations.caller import Caller, Right
 
 PAGES = (
-    Page(path="/today", menu="Today", show=today.show),
-    Page(path="/changes", show=changed.show),
-    Page(path="/users", menu="Users", show=users.show, own=False),
-    Page(path="/user", menu="Facts", show=user.show, own=True),
-    Page(path="/fact", show=fact.show),
-    Page(path="/episode", show=episode.show),
-    Page(path="/search", menu="Search", show=search.show),
-    Page(path="/firings", menu="Firings", show=firings.show_list, right=Right.OPERATE),
-    Page(path="/firing", show=firings.show_one, right=Right.OPERATE),
-    Page(path="/approvals", menu="Approvals", show=approvals.show, right=Right.OPERATE),
-    Page(path="/quarantine", menu="Quarantine", show=quarantine.show, right=Right.OPERATE),
-    Page(path="/rules", menu="Rules", show=rules.show_list, right=Right.OPERATE),
-    Page(path="/rule", show=rules.show_one, submit=rules.submit, right=Right.OPERATE),
-    Page(path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE),
-    Page(
+    ConsolePage(path="/today", menu="Today", show=today.show_today),
+    ConsolePage(path="/changes", show=today.show_changed),
+    ConsolePage(path="/users", menu="Users", show=facts.show_users, own=False),
+    ConsolePage(path="/user", menu="Facts", show=facts.show_user, own=True),
+    ConsolePage(path="/fact", show=facts.show_fact),
+    ConsolePage(path="/episode", show=facts.show_episode),
+    ConsolePage(path="/search", menu="Search", show=search.show),
+    ConsolePage(path="/firings", menu="Firings", show=rules.show_firings, right=Right.OPERATE),
+    ConsolePage(path="/firing", show=rules.show_firing, right=Right.OPERATE),
+    ConsolePage(
+        path="/approvals", menu="Approvals", show=rules.show_approvals, right=Right.OPERATE
+    ),
+    ConsolePage(
+        path="/quarantine", menu="Quarantine", show=rules.show_quarantine, right=Right.OPERATE
+    ),
+    ConsolePage(path="/rules", menu="Rules", show=rules.show_rules, right=Right.OPERATE),
+    ConsolePage(path="/rule", show=rules.show_rule, submit=rules.try_rule, right=Right.OPERATE),
+    ConsolePage(
+        path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE
+    ),
+    ConsolePage(
         path="/shards",
         menu="Shards",
-        show=shards.show,
+        show=health.show_shards,
         right=Right.OPERATE,
         own=False,
         of_all_shards=True,
     ),
-    Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
-    Page(path=CHANGE, show=changing.show, submit=changing.submit),
+    ConsolePage(path="/health", menu="Health", show=health.show_health, right=Right.OPERATE),
+    ConsolePage(path=CHANGE, show=changing.show, submit=changing.submit),
 )
 """All pages."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slumberd.console.changes import Change, back_to, submit_change
-from slumberd.console.instants import read_microseconds, read_period
-from slumberd.console.links import Fields, link
-from slumberd.console.typed_values import read_value
+from slumberd.console.changes import FormChange, back_to, submit_change
+from slumberd.console.fact_words import read_value
+from slumberd.console.rendering import Fields, link
+from slumberd.console.time_range import read_microseconds, read_period
 from slumberd.console.visit import Redirect, Shown, Visit
 from slumberd.operations.handlers import Answer
 
@@ -115,8 +115,8 @@ def _read_correction(fields: Fields) -> dict[str, Any]:
     return {**fields, "object": read_value(fields.get("object", ""))}
 
 
-CHANGES: Mapping[str, Change] = {
-    "undo": Change(
+CHANGES: Mapping[str, FormChange] = {
+    "undo": FormChange(
         operation="undo",
         title="Undo a firing",
         button="Undo the firing",
@@ -125,7 +125,7 @@ CHANGES: Mapping[str, Change] = {
         back=lambda fields: link("firing", id=fields["firing"]),
         done=_undoing_firing,
     ),
-    "undo run": Change(
+    "undo run": FormChange(
         operation="undo",
         title="Undo a run",
         button="Undo the run",
@@ -134,7 +134,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("firings", "run"),
         done=_undoing_firing,
     ),
-    "undo since": Change(
+    "undo since": FormChange(
         operation="undo",
         title="Undo firings of a rule",
         button="Undo the firings",
@@ -146,7 +146,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("firings", "rule", "since"),
         done=_undoing_firing,
     ),
-    "fire": Change(
+    "fire": FormChange(
         operation="fire",
         title="Fire a rule",
         button="Fire the rule",
@@ -156,7 +156,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("rule", "rule"),
         done=_firings_of,
     ),
-    "backfill": Change(
+    "backfill": FormChange(
         operation="backfill",
         title="Backfill a rule",
         button="Backfill the rule",
@@ -166,7 +166,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("rule", "rule", "from", "to"),
         done=_firings_of,
     ),
-    "approve": Change(
+    "approve": FormChange(
         operation="decide",
         title="Approve a batch",
         button="Approve the batch",
@@ -179,7 +179,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("approvals", "firing"),
         done=_decided,
     ),
-    "reject": Change(
+    "reject": FormChange(
         operation="decide",
         title="Reject a batch",
         button="Reject the batch",
@@ -192,7 +192,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("approvals", "firing"),
         done=lambda fields, _: link("approvals", rejected=fields["firing"]),
     ),
-    "retry": Change(
+    "retry": FormChange(
         operation="retry",
         title="Read quarantined episodes again",
         button="Read again",
@@ -202,7 +202,7 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("quarantine", "rule"),
         done=_retried,
     ),
-    "drop": Change(
+    "drop": FormChange(
         operation="drop",
         title="Drop entries of the quarantine",
         button="Drop from the quarantine",
@@ -217,7 +217,7 @@ CHANGES: Mapping[str, Change] = {
             "quarantine", rule=fields["rule"], dropped=answer["dropped"]
         ),
     ),
-    "correct": Change(
+    "correct": FormChange(
         operation="correct",
         title="Correct a fact",
         button="Correct the fact",
@@ -229,7 +229,7 @@ CHANGES: Mapping[str, Change] = {
         back=_fact_page,
         done=_fact_page,
     ),
-    "retract": Change(
+    "retract": FormChange(
         operation="correct",
         title="Retract a fact",
         button="Retract the fact",

@@ -54,7 +54,7 @@ _ROWS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 """The words for the rows of each table of each store, for one and for more."""
 
 
-class ErasedRows(NamedTuple):
+class ErasedCounts(NamedTuple):
     """How many rows of one kind are erased.
 
     Attributes:
@@ -160,13 +160,13 @@ def _erased(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _describe_rows(rows: Mapping[str, Mapping[str, int]]) -> Iterator[ErasedRows]:
+def _describe_rows(rows: Mapping[str, Mapping[str, int]]) -> Iterator[ErasedCounts]:
     """Yield how many rows are erased, in words; kinds without rows are left out."""
     for store in _ROWS:
         for table, number in rows.get(store, {}).items():
             one, more = _ROWS[store].get(table, (table, table))
             if number:
-                yield ErasedRows(number, one if number == 1 else more, table)
+                yield ErasedCounts(number, one if number == 1 else more, table)
 
 
 def _describe_going(answer: Answer) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from slumberd.api.problems import status_of
 from slumberd.config.validation import problems
-from slumberd.console.instants import NEED
+from slumberd.console.time_range import NEED
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import MemoryScopeError
 from slumberd.operations.caller import Right

@@ -10,8 +10,8 @@ from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.cadence import Cron
 from slumberd.model.firing import Counts
 from slumberd.model.health import RuleStatus
-from slumberd.model.readings import Readings
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import Readings
 from slumberd.observability.line_format import printable, timestamp
 
 

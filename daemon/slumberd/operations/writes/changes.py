@@ -26,8 +26,7 @@ from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import latest_at
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import CHANNELS, HeldBatch
-from slumberd.model.record import Outcome, Record
-from slumberd.model.report import Report
+from slumberd.model.record import Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.operations import change_results, forms

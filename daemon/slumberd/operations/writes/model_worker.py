@@ -23,10 +23,10 @@ from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.episode import instant
 from slumberd.model.extraction import (
     Extraction,
-    KnownFact,
     ModelSettings,
     ModelSummariser,
     Question,
+    ShownFact,
     SummaryQuestion,
 )
 from slumberd.model.fact import Fact, FactPattern
@@ -284,7 +284,7 @@ class ModelWorker:
         settings: ModelSettings,
         pending: PendingFacts,
         questions: Sequence[Question],
-    ) -> list[KnownFact]:
+    ) -> list[ShownFact]:
         """Return the facts that some turns of one user and agent may take back."""
         turn = questions[0].turn
         until = instant(max(question.turn.at for question in questions))

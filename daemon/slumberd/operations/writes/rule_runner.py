@@ -12,7 +12,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
-from slumberd.model.report import Report
+from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 

@@ -25,7 +25,7 @@ from slumberd.errors import (
 from slumberd.model.record import Break
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt
-from slumberd.service.database.tenure import DatabaseTenure
+from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.shard_requests import find_shard
 from slumberd.service.stores import facts_of, inspections_at, key_of, memory_of

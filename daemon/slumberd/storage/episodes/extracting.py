@@ -14,10 +14,10 @@ from slumberd.model.extraction import (
     Extracted,
     Extraction,
     Failed,
-    KnownFact,
     ModelSettings,
     Question,
     Several,
+    ShownFact,
     Stated,
     Turn,
     answer_key,
@@ -211,7 +211,7 @@ def find_stated(versions: Iterable[EpisodeVersion]) -> list[Stated]:
         versions: As `add_triples` returns them.
     """
     return [
-        Stated(one.user, one.agent, KnownFact(name, *said, one.at, (one.id,)))
+        Stated(one.user, one.agent, ShownFact(name, *said, one.at, (one.id,)))
         for one in versions
         if one.matched and not one.fault and not one.unrecorded
         for name, metadata in _parts_of(one)

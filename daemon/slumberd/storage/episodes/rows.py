@@ -20,9 +20,9 @@ from slumberd.model.episode import (
     NaiveTimestamps,
     in_utc,
     instant,
+    may_have_id,
     microseconds,
 )
-from slumberd.model.episode_keys import may_have_id
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,

@@ -16,6 +16,7 @@ from slumberd.model.arguments import require_object, require_objects, require_wh
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
     LATEST,
+    PERSON,
     Episode,
     EpisodeVersion,
     Misspelling,
@@ -29,7 +30,6 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
-from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import windows as episode_log

@@ -12,12 +12,11 @@ from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_futur
 from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import ExtraMissingError, StoppedError
-from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, EpisodeVersion, latest_at
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, PERSON, EpisodeVersion, latest_at
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
-from slumberd.model.speaker import PERSON
 from slumberd.model.stages import KnownMarks
 from slumberd.retrieval.protocols import Embedder, Rows
 

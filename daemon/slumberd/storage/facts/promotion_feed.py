@@ -12,7 +12,7 @@ from slumberd.consolidation.claim import Claim, user_and_agent
 from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
-from slumberd.model.provenance import Lag, Page, Promotion, payload_text
+from slumberd.model.provenance import Lag, Promotion, PromotionPage, payload_text
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.apply import FactTransactions, head_of
 from slumberd.storage.ledger.rows import (
@@ -36,7 +36,7 @@ _KINDS: Mapping[int, Literal["add", "update"]] = {
 }
 
 
-def page(session: Session, after: int, limit: int, *, current_only: bool) -> Page:
+def page(session: Session, after: int, limit: int, *, current_only: bool) -> PromotionPage:
     """Return the promotions in at most `limit` ledger rows after a number.
 
     Args:
@@ -48,7 +48,7 @@ def page(session: Session, after: int, limit: int, *, current_only: bool) -> Pag
     values = {"after": after, "limit": limit}
     upto = session.value("promotion_feed.end_of_page", values)
     if upto is None:
-        return Page((), after)
+        return PromotionPage((), after)
     query = (
         "promotion_feed.promotions_of_current_facts"
         if current_only
@@ -56,7 +56,7 @@ def page(session: Session, after: int, limit: int, *, current_only: bool) -> Pag
     )
     found = session.rows(query, {"after": after, "upto": upto})
     rows = [*map(row_with_firing, found)]
-    return Page([*_promotions(session, rows)], upto)
+    return PromotionPage([*_promotions(session, rows)], upto)
 
 
 def _promotions(session: Session, found: Sequence[RowWithFiring]) -> Iterator[Promotion]:
@@ -168,7 +168,7 @@ class PromotionFeed:
     def __init__(self, transactions: FactTransactions) -> None:
         self._transactions = transactions
 
-    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> PromotionPage:
         """Return the promotions in the rows that follow a row.
 
         Args:

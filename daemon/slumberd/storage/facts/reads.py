@@ -16,11 +16,9 @@ from slumberd.consolidation.key_history import MultiValuedHint, find_multi_value
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import Several
-from slumberd.model.readings import Readings, Share
-from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
-from slumberd.model.reductions import Shrinkage
+from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring, Shrinkage
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.store_status import MOST_AGENTS, LastBatch, UserFacts
+from slumberd.model.store_status import MOST_AGENTS, LastBatch, Readings, Share, UserFacts
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session

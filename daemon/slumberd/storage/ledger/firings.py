@@ -17,17 +17,19 @@ from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.firing import Counts
-from slumberd.model.readings import LATEST, Readings, Share
 from slumberd.model.record import (
     ChangeGroup,
+    FiringGrowth,
     FiringPlace,
     GroupedChanges,
     Kind,
     Record,
     RecordedFiring,
+    Shrinkage,
+    shrinkage_of,
 )
-from slumberd.model.reductions import Change, Shrinkage, shrinkage_of
 from slumberd.model.stages import MARK_IDS, STAGE_CHANNELS
+from slumberd.model.store_status import LATEST, Readings, Share
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.rows import (
@@ -342,14 +344,14 @@ def read_shrinkage(session: Session, since: int) -> Shrinkage:
         return shrinkage_of(now, ())
     first = {"first": found[0]}
     changes = [
-        Change(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
+        FiringGrowth(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
         for firing, of_payload, owner, of_fact, asserted, removed in session.rows(
             "inspection.changes_by_user", first
         )
     ]
     for seq, payload in session.rows("inspection.erasures_since", first):
         with suppress(orjson.JSONDecodeError, AttributeError, TypeError):
-            changes.append(Change(seq, "", -int(orjson.loads(payload).get(REMOVED, 0))))
+            changes.append(FiringGrowth(seq, "", -int(orjson.loads(payload).get(REMOVED, 0))))
     return shrinkage_of(now, changes)
 
 

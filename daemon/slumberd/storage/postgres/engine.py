@@ -18,9 +18,8 @@ from slumberd.errors import (
     StoreError,
     TailLostError,
 )
-from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.speaker import PERSON
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation

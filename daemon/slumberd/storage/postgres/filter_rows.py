@@ -12,8 +12,7 @@ from threading import Lock
 
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import Filter, FilterResult
-from slumberd.model.episode import NaiveTimestamps
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.sql_statements import statement
 from slumberd.storage.engine import Row
 

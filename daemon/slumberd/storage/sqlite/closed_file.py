@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from slumberd.filters.sandbox import Filter, FilterResult, prepare
-from slumberd.model.episode import NaiveTimestamps
-from slumberd.model.speaker import PERSON
+from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.store_status import StoreLocation, StoreSizes
 from slumberd.storage.engine import Session, Work
 from slumberd.storage.sqlite import episode_installation, health, ledger_schema

@@ -16,16 +16,16 @@ from urllib.parse import quote, unquote
 from slumberd.clock import Clock
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import microseconds
-from slumberd.tiers.backends.owned_entries import OwnedEntries, storable
+from slumberd.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.tiers.entries import (
     HealthCheckResult,
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    check_health,
 )
 from slumberd.tiers.errors import MemoryCapacityError, MemoryStoreError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.search.scoring import is_expired, newest_first
+from slumberd.tiers.search import is_expired, newest_first
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "cache"

@@ -13,23 +13,23 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.hygiene.entries import USUAL_IMPORTANCE
-from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds, speaker_of
 from slumberd.model.feed import FeedPlace, NumberedVersion
 from slumberd.model.salience import importance_of
 from slumberd.model.scope import ScopeFilter, escape
-from slumberd.model.speaker import speaker_of
 from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.tiers.backends.owned_entries import OwnedEntries, storable
-from slumberd.tiers.backends.owners import owner_of_user, user_of
+from slumberd.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.tiers.entries import (
     HealthCheckResult,
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    check_health,
+    owner_of_user,
+    user_of,
 )
 from slumberd.tiers.errors import MemoryStoreError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.search.scoring import is_expired
+from slumberd.tiers.search import is_expired
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "database"

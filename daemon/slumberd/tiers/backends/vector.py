@@ -16,11 +16,11 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    MemoryStoreProtocol,
+    check_health,
 )
 from slumberd.tiers.errors import EmbeddingError
-from slumberd.tiers.health import check_health
-from slumberd.tiers.protocols import MemoryStoreProtocol
-from slumberd.tiers.search.scoring import best
+from slumberd.tiers.search import best
 from slumberd.tiers.strategies import CLOCK
 
 _SOURCE = "vector"

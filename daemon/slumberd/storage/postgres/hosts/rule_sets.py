@@ -8,7 +8,7 @@ import orjson
 import psycopg
 
 from slumberd.errors import OtherRulesPublishedError
-from slumberd.model.rule_sets import PublishedRules, RulesToPublish
+from slumberd.model.rule import PublishedRules, RulesToPublish
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 

@@ -29,7 +29,7 @@ from slumberd.service.control_socket import (
     refusal,
     refused_by,
 )
-from slumberd.service.database.tenure import process_name
+from slumberd.service.database_tenure import process_name
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, translate_errors
 from slumberd.storage.postgres.connection_pool import pool_for

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from slumberd.retrieval.token_counter import TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import MemoryEntry
-from slumberd.tiers.protocols import TokenCounterProtocol
-from slumberd.tiers.search.relevance import relevances_of
+from slumberd.tiers.search import relevances_of
 
 _FULL_LENGTH = 1_000
 """From so many characters on, a text counts as long."""
@@ -114,7 +114,7 @@ class DynamicContextPruner:
 
     def __init__(
         self,
-        token_counter: TokenCounterProtocol,
+        token_counter: TokenCounter,
         default_strategy: PruningStrategy = PruningStrategy.HYBRID,
     ) -> None:
         self._counter = token_counter
@@ -175,7 +175,7 @@ def _scores(
 
 
 def fitting(
-    entries: Sequence[MemoryEntry], token_budget: int, counter: TokenCounterProtocol
+    entries: Sequence[MemoryEntry], token_budget: int, counter: TokenCounter
 ) -> tuple[list[MemoryEntry], int]:
     """Return the entries, in order, that fit together into a budget, and what is left of it."""
     kept: list[MemoryEntry] = []

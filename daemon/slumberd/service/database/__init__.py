@@ -1,1 +1,0 @@
-"""Share a PostgreSQL database with other processes: leases, requests and reports of hosts."""

@@ -1,1 +1,0 @@
-"""Stores of conversations: a buffer, sessions, entities and summaries."""
