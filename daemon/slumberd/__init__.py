@@ -109,12 +109,10 @@ if TYPE_CHECKING:
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
     from slumberd.provenance.protocols import ProvenanceSink
-    from slumberd.retrieval.context import Context
+    from slumberd.retrieval.context import Context, EstimatedTokens, TokenCounter
     from slumberd.retrieval.hits import Hit
-    from slumberd.retrieval.protocols import SalienceScorer
-    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
+    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
     from slumberd.retrieval.searcher import Searcher
-    from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
     from slumberd.storage.postgres.fact_store import PostgresFactStore
     from slumberd.storage.postgres.memory_store import PostgresMemoryStore
     from slumberd.storage.protocols import FactStore, MemoryStore
@@ -280,13 +278,11 @@ _HOMES = {
     "graph.promotion": ("PromoteTriplesToFacts",),
     "graph.protocols": ("GraphStore",),
     "provenance.protocols": ("ProvenanceSink",),
-    "retrieval.context": ("Context",),
+    "retrieval.context": ("Context", "EstimatedTokens", "TokenCounter"),
     "retrieval.hits": ("Hit",),
-    "retrieval.protocols": ("SalienceScorer",),
     "retrieval.searcher": ("Searcher",),
-    "retrieval.token_counter": ("EstimatedTokens", "TokenCounter"),
     "storage.protocols": ("FactStore", "MemoryStore"),
-    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
+    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer", "SalienceScorer"),
     "storage.postgres.fact_store": ("PostgresFactStore",),
     "storage.postgres.memory_store": ("PostgresMemoryStore",),
     "storage.sqlite.fact_store": ("SQLiteFactStore",),

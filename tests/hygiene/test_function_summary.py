@@ -10,8 +10,8 @@ import pytest
 
 from slumberd import Turn
 from slumberd.hygiene.entries import Entry, Summary, SummaryFailure
-from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import decide_marks
+from slumberd.hygiene.summary import summarise_by_function
 from slumberd.model.functions import RuleFunction
 from slumberd.model.stages import KnownMarks, Summarise
 

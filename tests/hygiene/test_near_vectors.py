@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.errors import ExtraMissingError
-from slumberd.hygiene import near_vectors
+from slumberd.hygiene import similar_texts
 from slumberd.hygiene.duplicates import VECTORS_REST, find_duplicates, same_roles
 from slumberd.hygiene.entries import Duplicate, Entry
-from slumberd.hygiene.near_vectors import NearVectors
-from slumberd.hygiene.similar_sets import jaccard
-from slumberd.hygiene.words import wording_of
+from slumberd.hygiene.similar_texts import NearVectors, jaccard, wording_of
 from slumberd.retrieval.embeddings import WordEmbedder
 from tests.hygiene.test_duplicates import entries_of, similarities, some_entries
 from tests.support.embedders import WordSums
@@ -98,7 +96,7 @@ def test_search_finds_what_a_comparison_of_all_pairs_finds(
     block: int, entries: list[Entry], least: float, keep: Any
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near_vectors, "_BLOCK", block)
+        patch.setattr(similar_texts, "_BLOCK", block)
 
         found = find_duplicates(entries, "vectors", similarity=least, keep=keep, embed=EMBED)
 
@@ -137,7 +135,7 @@ def directions(count: int, seed: int) -> npt.NDArray[np.float32]:
 def test_search_returns_the_nearest_kept_vectors_in_the_order_of_keeping(
     block: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(near_vectors, "_BLOCK", block)
+    monkeypatch.setattr(similar_texts, "_BLOCK", block)
     rows = directions(600, block)
     near = NearVectors(rows, 0.9, most)
     kept: list[int] = []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.retention import ArchivedEntry, find_expired
+from slumberd.hygiene.decay import ArchivedEntry, find_expired
 from slumberd.model.episode import microseconds
 from tests.support.builders import START
 

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.similar_sets import SimilarSets, jaccard, rank_by_rarity
-from slumberd.hygiene.spelling import spelling_groups
-from slumberd.hygiene.words import normal_text, wording_of
+from slumberd.hygiene.similar_texts import (
+    SimilarSets,
+    jaccard,
+    normal_text,
+    rank_by_rarity,
+    spelling_groups,
+    wording_of,
+)
 
 pytestmark = pytest.mark.unit
 

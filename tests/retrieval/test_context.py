@@ -19,12 +19,12 @@ from slumberd.retrieval.context import (
     Context,
     ContextBuilder,
     ContextParts,
+    EstimatedTokens,
+    TokenCounter,
     line_of,
     notes_of,
 )
-from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.similar_turns import name_similar_turns
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.hits import Hit, name_similar_turns
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit

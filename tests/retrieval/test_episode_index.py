@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.episode_index import EpisodeIndex
+from slumberd.retrieval.indexes import EpisodeIndex
 
 
 def index() -> EpisodeIndex:

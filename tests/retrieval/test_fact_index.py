@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slumberd.model.fact import Fact
-from slumberd.retrieval.fact_index import FactIndex
+from slumberd.retrieval.indexes import FactIndex
 from tests.support.builders import START
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.context import EstimatedTokens, TokenCounter
 
 pytestmark = pytest.mark.unit
 

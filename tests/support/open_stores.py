@@ -23,7 +23,7 @@ from slumberd.model.speaker import PERSON
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog

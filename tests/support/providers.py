@@ -18,7 +18,7 @@ from slumberd.clock import Clock
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.file_modes import make_directory
 from slumberd.model.speaker import PERSON
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH

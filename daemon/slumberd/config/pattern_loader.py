@@ -42,7 +42,7 @@ from slumberd.extraction.patterns import (
 )
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
-from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
+from slumberd.hygiene.summary import SUMMARY_VERSION
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     Extraction,

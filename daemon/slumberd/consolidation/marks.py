@@ -14,10 +14,9 @@ from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.statements import statements_of
 from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
-from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import MarkChanges, Summariser, decide_marks, summarise_by_sentences
-from slumberd.hygiene.near_vectors import Embed
-from slumberd.hygiene.summary import estimate, summary_of
+from slumberd.hygiene.similar_texts import Embed
+from slumberd.hygiene.summary import estimate, summarise_by_function, summary_of
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.extraction import (
     ModelSummariser,

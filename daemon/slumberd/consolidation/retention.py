@@ -11,7 +11,7 @@ import structlog
 from slumberd.consolidation.marking import current_facts
 from slumberd.consolidation.marks import is_of_rule, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
-from slumberd.hygiene.retention import ArchivedEntry, find_expired
+from slumberd.hygiene.decay import ArchivedEntry, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import START, Position

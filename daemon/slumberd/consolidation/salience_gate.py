@@ -12,7 +12,7 @@ from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
-from slumberd.retrieval.protocols import Embedder
+from slumberd.retrieval.vectors import Embedder
 
 Embedding = Callable[[], Embedder]
 """Makes an embedder, when one is needed.

@@ -19,7 +19,7 @@ from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.speaker import PERSON
 from slumberd.model.stages import KnownMarks
-from slumberd.retrieval.protocols import Rows
+from slumberd.retrieval.vectors import Rows
 
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""

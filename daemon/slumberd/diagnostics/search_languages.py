@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any
 
 from slumberd.config.settings import Settings
-from slumberd.retrieval.languages import AUTO, recognise
-from slumberd.retrieval.words import words_of
+from slumberd.retrieval.languages import AUTO, recognise, words_of
 from slumberd.service.composition import inspections_of
 
 NEWEST = 500

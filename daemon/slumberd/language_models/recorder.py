@@ -18,8 +18,7 @@ from slumberd.clock import Clock
 from slumberd.errors import InvalidAnswerError
 from slumberd.extraction.model_answer import Supported, read_answer
 from slumberd.extraction.model_prompt import answer_schema, messages_for
-from slumberd.hygiene.model_summary import SCHEMA as SUMMARY_SCHEMA
-from slumberd.hygiene.model_summary import read_summary, summary_messages
+from slumberd.hygiene.summary import SUMMARY_SCHEMA, read_summary, summary_messages
 from slumberd.language_models.budget import Spending
 from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatRequest, LanguageModel
 from slumberd.model.episode import microseconds

@@ -24,7 +24,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.provenance.protocols import Promotions
-from slumberd.retrieval.protocols import EpisodeFeed, SearchedFacts
+from slumberd.retrieval.followed_scopes import EpisodeFeed, SearchedFacts
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found

@@ -16,14 +16,21 @@ from slumberd.retrieval.languages import (
     ScopeLanguages,
     names_in_question,
     recognise,
+    words_of,
 )
-from slumberd.retrieval.neighbours import NONE, Neighbours
 from slumberd.retrieval.priors import SessionEvidence, Sought, TextSigns
 from slumberd.retrieval.scope_vectors import ScopeVectors
-from slumberd.retrieval.similar_words import SimilarWords
-from slumberd.retrieval.term_index import CHOSEN, SATURATION, Allows, Concept, TermIndex
+from slumberd.retrieval.term_index import (
+    CHOSEN,
+    NONE,
+    SATURATION,
+    Allows,
+    Concept,
+    Neighbours,
+    SimilarWords,
+    TermIndex,
+)
 from slumberd.retrieval.terms import Analyser, require_language
-from slumberd.retrieval.words import words_of
 
 VECTOR_WEIGHT = 0.4
 """What a text with the meaning of the question, but none of its words, has of the most."""

@@ -28,23 +28,31 @@ from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
-from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
+from slumberd.retrieval.context import (
+    Context,
+    ContextBuilder,
+    ContextParts,
+    EstimatedTokens,
+    TokenCounter,
+)
 from slumberd.retrieval.embeddings import forget_vectors
-from slumberd.retrieval.episode_index import EpisodeIndex
-from slumberd.retrieval.fact_index import (
+from slumberd.retrieval.followed_scopes import (
+    FollowedScopes,
+    OneThread,
+    SearchedEpisodes,
+    SearchedFacts,
+)
+from slumberd.retrieval.hits import MOST_COMPARED, Hit, Kind, name_similar_turns
+from slumberd.retrieval.indexes import (
+    EpisodeIndex,
     FactIndex,
     sources_of_fact,
     trust_of_fact,
     words_of_fact,
 )
-from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
-from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
-from slumberd.retrieval.similar_turns import MOST_COMPARED, name_similar_turns
 from slumberd.retrieval.terms import forget_words
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 

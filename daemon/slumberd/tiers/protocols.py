@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from slumberd.retrieval.token_counter import TokenCounter as TokenCounterProtocol
+from slumberd.retrieval.context import TokenCounter as TokenCounterProtocol
 from slumberd.tiers.entries import (
     HealthCheckResult,
     MemoryEntry,

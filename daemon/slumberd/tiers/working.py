@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from slumberd.clock import Clock
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.context import EstimatedTokens
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import (
     HealthCheckResult,

@@ -16,7 +16,7 @@ from slumberd.errors import ExtraMissingError, SkippedEpisodesError
 from slumberd.model.episode import latest_at
 from slumberd.model.firing import Firing, HeldScope
 from slumberd.model.record import Outcome
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import hold_batch
 from slumberd.storage.facts.transactions import FactTransactions

@@ -18,7 +18,7 @@ from slumberd.consolidation.similarity import Statement, family_of, statement_of
 from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.engine import Session
 
 MOST_COMPARED = 1_000

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.context import EstimatedTokens
 from slumberd.tiers.entries import MemoryEntry, MemoryQuery, MemorySearchResult
 from slumberd.tiers.protocols import MemoryStoreProtocol, TokenCounterProtocol
 from slumberd.tiers.search.scoring import newest_first, selects
