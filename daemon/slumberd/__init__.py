@@ -95,8 +95,7 @@ if TYPE_CHECKING:
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
-    from slumberd.graph.promotion import PromoteTriplesToFacts
-    from slumberd.graph.protocols import GraphStore
+    from slumberd.graph.promotion import GraphStore, PromoteTriplesToFacts
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.extraction import Extracted, Turn
@@ -108,7 +107,7 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.provenance.protocols import ProvenanceSink
+    from slumberd.provenance.publisher import ProvenanceSink
     from slumberd.retrieval.context import Context, EstimatedTokens, TokenCounter
     from slumberd.retrieval.hits import Hit
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
@@ -275,9 +274,8 @@ _HOMES = {
     "model.salience": ("SalienceContext",),
     "graph.ladybug_store": ("LadybugGraphStore",),
     "graph.cypher_linter": ("Linter",),
-    "graph.promotion": ("PromoteTriplesToFacts",),
-    "graph.protocols": ("GraphStore",),
-    "provenance.protocols": ("ProvenanceSink",),
+    "graph.promotion": ("GraphStore", "PromoteTriplesToFacts"),
+    "provenance.publisher": ("ProvenanceSink",),
     "retrieval.context": ("Context", "EstimatedTokens", "TokenCounter"),
     "retrieval.hits": ("Hit",),
     "retrieval.searcher": ("Searcher",),

@@ -13,9 +13,8 @@ from slumberd.config.vocabulary_loader import (
 )
 from slumberd.config.yaml_reader import read_document_text
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.attributes_in_english import ATTRIBUTES
 from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.statements_in_english import clause_expressions, expressions
+from slumberd.extraction.statements_in_english import ATTRIBUTES, clause_expressions, expressions
 from slumberd.extraction.turn_reader import ALL_READERS
 from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.extraction import Turn

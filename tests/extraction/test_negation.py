@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.negation import WINDOW, clause_around, is_negated
+from slumberd.extraction.sentences import WINDOW, clause_around, is_negated
 
 pytestmark = pytest.mark.unit
 

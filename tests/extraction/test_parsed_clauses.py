@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.english_parser import Parsed, Word
-from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
+from slumberd.extraction.english_parser import Parsed, Word, is_asserted, parsed_clauses
 from slumberd.model.extraction import Turn
 from tests.extraction.parses import RecordedParser, clauses_of, parse_of, recorded, written
 

@@ -11,8 +11,7 @@ import slumberd.extraction
 from slumberd.config.vocabulary_loader import vocabulary_of
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.pattern_names import IN_CODE, pattern_names
+from slumberd.extraction.conversation import IN_CODE, Conversation, pattern_names
 from slumberd.model.extraction import Turn
 
 pytestmark = pytest.mark.unit

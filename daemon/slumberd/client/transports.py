@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from slumberd.client.own_daemons import OWN_DAEMONS, OwnDaemon
 from slumberd.client.request_json import as_json
-from slumberd.config.settings import LEASE_SECONDS
+from slumberd.config.settings_schema import LEASE_SECONDS
 from slumberd.errors import UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import require_postgres

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from slumberd.config.language_model_settings import BudgetSettings
 from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import BudgetSettings
 from slumberd.diagnostics.store_checks import DoctorContext, paused_or_none, started_recently
 from slumberd.errors import BudgetSpentError
 from slumberd.language_models.budget import Budget

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from slumberd.extraction.attributes_in_english import ATTRIBUTES, INVERTED
 from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses, is_stated
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
-from slumberd.extraction.english_parser import Parsed
+from slumberd.extraction.english_parser import Parsed, is_asserted, parsed_clauses
 from slumberd.extraction.objects_in_english import READERS, Object, cut
 from slumberd.extraction.objects_of_one_predicate import OWN_READERS, is_place
-from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
 from slumberd.extraction.statements_in_english import (
+    ATTRIBUTES,
+    INVERTED,
     Effect,
     Expression,
     clause_expressions,

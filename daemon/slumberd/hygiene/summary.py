@@ -19,8 +19,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slumberd.errors import InvalidAnswerError
-from slumberd.extraction.model_answer import describe_first, without_fence
-from slumberd.extraction.model_prompt import Message, ask_again
+from slumberd.extraction.language_model import Message, ask_again, describe_first, without_fence
 from slumberd.extraction.sentences import divide_into_sentences, replace_surrogates
 from slumberd.hygiene.duplicates import same_roles
 from slumberd.hygiene.entries import Entry, Summary, SummaryFailure, in_order

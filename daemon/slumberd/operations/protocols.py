@@ -12,8 +12,8 @@ from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, Watermarks
-from slumberd.graph.protocols import GraphRuleTarget
-from slumberd.language_models.protocols import AnswerLog
+from slumberd.graph.promotion import GraphRuleTarget
+from slumberd.language_models.budget import AnswerLog
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import LATEST, Episode
 from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
@@ -23,7 +23,7 @@ from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.provenance.protocols import Promotions
+from slumberd.provenance.publisher import Promotions
 from slumberd.retrieval.followed_scopes import EpisodeFeed, SearchedFacts
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.engine import Scrubbed, Scrubbing

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.pattern_tests import run_pattern_tests
+from slumberd.extraction.patterns import run_pattern_tests
 from slumberd.model.speaker import PERSON
 from slumberd.rule_testing.loader import ENDINGS
 

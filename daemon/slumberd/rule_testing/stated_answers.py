@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slumberd.extraction.model_answer import read_answer
-from slumberd.language_models.protocols import AnswerLog
+from slumberd.extraction.language_model import read_answer
+from slumberd.language_models.budget import AnswerLog
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.rule import ConsolidationRule
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.config.credentials import is_installed, read_key
+from slumberd.config.file_access import is_installed, read_key
 from slumberd.config.rule_loader import (
     CheckCypher,
     CheckModel,
@@ -39,8 +39,7 @@ from slumberd.filters.sandbox import filter_checker
 from slumberd.garbage_collection import collection_paused
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
-from slumberd.graph.protocols import GraphStore
+from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, GraphStore, Promoter
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
@@ -49,9 +48,12 @@ from slumberd.operations.protocols import Episodes, Facts
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
-from slumberd.provenance.file_sink import FileSink
-from slumberd.provenance.protocols import ProvenanceSink
-from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
+from slumberd.provenance.publisher import (
+    DeliveryPolicy,
+    FileSink,
+    ProvenancePublisher,
+    ProvenanceSink,
+)
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.config.credentials import is_installed
+from slumberd.config.file_access import is_installed
 from slumberd.errors import (
     ExtraMissingError,
     ModelNotCheckedError,
@@ -10,8 +10,8 @@ from slumberd.errors import (
     ModelUnavailableError,
     UsageError,
 )
-from slumberd.extraction.model_prompt import answer_schema, messages_for
-from slumberd.language_models.protocols import ChatRequest
+from slumberd.extraction.language_model import answer_schema, messages_for
+from slumberd.language_models.recorder import ChatRequest
 from slumberd.model.extraction import ModelSettings, Question, Turn
 from slumberd.service.new_state_directory import NewModel
 
