@@ -13,7 +13,7 @@ from slumberd.config.vocabulary_loader import (
 )
 from slumberd.config.yaml_reader import read_document_text
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.statements_in_english import ATTRIBUTES, clause_expressions, expressions
 from slumberd.extraction.turn_reader import ALL_READERS
 from slumberd.extraction.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ def vocabulary(text: str) -> Vocabulary:
 
 def stated(words: Vocabulary, text: str) -> list[tuple[str, object]]:
     turn = Turn("e1", "s", "user", text, 0, "ada", "bot", True)
-    [found] = Conversation(words).extract([turn], [None])
+    [found] = ConversationExtractor(words).extract([turn], [None])
     return [(one.predicate, one.object) for one in found if one.intent == "add"]
 
 

@@ -18,7 +18,7 @@ MOST_BYTES = 256 * 1024
 """The size limit of a configuration or rule file."""
 
 
-class Text(NamedTuple):
+class FileText(NamedTuple):
     """The text of a file, and the mistakes of the file itself, such as its mode."""
 
     text: str
@@ -47,7 +47,7 @@ def runs_as_root() -> bool:
     return os.geteuid() == 0
 
 
-def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = None) -> Text:
+def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = None) -> FileText:
     """Return the text of a regular file.
 
     Args:
@@ -69,7 +69,7 @@ def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = 
     except OSError as error:
         problem = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
         raise unreadable_error(path, problem) from error
-    return Text(_decode(path, content), mistakes)
+    return FileText(_decode(path, content), mistakes)
 
 
 _REASONS: dict[type[OSError], str] = {

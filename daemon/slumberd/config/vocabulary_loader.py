@@ -17,10 +17,10 @@ from pydantic import Field
 from slumberd.config.validation import Form, mistakes_of, suggestion
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.conversation import VERSION, Conversation, pattern_names
+from slumberd.extraction.conversation import VERSION, ConversationExtractor, pattern_names
 from slumberd.extraction.english_parser import PARSER, parser_version
 from slumberd.extraction.turn_notes import NAME
-from slumberd.extraction.vocabulary import Person, Vocabulary
+from slumberd.extraction.vocabulary import PersonWord, Vocabulary
 from slumberd.model.extraction import Extraction
 
 Word = Annotated[str, Field(min_length=1, max_length=100)]
@@ -114,7 +114,7 @@ def conversation_extraction(
     return Extraction(
         NAME,
         hashlib.sha256(content).hexdigest()[:16],
-        Conversation(words, speakers, PARSER if parser else None),
+        ConversationExtractor(words, speakers, PARSER if parser else None),
         reads_previous=True,
         reads_own=True,
         single_valued=words.single_valued,
@@ -203,5 +203,5 @@ def _vocabulary(form: VocabularyFile) -> Vocabulary:
     )
 
 
-def _person(form: PersonForm) -> Person:
-    return Person(form.gender or "", form.named or "", dict(form.implies))
+def _person(form: PersonForm) -> PersonWord:
+    return PersonWord(form.gender or "", form.named or "", dict(form.implies))

@@ -34,7 +34,7 @@ _READ_LAST = 400
 """The characters at the end of the turn before that are read."""
 
 
-class Answer(NamedTuple):
+class ShortAnswer(NamedTuple):
     """A short answer, and what it states.
 
     Attributes:
@@ -122,7 +122,7 @@ _GREETING = re.compile(
 _FIRST_SENTENCE = re.compile(r"[^.!?]*[.!]?")
 
 
-def answered(question: str, text: str) -> Answer | None:
+def answered(question: str, text: str) -> ShortAnswer | None:
     """Return what a short answer to a question states; None for another text.
 
     Args:
@@ -130,7 +130,7 @@ def answered(question: str, text: str) -> Answer | None:
         text: The turn.
     """
     if (match := _OTHER_NAME.match(clean(text[:_READ_LAST]))) and _VOCATIVE.search(question):
-        return Answer("name", "names", match["o"])
+        return ShortAnswer("name", "names", match["o"])
     words = clean(text[:_READ_LAST]).strip().split("\n")[0]
     words = _FIRST_SENTENCE.match(words)[0]  # type: ignore[index]  # it matches every text
     if len(words) > MAX_ANSWER:
@@ -143,10 +143,10 @@ def answered(question: str, text: str) -> Answer | None:
     asked = question[-_READ_LAST:].replace("\u2019", "'").rstrip()
     for pattern, predicate, reader in _QUESTIONS:
         if pattern.search(asked):
-            return Answer(predicate, reader, match["o"])
+            return ShortAnswer(predicate, reader, match["o"])
     if favourite := _FAVOURITE.search(asked):
         kind = favourite["kind"].casefold().replace(" ", "_")
-        return Answer(f"favourite_{kind}", "things", match["o"])
+        return ShortAnswer(f"favourite_{kind}", "things", match["o"])
     return None
 
 
@@ -193,7 +193,7 @@ def slip(text: str) -> str:
     return match["o"].strip() if match and "?" not in text[:_READ_LAST] else ""
 
 
-class Correction(NamedTuple):
+class SelfCorrection(NamedTuple):
     """Words in a turn that take back what stands before them.
 
     Attributes:
@@ -221,7 +221,7 @@ _CORRECTED = re.compile(
 )
 
 
-def corrected(text: str) -> Correction | None:
+def corrected(text: str) -> SelfCorrection | None:
     """Return how a turn corrects itself, as in ``I live in Paris, no wait, Lyon``.
 
     Args:
@@ -234,7 +234,7 @@ def corrected(text: str) -> Correction | None:
         is_meant = meant and (match["mean"] is not None or not begins)
         if match.start() and (is_certain or is_meant):
             end = match.end() if meant else match.end("certain")
-            return Correction(match.start(), end, meant, is_certain)
+            return SelfCorrection(match.start(), end, meant, is_certain)
     return None
 
 
@@ -272,7 +272,7 @@ class Parser(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationExtractor:
     """Finds triples in what people say.
 
     Attributes:

@@ -277,7 +277,7 @@ class Effect(NamedTuple):
     words: str = ""
 
 
-class Expression(NamedTuple):
+class StatementExpression(NamedTuple):
     """An expression, and what it states.
 
     Attributes:
@@ -317,10 +317,10 @@ def _effect(text: str) -> Effect:
 
 
 @cache
-def clause_expressions() -> tuple[Expression, ...]:
+def clause_expressions() -> tuple[StatementExpression, ...]:
     """Return the expressions of whole clauses; the speaker is their subject."""
     return tuple(
-        Expression(
+        StatementExpression(
             id, re.compile(when, re.IGNORECASE), tuple(map(_effect, effects.split("; "))), "", "any"
         )
         for id, when, effects in CLAUSES
@@ -328,10 +328,10 @@ def clause_expressions() -> tuple[Expression, ...]:
 
 
 @cache
-def expressions() -> tuple[Expression, ...]:
+def expressions() -> tuple[StatementExpression, ...]:
     """Return the expressions, in the order in which they are tried."""
     return tuple(
-        Expression(
+        StatementExpression(
             id,
             re.compile(when, re.IGNORECASE if "[A-Z]" not in when else 0),
             tuple(map(_effect, effects.split("; "))),

@@ -14,7 +14,7 @@ from slumberd.extraction.statements_in_english import (
     ATTRIBUTES,
     INVERTED,
     Effect,
-    Expression,
+    StatementExpression,
     clause_expressions,
     expressions,
 )
@@ -387,7 +387,12 @@ class TurnReader:
         return f"{words[: match.start()]} {self._object}" if match and self._object else words
 
     def _apply(
-        self, clause: Clause, expression: Expression, match: re.Match[str], who: str, words: Said
+        self,
+        clause: Clause,
+        expression: StatementExpression,
+        match: re.Match[str],
+        who: str,
+        words: Said,
     ) -> bool:
         """State the effects of an expression that matches; return whether there are any."""
         first = expression.effects[0]
@@ -450,7 +455,12 @@ class TurnReader:
                     self._notes.retract(clause, id, who, predicate, words)
 
     def _deny(
-        self, clause: Clause, expression: Expression, match: re.Match[str], who: str, words: Said
+        self,
+        clause: Clause,
+        expression: StatementExpression,
+        match: re.Match[str],
+        who: str,
+        words: Said,
     ) -> bool:
         first = expression.effects[0]
         objects = [] if first.retracts else self._objects(first, match)

@@ -12,7 +12,7 @@ from slumberd.model.predicates import names_predicate
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class PersonWord:
     """What a word for a person means.
 
     Attributes:
@@ -45,7 +45,7 @@ class Vocabulary:
     single_valued: frozenset[str]
     multi_valued: frozenset[str]
     opposites: Mapping[str, frozenset[str]]
-    people: Mapping[str, Person]
+    people: Mapping[str, PersonWord]
     aliases: Mapping[str, str]
     words: Mapping[str, frozenset[str]]
     removed: frozenset[str] = frozenset()

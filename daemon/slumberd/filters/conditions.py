@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.filters.checks import columns_in
-from slumberd.filters.tokenizer import Refusal, Token, split
+from slumberd.filters.tokenizer import FilterRefusal, FilterToken, split
 
 _TEXTS = frozenset({
     "agent", "id", "intent", "predicate", "scope_key", "session", "source_node", "speaker",
@@ -48,7 +48,7 @@ def are_disjoint(one: str, other: str) -> bool:
     """Return whether it is proved that no episode passes both filters."""
     try:
         bounds = [_bounds_of(split(each)) for each in (one, other)]
-    except Refusal:
+    except FilterRefusal:
         return False
     columns = {bound.column for bound in bounds[0]} | {bound.column for bound in bounds[1]}
     return any(_exclude_each_other([*bounds[0], *bounds[1]], column) for column in columns)
@@ -64,7 +64,7 @@ def _exclude_each_other(bounds: Sequence[_Bound], column: str) -> bool:
     return left <= frozenset[str | None]().union(*(one.values for one in found if not one.holds))
 
 
-def _bounds_of(tokens: Sequence[Token]) -> list[_Bound]:
+def _bounds_of(tokens: Sequence[FilterToken]) -> list[_Bound]:
     """Return what each part of a conjunction says of a single column."""
     tokens = without_parentheses(tokens)
     parts = _conjuncts(tokens)
@@ -74,20 +74,20 @@ def _bounds_of(tokens: Sequence[Token]) -> list[_Bound]:
     return [bound] if bound else []
 
 
-def without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
+def without_parentheses(tokens: Sequence[FilterToken]) -> Sequence[FilterToken]:
     """Return tokens without the parentheses around all of them."""
     while tokens and tokens[0].kind == "open" and _closes_at_end(tokens):
         tokens = tokens[1:-1]
     return tokens
 
 
-def _closes_at_end(tokens: Sequence[Token]) -> bool:
+def _closes_at_end(tokens: Sequence[FilterToken]) -> bool:
     """Return whether the first parenthesis is closed by the last token."""
     depths = [*_depths_of(tokens)]
     return depths[-1] == 0 and 0 not in depths[:-1]
 
 
-def _depths_of(tokens: Sequence[Token]) -> Iterator[int]:
+def _depths_of(tokens: Sequence[FilterToken]) -> Iterator[int]:
     """Yield the depth of parentheses after each token."""
     depth = 0
     for token in tokens:
@@ -95,17 +95,17 @@ def _depths_of(tokens: Sequence[Token]) -> Iterator[int]:
         yield depth
 
 
-def _conjuncts(tokens: Sequence[Token]) -> list[Sequence[Token]]:
+def _conjuncts(tokens: Sequence[FilterToken]) -> list[Sequence[FilterToken]]:
     """Return the parts of a conjunction; of another condition, the whole."""
     return [tokens] if len(split_at(tokens, "or")) > 1 else split_at(tokens, "and")
 
 
-def split_at(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
+def split_at(tokens: Sequence[FilterToken], word: str) -> list[Sequence[FilterToken]]:
     """Return what lies between AND or OR; the whole if these may mean something else."""
     top = {token.word for token, depth in zip(tokens, _depths_of(tokens), strict=True) if not depth}
     if top & {"between", "case"}:
         return [tokens]
-    parts: list[list[Token]] = [[]]
+    parts: list[list[FilterToken]] = [[]]
     for token, depth in zip(tokens, _depths_of(tokens), strict=True):
         if token.word == word and not depth:
             parts.append([])
@@ -114,7 +114,7 @@ def split_at(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
     return list(parts)
 
 
-def _bound_of(tokens: Sequence[Token]) -> _Bound | None:
+def _bound_of(tokens: Sequence[FilterToken]) -> _Bound | None:
     """Return what a comparison says of a column; None when it is no simple one."""
     if len(tokens) == _COMPARISON and tokens[0].kind == "string":
         tokens = tokens[::-1]
@@ -126,7 +126,7 @@ def _bound_of(tokens: Sequence[Token]) -> _Bound | None:
     return None if holds is None or values is None else _Bound(column, values, holds)
 
 
-def _form_of(tokens: Sequence[Token]) -> str:
+def _form_of(tokens: Sequence[FilterToken]) -> str:
     """Return a comparison without the texts in it."""
     return " ".join(
         token.word or token.text for token in tokens if token.kind != "string" and token.text != ","
@@ -150,7 +150,7 @@ def _bound_of_person(words: list[str]) -> _Bound | None:
     return _Bound(_PERSON, frozenset({str(_TRUTHS[value] != denied)}), holds=True)
 
 
-def _values_in(tokens: Sequence[Token]) -> Values | None:
+def _values_in(tokens: Sequence[FilterToken]) -> Values | None:
     """Return the texts that a comparison lists, or NULL; None when it lists nothing."""
     found = frozenset(
         token.text[1:-1].replace("''", "'") for token in tokens if token.kind == "string"
@@ -205,7 +205,7 @@ def condition_of(fragment: str) -> Condition | None:
     """Return the condition that a filter states; None for an empty or refused filter."""
     try:
         tokens = split(fragment)
-    except Refusal:
+    except FilterRefusal:
         return None
     if not tokens:
         return None
@@ -215,7 +215,7 @@ def condition_of(fragment: str) -> Condition | None:
     return found
 
 
-def _condition(fragment: str, tokens: Sequence[Token]) -> Condition:
+def _condition(fragment: str, tokens: Sequence[FilterToken]) -> Condition:
     tokens = without_parentheses(tokens)
     text = fragment[tokens[0].position : tokens[-1].end]
     columns = columns_in([*tokens])

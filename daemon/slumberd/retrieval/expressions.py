@@ -66,7 +66,7 @@ class Unsupported(NamedTuple):
     position: int
 
 
-class Token(NamedTuple):
+class ExpressionToken(NamedTuple):
     """A part of an expression.
 
     Attributes:
@@ -80,20 +80,20 @@ class Token(NamedTuple):
     is_character: bool
 
 
-def tokens_of(expression: str) -> list[Token]:
+def tokens_of(expression: str) -> list[ExpressionToken]:
     """Return the parts of a valid expression in RE2's syntax, in order."""
     return list(_tokens(expression))
 
 
-def _tokens(expression: str) -> Iterator[Token]:
+def _tokens(expression: str) -> Iterator[ExpressionToken]:
     for match in _TOKEN.finditer(expression):
         if match["quoted"] is None:
-            yield Token(match[0], match.start(), bool(match["class"] or match["one"]))
+            yield ExpressionToken(match[0], match.start(), bool(match["class"] or match["one"]))
         for character in match["quoted"] or "":
-            yield Token(f"\\x{{{ord(character):x}}}", match.start(), True)
+            yield ExpressionToken(f"\\x{{{ord(character):x}}}", match.start(), True)
 
 
-def find_unsupported(tokens: Iterable[Token]) -> Unsupported | None:
+def find_unsupported(tokens: Iterable[ExpressionToken]) -> Unsupported | None:
     """Return the first part of an expression that has no translation."""
     for token in tokens:
         if token.text == r"\C":
@@ -101,13 +101,13 @@ def find_unsupported(tokens: Iterable[Token]) -> Unsupported | None:
     return None
 
 
-def has_boundary(tokens: Iterable[Token]) -> bool:
+def has_boundary(tokens: Iterable[ExpressionToken]) -> bool:
     r"""Return whether an expression contains ``\b`` or ``\B``."""
     return any(token.text in (r"\b", r"\B") for token in tokens)
 
 
 def translate(
-    tokens: Iterable[Token], outside: Callable[[str], str], *, marked: bool = False
+    tokens: Iterable[ExpressionToken], outside: Callable[[str], str], *, marked: bool = False
 ) -> str:
     """Return a valid expression with classes of Unicode.
 
@@ -261,7 +261,7 @@ class _Bounded:
     def __init__(
         self,
         plain: Any,  # noqa: ANN401 # as above
-        tokens: Sequence[Token],
+        tokens: Sequence[ExpressionToken],
         *,
         ignore_case: bool,
     ) -> None:

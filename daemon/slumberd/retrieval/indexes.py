@@ -16,7 +16,7 @@ from slumberd.model.superseded import words_of_payload
 from slumberd.retrieval.followed_scopes import RowIds
 from slumberd.retrieval.hits import Trust
 from slumberd.retrieval.languages import is_stop_word, words_of
-from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
+from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.retrieval.terms import Analyser
 
 ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
@@ -58,7 +58,7 @@ class FactIndex:
         self._turns = turns
         self._name_words = {word for name in names for word in _PLAIN.terms(name)}
 
-    def search(self, query: str, *, limit: int, least: float = 0.0) -> list[Match]:
+    def search(self, query: str, *, limit: int, least: float = 0.0) -> list[FoundText]:
         """Return the facts that answer a question best, best first.
 
         Args:

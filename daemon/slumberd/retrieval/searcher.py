@@ -51,7 +51,7 @@ from slumberd.retrieval.indexes import (
     words_of_fact,
 )
 from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.scope_index import Match
+from slumberd.retrieval.scope_index import FoundText
 from slumberd.retrieval.terms import forget_words
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
@@ -288,7 +288,8 @@ class Searcher:
         facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
         ordered = sorted(facts, key=_standing, reverse=True)
         hits = [
-            _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
+            _hit_of_fact(fact, FoundText(fact.id, sortable_confidence(fact), 0.0))
+            for fact in ordered
         ]
         parts = ContextParts(facts=hits)
         return await self._thread.run(partial(self._builder.build, parts, budget))
@@ -416,7 +417,7 @@ def _choose_parts(
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
-        return by_id.get(id) or _hit_of_version(episodes.versions[id], Match(id, 0.0, 0.0))
+        return by_id.get(id) or _hit_of_version(episodes.versions[id], FoundText(id, 0.0, 0.0))
 
     before = {
         hit.id: hit_of(id)
@@ -485,7 +486,7 @@ def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
     return [hit for hit in hits if hit.id in named][:limit]
 
 
-def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
+def _hit_of_version(version: EpisodeVersion, match: FoundText) -> Hit:
     return Hit(
         id=version.id,
         kind="episode",
@@ -501,7 +502,7 @@ def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
     )
 
 
-def _hit_of_fact(fact: Fact, match: Match) -> Hit:
+def _hit_of_fact(fact: Fact, match: FoundText) -> Hit:
     return Hit(
         id=fact.id,
         kind="fact",
