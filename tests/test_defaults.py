@@ -14,11 +14,7 @@ from slumberd.config.rule_schema import (
     SalienceForm,
     SimilarityForm,
 )
-from slumberd.config.settings import (
-    FactsSettings,
-    MemorySettings,
-    ProvenanceSettings,
-)
+from slumberd.config.settings_schema import FactsSettings, MemorySettings, ProvenanceSettings
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate, SalienceContext

@@ -95,8 +95,7 @@ if TYPE_CHECKING:
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
-    from slumberd.graph.promotion import PromoteTriplesToFacts
-    from slumberd.graph.protocols import GraphStore
+    from slumberd.graph.promotion import GraphStore, PromoteTriplesToFacts
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.extraction import Extracted, Turn
@@ -108,13 +107,11 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.provenance.protocols import ProvenanceSink
-    from slumberd.retrieval.context import Context
+    from slumberd.provenance.publisher import ProvenanceSink
+    from slumberd.retrieval.context import Context, EstimatedTokens, TokenCounter
     from slumberd.retrieval.hits import Hit
-    from slumberd.retrieval.protocols import SalienceScorer
-    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
+    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
     from slumberd.retrieval.searcher import Searcher
-    from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
     from slumberd.storage.postgres.fact_store import PostgresFactStore
     from slumberd.storage.postgres.memory_store import PostgresMemoryStore
     from slumberd.storage.protocols import FactStore, MemoryStore
@@ -277,16 +274,13 @@ _HOMES = {
     "model.salience": ("SalienceContext",),
     "graph.ladybug_store": ("LadybugGraphStore",),
     "graph.cypher_linter": ("Linter",),
-    "graph.promotion": ("PromoteTriplesToFacts",),
-    "graph.protocols": ("GraphStore",),
-    "provenance.protocols": ("ProvenanceSink",),
-    "retrieval.context": ("Context",),
+    "graph.promotion": ("GraphStore", "PromoteTriplesToFacts"),
+    "provenance.publisher": ("ProvenanceSink",),
+    "retrieval.context": ("Context", "EstimatedTokens", "TokenCounter"),
     "retrieval.hits": ("Hit",),
-    "retrieval.protocols": ("SalienceScorer",),
     "retrieval.searcher": ("Searcher",),
-    "retrieval.token_counter": ("EstimatedTokens", "TokenCounter"),
     "storage.protocols": ("FactStore", "MemoryStore"),
-    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
+    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer", "SalienceScorer"),
     "storage.postgres.fact_store": ("PostgresFactStore",),
     "storage.postgres.memory_store": ("PostgresMemoryStore",),
     "storage.sqlite.fact_store": ("SQLiteFactStore",),

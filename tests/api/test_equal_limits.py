@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from slumberd import Memory
-from slumberd.config.serve_settings import ServeSettings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import SlumberdError
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES

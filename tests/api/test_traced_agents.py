@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slumberd.api.traces import PATH
-from slumberd.config.serve_settings import ServeSettings
+from slumberd.config.settings_schema import ServeSettings
 from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.late_imports import LateModule
 from tests.support.model_server import completion, server_in_a_thread

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.api.traces import PATH, traces_route
-from slumberd.config.serve_settings import ServeSettings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import StoreBusyError
 from slumberd.interchange.genai_spans import SpanOwner, read_spans
 from slumberd.interchange.spans import Span, SpanEvent, spans_of_document

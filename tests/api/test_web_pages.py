@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from slumberd.api.page_checks import PageChecks, is_local
-from slumberd.config.serve_settings import ServeSettings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import NotAllowedError, SlumberdError, UnknownHostError, UsageError
 from tests.support.http_daemon import HttpDaemon, http_daemon
 

@@ -26,10 +26,9 @@ import psycopg
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.retrieval.fact_index import FactIndex, words_of_fact
-from slumberd.retrieval.neighbours import Neighbours
+from slumberd.retrieval.indexes import FactIndex, words_of_fact
 from slumberd.retrieval.searcher import Searcher
-from slumberd.retrieval.term_index import _MOST_READ, CHOSEN, Concept, TermIndex
+from slumberd.retrieval.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
 from slumberd.retrieval.terms import Analyser
 from slumberd.storage.ledger.fact_rows import readable_facts
 from slumberd.storage.postgres.fact_store import PostgresFactStore

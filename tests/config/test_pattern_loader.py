@@ -14,8 +14,7 @@ from slumberd.cli.json_schemas import schema_of
 from slumberd.config.pattern_loader import load_extraction, load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.pattern_tests import Expected, run_pattern_tests
-from slumberd.extraction.patterns import PatternSet
+from slumberd.extraction.patterns import Expected, PatternSet, run_pattern_tests
 from slumberd.model.extraction import Turn
 from tests.support.repository import ROOT
 

@@ -13,9 +13,8 @@ from slumberd.config.vocabulary_loader import (
 )
 from slumberd.config.yaml_reader import read_document_text
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.attributes_in_english import ATTRIBUTES
-from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.statements_in_english import clause_expressions, expressions
+from slumberd.extraction.conversation import ConversationExtractor
+from slumberd.extraction.statements_in_english import ATTRIBUTES, clause_expressions, expressions
 from slumberd.extraction.turn_reader import ALL_READERS
 from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.extraction import Turn
@@ -30,7 +29,7 @@ def vocabulary(text: str) -> Vocabulary:
 
 def stated(words: Vocabulary, text: str) -> list[tuple[str, object]]:
     turn = Turn("e1", "s", "user", text, 0, "ada", "bot", True)
-    [found] = Conversation(words).extract([turn], [None])
+    [found] = ConversationExtractor(words).extract([turn], [None])
     return [(one.predicate, one.object) for one in found if one.intent == "add"]
 
 

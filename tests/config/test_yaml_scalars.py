@@ -7,17 +7,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.yaml_scalars import Span, source_of
+from slumberd.config.yaml_scalars import SourceSpan, source_of
 
 pytestmark = pytest.mark.unit
 
 
-def _scalar(text: str) -> tuple[str, Span]:
+def _scalar(text: str) -> tuple[str, SourceSpan]:
     """Return the last scalar of a text."""
     *_, event = (e for e in yaml.parse(text) if isinstance(e, yaml.ScalarEvent))
     assert event.start_mark
     assert event.end_mark
-    return event.value, Span(event.start_mark.index, event.end_mark.index, event.style or "")
+    return event.value, SourceSpan(event.start_mark.index, event.end_mark.index, event.style or "")
 
 
 WORDS = st.lists(

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from slumberd.config.settings import PostgresSettings
+from slumberd.config.settings_schema import PostgresSettings
 from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import PAGES
 from slumberd.service.control_socket import ask

@@ -22,8 +22,8 @@ import pytest
 from slumberd.cli.asking import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
-from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.settings import Settings, load_settings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
     Account,

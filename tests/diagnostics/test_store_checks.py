@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.settings import ProvenanceSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import ProvenanceSettings
 from slumberd.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,

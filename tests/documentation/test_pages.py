@@ -32,7 +32,7 @@ from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
-from slumberd.config.vocabulary_schema import VocabularyFile
+from slumberd.config.vocabulary_loader import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile

@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from slumberd.extraction.english_parser import PARSER, Parsed, Word
-from slumberd.extraction.parsed_clauses import parsed_clauses
+from slumberd.extraction.english_parser import PARSER, Parsed, Word, parsed_clauses
 
 FILE = Path(__file__).parent / "parsed_sentences.yaml"
 _HEAD = """\

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
-from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.english_parser import PARSER, EnglishParser
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.episode import microseconds
@@ -46,7 +46,7 @@ def _instant(text: str) -> int:
 
 def stated(folder: Path, parser: EnglishParser | None) -> Iterator[tuple[Turn, Extracted]]:
     """Yield what the chats of a directory state, without retractions of opposites."""
-    extractor = Conversation(shipped_vocabulary(), {}, parser)
+    extractor = ConversationExtractor(shipped_vocabulary(), {}, parser)
     for file in sorted(folder.glob("*.json")):
         turns = turns_of(file)
         found = extractor.extract(turns, previous_turns(turns))

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
-from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.english_parser import PARSER
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
@@ -30,7 +30,9 @@ def main() -> None:
     arguments = parser.parse_args()
     directory = arguments.directory
     turns = _sentences() if directory is None else _chats(directory)
-    extractor = Conversation(shipped_vocabulary(), {}, PARSER if arguments.parser else None)
+    extractor = ConversationExtractor(
+        shipped_vocabulary(), {}, PARSER if arguments.parser else None
+    )
     before = previous_turns(turns)
     extractor.extract(turns[:10], before[:10])
     begun = time.thread_time()

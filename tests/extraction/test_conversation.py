@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
-from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 
@@ -41,7 +41,7 @@ def find(
     own = Turn("e1", "s", "user", own_last, AT - 2, "ada", "bot", True) if own_last else None
     turn = Turn("e2", "s", "user", says, AT, "ada", "bot", is_person, own_last=own)
     other = Turn("e0", "s", "assistant", before, AT - 1, "ada", "bot") if before else None
-    [found] = Conversation(shipped_vocabulary(), {"user": "ada"}).extract([turn], [other])
+    [found] = ConversationExtractor(shipped_vocabulary(), {"user": "ada"}).extract([turn], [other])
     return found
 
 
@@ -89,7 +89,7 @@ def test_retraction_of_somebody_else_does_not_count() -> None:
 
 def test_retraction_counts_when_the_rule_says_that_the_speaker_is_the_person() -> None:
     turn = Turn("e1", "s", "guest", "I don't live in Rome.", AT, "ada", "bot")
-    extractor = Conversation(shipped_vocabulary(), {"guest": "{user}"})
+    extractor = ConversationExtractor(shipped_vocabulary(), {"guest": "{user}"})
 
     [[found]] = extractor.extract([turn], [None])
 
@@ -99,7 +99,7 @@ def test_retraction_counts_when_the_rule_says_that_the_speaker_is_the_person() -
 def test_speaker_whom_nobody_knows_states_nothing() -> None:
     turn = Turn("e1", "s", "", "I live in Rome.", AT)
 
-    assert Conversation(shipped_vocabulary()).extract([turn], [None]) == [[]]
+    assert ConversationExtractor(shipped_vocabulary()).extract([turn], [None]) == [[]]
 
 
 @given(TEXTS, TEXTS, TEXTS)
@@ -120,7 +120,7 @@ def test_plan_is_read_at_the_ends_of_the_calendar(at: str) -> None:
     for says in ("to Rome in January", "to Rome on 14 March", "to Rome tomorrow", "next week"):
         turn = Turn("e1", "s", "user", f"I'm flying {says}.", moment, "ada", "bot", True)
 
-        [found] = Conversation(shipped_vocabulary()).extract([turn], [None])
+        [found] = ConversationExtractor(shipped_vocabulary()).extract([turn], [None])
 
         assert all(one.predicate == "plans" for one in found)
 
@@ -135,7 +135,7 @@ def test_question_states_nothing(case: dict[str, Any]) -> None:
 @given(st.lists(TEXTS, max_size=5))
 def test_triples_of_a_turn_do_not_depend_on_the_others(texts: list[str]) -> None:
     turns = [Turn(f"e{n}", "s", "user", text, AT, "ada") for n, text in enumerate(texts)]
-    extractor = Conversation(shipped_vocabulary())
+    extractor = ConversationExtractor(shipped_vocabulary())
 
     together = extractor.extract(turns, [None] * len(turns))
 
@@ -161,3 +161,15 @@ def test_hostile_text_takes_linear_time(part: str) -> None:
     short, long = min(seconds(2_000) for _ in range(3)), seconds(16_000)
 
     assert long < max(0.2, 40 * short), (short, long)
+
+
+def homes_in(text: str) -> list[tuple[str, object]]:
+    turn = Turn("e1", "s", "user", text, 0, user="ada", is_person=True)
+    [found] = ConversationExtractor(shipped_vocabulary(), {}).extract([turn], [None])
+    return [(one.subject, one.object) for one in found if one.predicate == "lives_in"]
+
+
+@pytest.mark.parametrize("who", ["My friend", "My friends", "Dude", "Man", "Guys", "Everyone"])
+def test_who_moves_is_the_subject_unless_a_comma_addresses_them(who: str) -> None:
+    assert ("ada", "Rome") not in homes_in(f"{who} moved to Rome.")
+    assert homes_in(f"{who}, I moved to Rome.") == [("ada", "Rome")]

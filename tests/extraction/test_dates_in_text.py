@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.extraction.dates_in_text import find_dates, parts_between, write_dates_out
+from slumberd.extraction.normalisers import find_dates, parts_between, write_dates_out
 
 MONDAY = 1_773_050_400_000_000
 """Monday, 9 March 2026, 10:00 UTC."""

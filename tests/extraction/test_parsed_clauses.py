@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
-from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.english_parser import Parsed, Word
-from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
+from slumberd.extraction.conversation import ConversationExtractor
+from slumberd.extraction.english_parser import Parsed, Word, is_asserted, parsed_clauses
 from slumberd.model.extraction import Turn
 from tests.extraction.parses import RecordedParser, clauses_of, parse_of, recorded, written
 
@@ -58,7 +57,7 @@ def _trees(draw: st.DrawFn) -> Parsed:
 
 def _find(says: str, *, parser: RecordedParser | None = None) -> list[str]:
     turn = Turn("e2", "s", "user", says, 1_790_000_000_000_000, "ada", "bot", True)
-    [found] = Conversation(shipped_vocabulary(), {}, parser).extract([turn], [None])
+    [found] = ConversationExtractor(shipped_vocabulary(), {}, parser).extract([turn], [None])
     return [
         f"{one.subject} | {one.predicate}: {one.object}" for one in found if one.intent == "add"
     ]

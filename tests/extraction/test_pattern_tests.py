@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slumberd.extraction.pattern_tests import Expected, PatternTest, run_pattern_tests
+from slumberd.extraction.patterns import Expected, PatternTest, run_pattern_tests
 from slumberd.model.extraction import Extracted, Turn
 
 pytestmark = pytest.mark.unit

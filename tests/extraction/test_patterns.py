@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
-from slumberd.extraction.pattern_tests import run_pattern_tests
-from slumberd.extraction.patterns import MAX_MATCHES, MAX_TEXT, Aliases, Pattern, PatternSet, Says
+from slumberd.extraction.patterns import (
+    MAX_MATCHES,
+    MAX_TEXT,
+    Aliases,
+    Pattern,
+    PatternSet,
+    Says,
+    run_pattern_tests,
+)
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 from slumberd.retrieval.expressions import Match, compile_expression

@@ -11,8 +11,7 @@ import slumberd.extraction
 from slumberd.config.vocabulary_loader import vocabulary_of
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.conversation import Conversation
-from slumberd.extraction.pattern_names import IN_CODE, pattern_names
+from slumberd.extraction.conversation import IN_CODE, ConversationExtractor, pattern_names
 from slumberd.model.extraction import Turn
 
 pytestmark = pytest.mark.unit
@@ -22,7 +21,7 @@ def found_in(text: str, folder: Path, words: str) -> list[tuple[str, object]]:
     """Return what each pattern finds in a text of the person."""
     file = folder / "words.yaml"
     file.write_text(words)
-    extractor = Conversation(vocabulary_of(read_document(file)), {})
+    extractor = ConversationExtractor(vocabulary_of(read_document(file)), {})
     turn = Turn("e1", "s", "user", text, 0, user="ada", is_person=True)
     [found] = extractor.extract([turn], [None])
     return [(one.by, one.object) for one in found]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.templates import fill, insert_words, placeholders, word_lists
+from slumberd.extraction.patterns import fill, insert_words, placeholders, word_lists
 from slumberd.retrieval.expressions import compile_expression
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.filters.disjoint import are_disjoint
+from slumberd.filters.conditions import are_disjoint
 from tests.support.lists import of_each
 from tests.support.sample_sizes import amount
 

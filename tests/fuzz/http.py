@@ -18,8 +18,8 @@ import orjson
 from slumberd.api.limits import SERVER_LOGGER
 from slumberd.api.routes import ROUTES
 from slumberd.api.server import serve_http
-from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
 from slumberd.graph import cypher_parser, ladybug_store
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.protocols import GraphStore
+from slumberd.graph.promotion import GraphStore
 from slumberd.model.graph import GraphPath, NodeRef
 from tests.support.graph_stores import QUERY, FakeGraphStore, result
 from tests.support.seccomp import without_network

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene.duplicates import Pair, duplicates_of_pairs, find_duplicates, same_roles
 from slumberd.hygiene.entries import Duplicate, Entry
-from slumberd.hygiene.words import wording_of
+from slumberd.hygiene.similar_texts import wording_of
 from tests.support.embedders import WordSums
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
@@ -417,7 +417,7 @@ def test_hostile_texts_take_little_work(
         comparisons["jaccard"] += 1
         return len(left & right) / len(left | right)
 
-    monkeypatch.setattr("slumberd.hygiene.similar_sets.jaccard", counted)
+    monkeypatch.setattr("slumberd.hygiene.similar_texts.jaccard", counted)
 
     assert len(find_duplicates(entries_of(*texts))) == duplicates
     assert comparisons["jaccard"] <= 10 * len(texts)

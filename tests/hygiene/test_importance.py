@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slumberd.hygiene.decay import find_unimportant
 from slumberd.hygiene.entries import Archive, Entry
-from slumberd.hygiene.importance import find_unimportant
 
 pytestmark = pytest.mark.unit
 

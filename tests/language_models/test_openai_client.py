@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.errors import ModelRequestError, ModelUnavailableError
 from slumberd.language_models.openai_client import OpenAIClient
-from slumberd.language_models.protocols import ChatAnswer, ChatRequest
+from slumberd.language_models.recorder import ChatAnswer, ChatRequest
 from tests.support.model_server import ModelServer, Reply, completion, model_server
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,8 @@ import pytest
 import structlog
 
 from slumberd.cli.setup import daemon_logs
-from slumberd.config.settings import LoggingSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import LoggingSettings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import (
     EVENT_BYTES,

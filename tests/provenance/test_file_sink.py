@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from slumberd.model.provenance import ProvenanceBundle
-from slumberd.provenance.file_sink import FileSink
+from slumberd.provenance.publisher import FileSink
 from tests.support.builders import START
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -9,7 +9,7 @@ import pytest
 
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import ScopeFilter
-from slumberd.provenance.protocols import Promotions
+from slumberd.provenance.publisher import Promotions
 from slumberd.storage.facts.store import EngineFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from slumberd.errors import ProvenanceError
 from slumberd.model.provenance import ProvenanceBundle, assertion_document
 from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
-from slumberd.provenance.file_sink import FileSink
-from slumberd.provenance.protocols import ProvenanceSink
+from slumberd.provenance.publisher import FileSink, ProvenanceSink
 from tests.support.builders import START
 from tests.support.fakes import FakeSink
 

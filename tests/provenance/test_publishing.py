@@ -19,11 +19,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.settings import ProvenanceSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import ProvenanceSettings
 from slumberd.errors import ExtraMissingError
-from slumberd.provenance import file_sink
+from slumberd.provenance import publisher
 from slumberd.provenance.fathom_sink import open_engine
-from slumberd.provenance.protocols import ProvenanceSink
+from slumberd.provenance.publisher import ProvenanceSink
 from slumberd.service import composition
 from slumberd.service import daemon as service_daemon
 from slumberd.service.daemon import Intervals
@@ -131,7 +132,7 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
     Yields:
         An event that is set when the line is in the file.
     """
-    append = file_sink._append
+    append = publisher._append
     is_written, may_answer, lines = threading.Event(), threading.Event(), itertools.count(1)
 
     def appending(path: Path, line: bytes) -> None:
@@ -141,7 +142,7 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
             may_answer.wait()
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_sink, "_append", appending)
+        patch.setattr(publisher, "_append", appending)
         try:
             yield is_written
         finally:

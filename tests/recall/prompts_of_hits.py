@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slumberd.retrieval.context import quote
+from slumberd.retrieval.context import EstimatedTokens, quote
 from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.token_counter import EstimatedTokens
 from tests.recall.engine import Line, Prompt
 
 _TOKENS = EstimatedTokens()

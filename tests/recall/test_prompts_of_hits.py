@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from slumberd.model.superseded import Superseded
-from slumberd.retrieval.context import quote
+from slumberd.retrieval.context import EstimatedTokens, quote
 from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.token_counter import EstimatedTokens
 from tests.recall.prompts_of_hits import lines_of, prompt_of
 from tests.support.builders import START
 

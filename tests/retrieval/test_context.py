@@ -19,12 +19,12 @@ from slumberd.retrieval.context import (
     Context,
     ContextBuilder,
     ContextParts,
+    EstimatedTokens,
+    TokenCounter,
     line_of,
     notes_of,
 )
-from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.similar_turns import name_similar_turns
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.hits import Hit, name_similar_turns
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit
@@ -299,3 +299,22 @@ def test_share_that_facts_leave_extends_no_run_that_a_larger_budget_cuts() -> No
 def leading(context: Context, hits: list[Hit]) -> int:
     held = {item.id for item in context.items}
     return next((place for place, one in enumerate(hits) if one.id not in held), len(hits))
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        pytest.param("", 1, id="empty"),
+        pytest.param("tea", 1, id="less than a token"),
+        pytest.param("teas", 1, id="exactly one token"),
+        pytest.param("green", 2, id="rounded up"),
+        pytest.param("x" * 4_001, 1_001, id="long"),
+        pytest.param("茶が好きだ", 2, id="characters and not bytes"),
+    ],
+)
+def test_estimate_counts_a_token_for_each_four_characters(text: str, tokens: int) -> None:
+    assert EstimatedTokens().count_tokens(text) == tokens
+
+
+def test_estimate_is_a_token_counter() -> None:
+    assert isinstance(EstimatedTokens(), TokenCounter)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slumberd.errors import UsageError
 from slumberd.retrieval import scope_index
 from slumberd.retrieval.priors import signs_of, sought_by, weight_of
-from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
+from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.retrieval.terms import LANGUAGES
 from tests.support.lists import of_each
 from tests.support.reachable_texts import reachable_texts
@@ -33,7 +33,7 @@ def index_of(*turns: IndexedTurn, language: str | None = None) -> ScopeIndex:
     return index
 
 
-def ids(found: Sequence[Match]) -> list[str]:
+def ids(found: Sequence[FoundText]) -> list[str]:
     return [match.id for match in found]
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.retrieval.embeddings import word_table
-from slumberd.retrieval.neighbours import Neighbours
 from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
 from slumberd.retrieval.scope_vectors import ScopeVectors
+from slumberd.retrieval.term_index import Neighbours
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from slumberd.errors import StoppedError
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from tests.support.fakes import FakeComparer
 
 pytestmark = pytest.mark.unit

@@ -17,7 +17,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import ErasureSettings, FactsSettings, MetricsSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import ErasureSettings, FactsSettings, MetricsSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING

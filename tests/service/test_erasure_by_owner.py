@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.config.settings import MemorySettings
+from slumberd.config.settings_schema import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ForgetForm

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.config.settings import LimitsSettings
+from slumberd.config.settings_schema import LimitsSettings
 from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode

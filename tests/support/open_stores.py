@@ -21,7 +21,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.retrieval.protocols import TextComparer
+from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple

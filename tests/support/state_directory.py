@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import FactsSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import FactsSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.retrieval.token_counter import EstimatedTokens
+from slumberd.retrieval.context import EstimatedTokens
 from slumberd.tiers import (
     EpisodicMemoryConfig,
     EpisodicMemoryStore,

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 import structlog
 from pydantic import Field, model_validator
 
-from slumberd.config.credentials import find_secret
+from slumberd.config.file_access import find_secret
 from slumberd.config.validation import Form, mistakes_of
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError, NotAuthenticatedError

@@ -14,7 +14,7 @@ from slumberd.api.access import Access
 from slumberd.api.limits import RefusalCounter
 from slumberd.api.page_checks import PageChecks, is_console, is_local
 from slumberd.api.problems import problem_of
-from slumberd.config.serve_settings import ServeSettings
+from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,

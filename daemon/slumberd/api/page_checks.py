@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from slumberd.config.serve_settings import HOST, ServeSettings, listens_everywhere
+from slumberd.config.settings_schema import HOST, ServeSettings, listens_everywhere
 from slumberd.errors import NotAllowedError, UnknownHostError, UsageError
 
 CONSOLE = "/console"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from slumberd.config.serve_settings import listens_everywhere
 from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import listens_everywhere
 from slumberd.errors import ListenError
 from slumberd.service.control_socket import remove_dead, short_path
 

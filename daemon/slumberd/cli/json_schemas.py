@@ -13,10 +13,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from slumberd.config.docstrings import describe_attributes
-from slumberd.config.pattern_schema import PatternFile, PatternTestFile
+from slumberd.config.pattern_schema import PatternFile, PatternTestFile, TriplesAnswer
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
-from slumberd.config.triples_schema import TriplesAnswer
 from slumberd.rule_testing.case_schema import CaseFile
 
 Schema = dict[str, Any]

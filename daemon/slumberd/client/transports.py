@@ -22,7 +22,8 @@ from weakref import WeakKeyDictionary
 from slumberd.client.http_transport import as_json
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import LEASE_SECONDS, Settings, load_settings
+from slumberd.config.settings import Settings, load_settings
+from slumberd.config.settings_schema import LEASE_SECONDS
 from slumberd.errors import OtherSettingsError, PermissionDeniedError, SlumberdError, UsageError
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, open_file

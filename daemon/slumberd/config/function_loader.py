@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from slumberd.config.file_access import check_world_writable
-from slumberd.config.function_names import PREFIX
 from slumberd.config.pattern_loader import model_summariser
 from slumberd.config.rule_schema import AnyRuleForm, RuleForm
+from slumberd.config.stage_schema import PREFIX
 from slumberd.config.yaml_reader import Trail
 from slumberd.errors import Mistake
 from slumberd.extraction.function import FunctionExtractor
@@ -93,7 +93,7 @@ def load_function(name: str, *, by_root: bool | None = None) -> RuleFunction:
     """Load a function. A module that this function loaded before is loaded again if it changed.
 
     Args:
-        name: The function, as `function_names.FUNCTION` describes it.
+        name: The function, as `stage_schema.FUNCTION` describes it.
         by_root: Whether root loads it. For root, a module that everybody can write is refused.
             None asks the process.
 

@@ -28,21 +28,25 @@ from slumberd.config.validation import (
 )
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
-from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
-from slumberd.extraction.model_prompt import VERSION_OF_0_2_0
+from slumberd.extraction.language_model import VERSION as PROMPT_VERSION
+from slumberd.extraction.language_model import VERSION_OF_0_2_0
 from slumberd.extraction.normalisers import alias_key
-from slumberd.extraction.pattern_tests import Expected, PatternTest
 from slumberd.extraction.patterns import (
+    SPEAKERS,
     Aliases,
+    Expected,
     Pattern,
     PatternSet,
+    PatternTest,
     Says,
     UnlessIn,
     content_words,
+    insert_words,
+    placeholders,
+    word_lists,
 )
 from slumberd.extraction.sentences import replace_surrogates
-from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
-from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
+from slumberd.hygiene.summary import SUMMARY_VERSION
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import (
     Extraction,

@@ -1,4 +1,4 @@
-"""The schema of pattern files and of their tests: keys, types and bounds."""
+"""The schemas of pattern files, of their tests, and of triples from a host's model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from slumberd.config.validation import Form, Instant, Name, format_value
+from slumberd.consolidation.incoming import MOST_TRIPLES
 from slumberd.extraction.normalisers import NormaliserName
 from slumberd.extraction.patterns import Negated, UnlessIn
 from slumberd.extraction.sentences import replace_surrogates
@@ -310,3 +311,29 @@ class PatternTestFile(Form):
     """
 
     tests: Annotated[list[PatternTestForm], Field(min_length=1)]
+
+
+class TripleAnswer(Form):
+    """One triple that the text states.
+
+    Attributes:
+        subject: Who or what the triple is about, by the name that the prompt gives.
+        predicate: What is said of the subject; one of the predicates of the prompt.
+        object: The value, in words of the text.
+        confidence: How sure the text is, 0 to 1.
+    """
+
+    subject: Text
+    predicate: Text
+    object: Text
+    confidence: float = Field(ge=0, le=1)
+
+
+class TriplesAnswer(Form):
+    """The answer of a model: what goes into ``metadata.triples`` of an episode.
+
+    Attributes:
+        triples: Every triple that the text states; empty when it states none.
+    """
+
+    triples: Annotated[list[TripleAnswer], Field(max_length=MOST_TRIPLES)]

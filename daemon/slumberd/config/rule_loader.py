@@ -14,8 +14,12 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.config.credentials import is_installed
-from slumberd.config.file_access import check_world_writable, read_text, unreadable_error
+from slumberd.config.file_access import (
+    check_world_writable,
+    is_installed,
+    read_text,
+    unreadable_error,
+)
 from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
     combined_extraction,
@@ -43,7 +47,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.extraction.vocabulary import Vocabulary
-from slumberd.filters.disjoint import are_disjoint
+from slumberd.filters.conditions import are_disjoint
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction, ModelSettings

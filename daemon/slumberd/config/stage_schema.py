@@ -1,7 +1,8 @@
-"""The schema of the stages of a rule: their keys, types and bounds."""
+"""The schema of the stages of a rule, and the names of Python functions in it."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,11 +17,27 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.config.function_names import FUNCTION, SHAPE, is_function
 from slumberd.config.validation import Form, format_value, tag
 from slumberd.model.cadence import Duration
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
+
+PREFIX = "python:"
+"""With it begins the name of a function."""
+
+SHAPE = f"{PREFIX}package.module:function"
+"""The name of a function, as messages show it."""
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+
+FUNCTION = rf"^{PREFIX}{_WORD}(\.{_WORD})*:{_WORD}$"
+"""The pattern of the names of functions."""
+
+
+def is_function(name: str) -> bool:
+    """Return whether a text is the name of a function."""
+    return re.fullmatch(FUNCTION, name) is not None
+
 
 Predicate = Annotated[str, Field(min_length=1, max_length=100)]
 

@@ -1,4 +1,7 @@
-"""Load the vocabulary of the extractor ``conversation``: the shipped one, and a user's file."""
+"""Load the vocabulary of the extractor ``conversation``: the shipped one, and a user's file.
+
+The forms here are the schema of that file.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,61 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Literal
 
 import orjson
+from pydantic import Field
 
-from slumberd.config.validation import mistakes_of, suggestion
-from slumberd.config.vocabulary_schema import PersonForm, VocabularyFile
+from slumberd.config.validation import Form, mistakes_of, suggestion
 from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.conversation import VERSION, Conversation
+from slumberd.extraction.conversation import VERSION, ConversationExtractor, pattern_names
 from slumberd.extraction.english_parser import PARSER, parser_version
-from slumberd.extraction.pattern_names import pattern_names
 from slumberd.extraction.turn_notes import NAME
-from slumberd.extraction.vocabulary import Person, Vocabulary
+from slumberd.extraction.vocabulary import PersonWord, Vocabulary
 from slumberd.model.extraction import Extraction
+
+Word = Annotated[str, Field(min_length=1, max_length=100)]
+Words = Annotated[list[Word], Field(max_length=2_000)]
+
+
+class PersonForm(Form):
+    """What a word for a person means.
+
+    Attributes:
+        gender: ``female`` or ``male``: whom ``she`` and ``he`` may mean.
+        named: The predicate that a name after the word states, such as ``partner``.
+        implies: What ``my`` with the word states of the speaker: objects by predicate.
+    """
+
+    gender: Literal["female", "male"] | None = None
+    named: Word | None = None
+    implies: dict[Word, Word] = Field(default_factory=dict)
+
+
+class VocabularyFile(Form):
+    """The words of the extractor ``conversation``. A file adds to the shipped vocabulary.
+
+    Attributes:
+        predicates: How many objects each predicate holds at once: ``one`` or ``many``. A name that
+            ends with ``*`` names all predicates that begin so.
+        remove: Predicates that the extractor must not state, and patterns of which it must take
+            nothing, as ``conversation/moved``: a fact names its pattern in ``extracted.by``.
+        opposites: Pairs of predicates. A statement with one takes back the same object of the
+            other.
+        people: What words for people mean, such as ``wife``.
+        aliases: Other words for people and animals, such as ``mum`` for ``mother``.
+        words: Lists of words, such as ``jobs``. A file adds words to a list.
+    """
+
+    predicates: dict[Word, Literal["one", "many"]] = Field(default_factory=dict)
+    remove: Words = Field(default_factory=list)
+    opposites: list[Annotated[list[Word], Field(min_length=2, max_length=2)]] = Field(
+        default_factory=list
+    )
+    people: dict[Word, PersonForm] = Field(default_factory=dict)
+    aliases: dict[Word, Word] = Field(default_factory=dict)
+    words: dict[Word, Words] = Field(default_factory=dict)
 
 
 @cache
@@ -69,7 +114,7 @@ def conversation_extraction(
     return Extraction(
         NAME,
         hashlib.sha256(content).hexdigest()[:16],
-        Conversation(words, speakers, PARSER if parser else None),
+        ConversationExtractor(words, speakers, PARSER if parser else None),
         reads_previous=True,
         reads_own=True,
         single_valued=words.single_valued,
@@ -158,5 +203,5 @@ def _vocabulary(form: VocabularyFile) -> Vocabulary:
     )
 
 
-def _person(form: PersonForm) -> Person:
-    return Person(form.gender or "", form.named or "", dict(form.implies))
+def _person(form: PersonForm) -> PersonWord:
+    return PersonWord(form.gender or "", form.named or "", dict(form.implies))

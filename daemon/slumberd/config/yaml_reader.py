@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import yaml
 
 from slumberd.config.file_access import Place, read_text, unreadable_error
-from slumberd.config.yaml_scalars import Scalar, Span, plain, source_of, trap
+from slumberd.config.yaml_scalars import Scalar, SourceSpan, plain, source_of, trap
 from slumberd.errors import ConfigurationError, Mistake
 
 # The line ends of the YAML parser.
@@ -148,7 +148,7 @@ class Document:
     mistakes: tuple[Mistake, ...]
     traps: Mapping[Place, str] = field(default_factory=dict)
     text: str = ""
-    spans: Mapping[Trail, Span] = field(default_factory=dict)
+    spans: Mapping[Trail, SourceSpan] = field(default_factory=dict)
 
     def mistake(
         self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value"
@@ -243,7 +243,7 @@ class _Reader:
         self._values: dict[Trail, Place] = {}
         self._keys: dict[Trail, Place] = {}
         self._traps: dict[Place, str] = {}
-        self._spans: dict[Trail, Span] = {}
+        self._spans: dict[Trail, SourceSpan] = {}
         self._found: list[Mistake] = []
 
     def document(self, value: Value, *, also: Iterable[Mistake] = ()) -> Document:
@@ -413,6 +413,6 @@ def place_in(text: str, position: int) -> Place:
     return Place(len(lines), len(lines[-1]) + 1)
 
 
-def _span(event: yaml.ScalarEvent) -> Span:
+def _span(event: yaml.ScalarEvent) -> SourceSpan:
     start, end = event.start_mark, event.end_mark
-    return Span(start.index if start else 0, end.index if end else 0, event.style or "")
+    return SourceSpan(start.index if start else 0, end.index if end else 0, event.style or "")

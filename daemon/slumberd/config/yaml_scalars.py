@@ -71,7 +71,7 @@ def plain(text: str) -> Scalar:
     return text
 
 
-class Span(NamedTuple):
+class SourceSpan(NamedTuple):
     """The place of a scalar in a text.
 
     Attributes:
@@ -85,7 +85,7 @@ class Span(NamedTuple):
     style: str
 
 
-def source_of(text: str, span: Span, value: str, offset: int) -> int | None:
+def source_of(text: str, span: SourceSpan, value: str, offset: int) -> int | None:
     """Return the position in the text of a character of a value; None when it is unknown.
 
     Args:
@@ -108,12 +108,12 @@ def source_of(text: str, span: Span, value: str, offset: int) -> int | None:
     )
 
 
-def _position_after(text: str, span: Span, visible: int) -> int | None:
+def _position_after(text: str, span: SourceSpan, visible: int) -> int | None:
     ends = [end for _, end in _visible_spans(text, span)]
     return ends[visible - 1] if 0 < visible <= len(ends) else None
 
 
-def _visible_spans(text: str, span: Span) -> Iterator[tuple[int, int]]:
+def _visible_spans(text: str, span: SourceSpan) -> Iterator[tuple[int, int]]:
     """Yield the start and end of every visible character of a value, in its source."""
     start, end = _inner_bounds(text, span)
     if span.style not in _UNITS:
@@ -124,7 +124,7 @@ def _visible_spans(text: str, span: Span) -> Iterator[tuple[int, int]]:
             yield unit.span()
 
 
-def _inner_bounds(text: str, span: Span) -> tuple[int, int]:
+def _inner_bounds(text: str, span: SourceSpan) -> tuple[int, int]:
     if span.style in _UNITS:
         return span.start + 1, span.end - 1
     if span.style in ("|", ">"):

@@ -13,10 +13,9 @@ from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid, statements_of
 from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
-from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import MarkChanges, Summariser, decide_marks, summarise_by_sentences
-from slumberd.hygiene.near_vectors import Embed
-from slumberd.hygiene.summary import estimate, summary_of
+from slumberd.hygiene.similar_texts import Embed
+from slumberd.hygiene.summary import estimate, summarise_by_function, summary_of
 from slumberd.model.episode import PERSON, EpisodeVersion
 from slumberd.model.extraction import (
     ModelSummariser,

@@ -30,7 +30,7 @@ from slumberd.model.scope import Scope, ScopeFilter
 from slumberd.portal import Portal
 from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread, RowIds
 from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
+from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.storage.episodes.owned import write_revision
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
@@ -228,14 +228,14 @@ class Namespace:
         found.sort(key=_rank, reverse=True)
         return found[: query.top_k]
 
-    def _matches(self, query: MemorySearchQuery) -> list[Match]:
+    def _matches(self, query: MemorySearchQuery) -> list[FoundText]:
         """Return the best matches, and all others that are as good as the last one."""
         found = self._best(query, limit := max(query.top_k, _MOST_EQUAL))
         if len(found) < limit or found[-1].score < found[query.top_k - 1].score:
             return found
         return self._best(query, len(self._records))
 
-    def _best(self, query: MemorySearchQuery, limit: int) -> list[Match]:
+    def _best(self, query: MemorySearchQuery, limit: int) -> list[FoundText]:
         filters = query.metadata_filters
         return self._index.search(
             query.text,
@@ -250,7 +250,7 @@ class Namespace:
             key in metadata and are_equal(metadata[key], value) for key, value in filters.items()
         )
 
-    def _hit(self, match: Match) -> MemoryRecord:
+    def _hit(self, match: FoundText) -> MemoryRecord:
         """Return a copy of a record with its scores."""
         record = self._records[match.id]
         return replace(

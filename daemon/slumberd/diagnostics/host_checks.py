@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from slumberd.config.serve_settings import ServeSettings, listens_everywhere
+from slumberd.config.settings_schema import ServeSettings, listens_everywhere
 from slumberd.model.health import Finding
 from slumberd.scheduling import cron
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from slumberd.config.credentials import find_secret, is_installed, read_key, read_token
+from slumberd.config.file_access import find_secret, is_installed, read_key, read_token
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
 from slumberd.config.yaml_reader import Document, read_document

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slumberd.config.language_model_settings import BudgetSettings
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import BudgetSettings
 from slumberd.errors import BudgetSpentError
 from slumberd.language_models.budget import Budget
 from slumberd.model.episode import instant, latest_at
@@ -18,8 +18,7 @@ from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
-from slumberd.retrieval.languages import AUTO, recognise
-from slumberd.retrieval.words import words_of
+from slumberd.retrieval.languages import AUTO, recognise, words_of
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.rows import instant_or_none

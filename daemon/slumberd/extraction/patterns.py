@@ -1,13 +1,18 @@
-"""Find triples with patterns: expressions with named groups, and templates over the groups."""
+"""Find triples with patterns: expressions with named groups, and templates over the groups.
+
+A template writes a group, and an expression a list of words, as ``{name}``. The tests of a pattern
+file are conversations, and the triples that they state.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice, product
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from slumberd.extraction.negation import clause_around, is_negated
 from slumberd.extraction.normalisers import (
     NormaliserName,
     Value,
@@ -17,15 +22,74 @@ from slumberd.extraction.normalisers import (
 )
 from slumberd.extraction.sentences import (
     Sentence,
+    clause_around,
     divide_into_sentences,
+    is_negated,
     listed,
     readable_form,
 )
-from slumberd.extraction.templates import fill
-from slumberd.extraction.turns import arrange, name_of_speaker
-from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Intent, Turn
+from slumberd.extraction.turns import arrange, name_of_speaker, previous_turns
+from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Extractor, Failed, Intent, Turn
+from slumberd.model.fact_ids import canonical
 from slumberd.model.texts import words_of
 from slumberd.retrieval.expressions import Expression, Match
+
+SPEAKERS = ("speaker", "other")
+"""The names that stand for the two speakers in every template."""
+
+_PLACEHOLDER = re.compile(r"\{([^\W\d]\w*)\}")
+_WORDS = re.compile(r"(?<!\\[pPx])\{([^\W\d]\w*)\}")
+
+
+def placeholders(template: str) -> list[str]:
+    """Return the names in a template, in order."""
+    return _PLACEHOLDER.findall(template)
+
+
+def fill(template: str, values: Mapping[str, Value | None]) -> Value | None:
+    """Return a template with its names replaced; None when a name has no value.
+
+    A template that is one name and nothing else keeps the type of the value.
+    """
+    names = placeholders(template)
+    if any(values.get(name) is None for name in names):
+        return None
+    if len(names) == 1 and template == f"{{{names[0]}}}":
+        return values[names[0]]
+    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), template)
+
+
+def word_lists(expression: str) -> list[str]:
+    """Return the names of the word lists in an expression, in order."""
+    return _WORDS.findall(expression)
+
+
+def insert_words(expression: str, words: Mapping[str, Sequence[str]]) -> str:
+    """Return an expression with each named list as a group of its words, the longest first.
+
+    A space in a word stands for any white space. An unknown name stays as it is.
+    """
+
+    def group(match: re.Match[str]) -> str:
+        listed = words.get(match[1])
+        return match[0] if listed is None else _one_of(listed)
+
+    return _WORDS.sub(group, expression)
+
+
+def _one_of(words: Sequence[str]) -> str:
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    return "(?:" + "|".join(r"\s+".join(map(_quote, word.split())) for word in longest_first) + ")"
+
+
+def _quote(word: str) -> str:
+    """Return an expression that matches exactly a word."""
+    return re.sub(r"([^\w\s])", r"\\\1", word, flags=re.ASCII) if word.isascii() else _hex(word)
+
+
+def _hex(word: str) -> str:
+    return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in word)
+
 
 MAX_MATCHES = 50
 """Of each expression a turn counts at most this many matches, vetoed ones too.
@@ -336,3 +400,63 @@ def _values_after(
     if isinstance(found, list):
         return found
     return [value] if found is None and keep else [found]
+
+
+class Expected(NamedTuple):
+    """One triple that a test expects."""
+
+    subject: str
+    predicate: str
+    object: Any
+    intent: Intent = "add"
+    object_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PatternTest:
+    """One test of patterns.
+
+    Attributes:
+        name: What the test shows.
+        turns: The turns of one conversation, in order.
+        expected: All triples that the turns state together, in any order.
+        line: Its line in the test file; 0 without a file.
+    """
+
+    name: str
+    turns: tuple[Turn, ...]
+    expected: tuple[Expected, ...]
+    line: int = 0
+
+
+def run_pattern_tests(extractor: Extractor, tests: Iterable[PatternTest]) -> list[str]:
+    """Return the failures in words, in the order of the tests; none when all is as expected."""
+    return [failure for test in tests for failure in _failures(extractor, test)]
+
+
+def _failures(extractor: Extractor, test: PatternTest) -> Iterator[str]:
+    found = _triples_of(extractor, test.turns)
+    missing = Counter(map(_words, test.expected))
+    for one in found:
+        stated = Expected(one.subject, one.predicate, one.object, one.intent, one.object_words)
+        words = _words(stated)
+        if missing[words]:
+            missing[words] -= 1
+        else:
+            yield f"pattern {one.by!r} states {words}, which is not expected"
+    for words in missing.elements():
+        yield f"no pattern states {words}"
+
+
+def _triples_of(extractor: Extractor, turns: tuple[Turn, ...]) -> list[Extracted]:
+    by_turn = extractor.extract(turns, previous_turns(turns))
+    # Patterns read every text.
+    return [one for found in by_turn if not isinstance(found, Failed) for one in found]
+
+
+def _words(triple: Expected) -> str:
+    words = {word for text in triple.object_words for word in words_of(text)}
+    object_ = sorted(words) if words else triple.object
+    objects = () if object_ is None else (object_,)
+    parts = (canonical(part) for part in (triple.subject, triple.predicate, *objects))
+    return f"{triple.intent} {' '.join(parts)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
+from slumberd.extraction.vocabulary import BE, BEEN, HAVE
 
 _LATER = (
     r"(?:,? (?:last|this|yesterday|today|tonight|recently|suddenly|because|after|when|due|over"

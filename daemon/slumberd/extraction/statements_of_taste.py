@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE
+from slumberd.extraction.vocabulary import BE, BEEN, HAVE
 
 TASTE: tuple[tuple[str, ...], ...] = (
     # body, food

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.extraction.auxiliary_verbs import BE, BEEN, HAVE, SINCE
+from slumberd.extraction.vocabulary import BE, BEEN, HAVE, SINCE
 
 COMPANIES = (
     "Google|Meta|Facebook|Amazon|Microsoft|IBM|Oracle|SAP|Siemens|Bosch|Deloitte|KPMG|PwC|Accenture"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from slumberd.extraction.attributes_in_english import ATTRIBUTES, INVERTED
 from slumberd.extraction.clauses import FINITE, Clause, divide_into_clauses, is_stated
 from slumberd.extraction.dated_plans import cancelled_plan, habit_in, plan_in
-from slumberd.extraction.english_parser import Parsed
+from slumberd.extraction.english_parser import Parsed, is_asserted, parsed_clauses
 from slumberd.extraction.objects_in_english import READERS, Object, cut
 from slumberd.extraction.objects_of_one_predicate import OWN_READERS, is_place
-from slumberd.extraction.parsed_clauses import is_asserted, parsed_clauses
 from slumberd.extraction.statements_in_english import (
+    ATTRIBUTES,
+    INVERTED,
     Effect,
-    Expression,
+    StatementExpression,
     clause_expressions,
     expressions,
 )
@@ -387,7 +387,12 @@ class TurnReader:
         return f"{words[: match.start()]} {self._object}" if match and self._object else words
 
     def _apply(
-        self, clause: Clause, expression: Expression, match: re.Match[str], who: str, words: Said
+        self,
+        clause: Clause,
+        expression: StatementExpression,
+        match: re.Match[str],
+        who: str,
+        words: Said,
     ) -> bool:
         """State the effects of an expression that matches; return whether there are any."""
         first = expression.effects[0]
@@ -450,7 +455,12 @@ class TurnReader:
                     self._notes.retract(clause, id, who, predicate, words)
 
     def _deny(
-        self, clause: Clause, expression: Expression, match: re.Match[str], who: str, words: Said
+        self,
+        clause: Clause,
+        expression: StatementExpression,
+        match: re.Match[str],
+        who: str,
+        words: Said,
     ) -> bool:
         first = expression.effects[0]
         objects = [] if first.retracts else self._objects(first, match)

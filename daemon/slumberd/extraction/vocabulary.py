@@ -1,4 +1,7 @@
-"""The words of the extractor ``conversation``: predicates, people, and lists of words."""
+"""The words of the extractor ``conversation``: predicates, people, and lists of words.
+
+Also the forms of auxiliary verbs that its expressions share.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from slumberd.model.predicates import names_predicate
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class PersonWord:
     """What a word for a person means.
 
     Attributes:
@@ -42,7 +45,7 @@ class Vocabulary:
     single_valued: frozenset[str]
     multi_valued: frozenset[str]
     opposites: Mapping[str, frozenset[str]]
-    people: Mapping[str, Person]
+    people: Mapping[str, PersonWord]
     aliases: Mapping[str, str]
     words: Mapping[str, frozenset[str]]
     removed: frozenset[str] = frozenset()
@@ -78,3 +81,9 @@ def singular(word: str) -> str:
     if word.endswith(("ches", "shes", "sses", "xes")):
         return word[:-2]
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+BE = "(?:am|is|are)"
+BEEN = "(?:am|is|are|have been|has been)"
+HAVE = "(?:have|has)"
+SINCE = "(?: (?:for|since|ever since|all my life|my whole life).*)"

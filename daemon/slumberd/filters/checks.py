@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from slumberd.errors import FilterError
-from slumberd.filters.tokenizer import Refusal, Token, arguments, split
+from slumberd.filters.tokenizer import FilterRefusal, FilterToken, arguments, split
 
 LONGEST_PATTERN = 100
 """The most characters of a text that a filter searches for."""
@@ -34,7 +34,7 @@ _JOINS = _ARROWS | {"||"}
 _EQUALS = frozenset({"=", "==", "<>", "!="})
 
 
-def check_work(tokens: list[Token], names: Collection[str]) -> None:
+def check_work(tokens: list[FilterToken], names: Collection[str]) -> None:
     """Check how many texts a row can make, how long they grow, and how deep paths go.
 
     Args:
@@ -46,33 +46,33 @@ def check_work(tokens: list[Token], names: Collection[str]) -> None:
     """
     work = [token for token in tokens if _is_work(token, names)]
     if len(work) > MOST:
-        raise Refusal(
+        raise FilterRefusal(
             f"reads, calls and joins more than {MOST} times; a list takes IN", work[MOST].position
         )
     _check_joins(tokens)
     _check_arrows(tokens)
 
 
-def _is_work(token: Token, names: Collection[str]) -> bool:
+def _is_work(token: FilterToken, names: Collection[str]) -> bool:
     return token.word in names or token.kind == "quoted" or token.text in _JOINS
 
 
-def _check_joins(tokens: list[Token]) -> None:
+def _check_joins(tokens: list[FilterToken]) -> None:
     pairs = zip(tokens, [*tokens[1:], None], strict=False)
     joins = [token for token, after in pairs if _joins_more(token, after)]
     if joins and any(token.word == "glob" for token in tokens):
-        raise Refusal("GLOB does not go with values joined by '||'", joins[0].position)
+        raise FilterRefusal("GLOB does not go with values joined by '||'", joins[0].position)
     if len(joins) > MOST_JOINED:
-        raise Refusal(
+        raise FilterRefusal(
             f"joins more than {MOST_JOINED + 1} values with '||'", joins[MOST_JOINED].position
         )
 
 
-def _joins_more(token: Token, after: Token | None) -> bool:
+def _joins_more(token: FilterToken, after: FilterToken | None) -> bool:
     return token.text == "||" and (after is None or after.kind != "string")
 
 
-def _check_arrows(tokens: list[Token]) -> None:
+def _check_arrows(tokens: list[FilterToken]) -> None:
     arrows = 0
     for token in tokens:
         if token.text in _ARROWS:
@@ -80,13 +80,13 @@ def _check_arrows(tokens: list[Token]) -> None:
         elif token.kind in ("word", "sign"):
             arrows = 0
         if arrows > MOST_ARROWS:
-            raise Refusal(
+            raise FilterRefusal(
                 f"more than {MOST_ARROWS} '->' follow each other; a path goes deeper: '$.a.b'",
                 token.position,
             )
 
 
-def check_calls(tokens: list[Token]) -> None:
+def check_calls(tokens: list[FilterToken]) -> None:
     """Check that no single call is slow: no long text to search for, no several paths at once.
 
     Raises:
@@ -99,10 +99,10 @@ def check_calls(tokens: list[Token]) -> None:
             case "instr":
                 _check_sought(token, arguments(tokens, place)[-1])
             case "json_extract" if len(arguments(tokens, place)) > 2:
-                raise Refusal("json_extract takes one path", token.position)
+                raise FilterRefusal("json_extract takes one path", token.position)
 
 
-def check_json(tokens: list[Token]) -> None:
+def check_json(tokens: list[FilterToken]) -> None:
     """Check that no JSON function reads the content of an episode, because it is a text.
 
     Raises:
@@ -110,7 +110,7 @@ def check_json(tokens: list[Token]) -> None:
     """
     for place, token in enumerate(tokens):
         if _reads_json(tokens, place):
-            raise Refusal(_NO_JSON, token.position)
+            raise FilterRefusal(_NO_JSON, token.position)
 
 
 _NO_JSON = (
@@ -119,32 +119,34 @@ _NO_JSON = (
 _JSON_READERS = ("json_extract", "json_type", "json_array_length")
 
 
-def _reads_json(tokens: list[Token], place: int) -> bool:
+def _reads_json(tokens: list[FilterToken], place: int) -> bool:
     if tokens[place].word in _JSON_READERS and _is_called(tokens, place):
         return any(map(_is_content, arguments(tokens, place)[0]))
     after = tokens[place + 1].text if place + 1 < len(tokens) else ""
     return _is_content(tokens[place]) and after in _ARROWS
 
 
-def _is_content(token: Token) -> bool:
+def _is_content(token: FilterToken) -> bool:
     return token.kind in ("word", "quoted") and token.text.strip('"`[]').lower() == "content"
 
 
-def _is_called(tokens: list[Token], place: int) -> bool:
+def _is_called(tokens: list[FilterToken], place: int) -> bool:
     return place + 1 < len(tokens) and tokens[place + 1].kind == "open"
 
 
-def _check_sought(call: Token, sought: list[Token]) -> None:
+def _check_sought(call: FilterToken, sought: list[FilterToken]) -> None:
     # The time of instr is the product of both lengths.
     if [piece.kind for piece in sought] != ["string"]:
-        raise Refusal("instr looks for a text in single quotes only", call.position)
+        raise FilterRefusal("instr looks for a text in single quotes only", call.position)
     # A quotation mark within the text is written twice.
     text = sought[0].text[1:-1].replace("''", "'")
     if len(text) > LONGEST_PATTERN:
-        raise Refusal(f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position)
+        raise FilterRefusal(
+            f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position
+        )
 
 
-def check_clock(tokens: list[Token]) -> None:
+def check_clock(tokens: list[FilterToken]) -> None:
     """Check that the filter reads no clock, so that replays and backfills give equal results.
 
     A row with the text ``now`` in place of a date is not a matter of tokens; `sandbox.clockless`
@@ -157,38 +159,40 @@ def check_clock(tokens: list[Token]) -> None:
         return
     for place, token in enumerate(tokens):
         if token.kind == "string" and token.text[1:-1].strip().lower() in _CLOCK:
-            raise Refusal(f"{token.text} depends on the machine's clock", token.position)
+            raise FilterRefusal(f"{token.text} depends on the machine's clock", token.position)
         if token.word in DATES and _is_called(tokens, place) and not _has_time(tokens, place):
-            raise Refusal(f"{token.text} without a time reads the machine's clock", token.position)
+            raise FilterRefusal(
+                f"{token.text} without a time reads the machine's clock", token.position
+            )
 
 
-def _has_time(tokens: list[Token], place: int) -> bool:
+def _has_time(tokens: list[FilterToken], place: int) -> bool:
     given = arguments(tokens, place)
     return len(given) > (tokens[place].word == "strftime") and given[0] != []
 
 
-def check_nulls(tokens: list[Token]) -> None:
+def check_nulls(tokens: list[FilterToken]) -> None:
     """Check that no operator compares with NULL, because that is never true.
 
     Raises:
         Refusal: An operator does.
     """
-    before: Token | None = None
+    before: FilterToken | None = None
     for place, token in enumerate(tokens[:-1]):
         after = tokens[place + 1]
         if token.text in _EQUALS and after.word == "null":
-            raise Refusal(_never(token), token.position)
+            raise FilterRefusal(_never(token), token.position)
         if token.word == "null" and after.text in _EQUALS and _begins(before):
-            raise Refusal(_never(after), token.position)
+            raise FilterRefusal(_never(after), token.position)
         before = token
 
 
-def _begins(before: Token | None) -> bool:
+def _begins(before: FilterToken | None) -> bool:
     # In other places NULL may be the end of `x IS NULL`, and its result may be compared.
     return before is None or before.kind == "open" or before.word in ("and", "or")
 
 
-def _never(sign: Token) -> str:
+def _never(sign: FilterToken) -> str:
     instead = "IS NULL" if sign.text in ("=", "==") else "IS NOT NULL"
     return f"'{sign.text} NULL' is never true; write {instead}"
 
@@ -253,7 +257,7 @@ _REMEDIES = {
 }
 
 
-def tokens_of(rule_id: str, fragment: str) -> list[Token]:
+def tokens_of(rule_id: str, fragment: str) -> list[FilterToken]:
     """Return the tokens of a filter that passes all checks.
 
     Raises:
@@ -274,15 +278,15 @@ def reads_column(fragment: str, column: str) -> bool:
     return column in columns_in(_check(fragment)[0])
 
 
-def columns_in(tokens: list[Token]) -> frozenset[str]:
+def columns_in(tokens: list[FilterToken]) -> frozenset[str]:
     """Return the columns that tokens name."""
     return frozenset(COLUMNS) & {token.text.strip('"`[]').lower() for token in tokens}
 
 
 @lru_cache(maxsize=1024)
-def _check(fragment: str) -> tuple[list[Token], list[Refusal]]:
-    tokens: list[Token] = []
-    refusals: list[Refusal] = []
+def _check(fragment: str) -> tuple[list[FilterToken], list[FilterRefusal]]:
+    tokens: list[FilterToken] = []
+    refusals: list[FilterRefusal] = []
     try:
         tokens += _split(fragment)
         refusals += _find_unknown_names(tokens)
@@ -291,28 +295,28 @@ def _check(fragment: str) -> tuple[list[Token], list[Refusal]]:
         check_json(tokens)
         check_calls(tokens)
         check_work(tokens, _NAMES)
-    except Refusal as refusal:
+    except FilterRefusal as refusal:
         refusals.append(refusal)
     return tokens, refusals
 
 
-def _split(fragment: str) -> list[Token]:
+def _split(fragment: str) -> list[FilterToken]:
     if len(fragment.encode(errors="replace")) > LONGEST:
-        raise Refusal(f"is longer than {LONGEST} bytes")
+        raise FilterRefusal(f"is longer than {LONGEST} bytes")
     return split(fragment)
 
 
-def _find_unknown_names(tokens: list[Token]) -> Iterator[Refusal]:
+def _find_unknown_names(tokens: list[FilterToken]) -> Iterator[FilterRefusal]:
     """Yield a refusal of every unknown name, each name once."""
     refused: set[str] = set()
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         problem = _problem(before, token, after)
         if problem and token.text not in refused:
-            yield Refusal(problem, token.position)
+            yield FilterRefusal(problem, token.position)
             refused.add(token.text)
 
 
-def _problem(before: Token | None, token: Token, after: Token | None) -> str:
+def _problem(before: FilterToken | None, token: FilterToken, after: FilterToken | None) -> str:
     if token.text == "&" and after is not None and after.text == "&":
         return "write AND for '&&'"
     if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
@@ -325,13 +329,13 @@ def _problem(before: Token | None, token: Token, after: Token | None) -> str:
     return "" if token.word in COLUMNS else _no_column(before, token)
 
 
-def _no_function(token: Token) -> str:
+def _no_function(token: FilterToken) -> str:
     near = _nearest(token.word, FUNCTIONS, "functions")
     remedy = f"; {_REMEDIES[token.word]}" if token.word in _REMEDIES else near
     return f"{token.text!r} is not a function of filters{remedy}"
 
 
-def _no_column(before: Token | None, token: Token) -> str:
+def _no_column(before: FilterToken | None, token: FilterToken) -> str:
     remedy = _nearest(token.word, (*COLUMNS, *_KEYWORDS), "columns", quotable=True)
     if token.word in _REMEDIES:
         remedy = f"; {_REMEDIES[token.word]}"

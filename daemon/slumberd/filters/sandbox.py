@@ -33,7 +33,7 @@ from slumberd.filters.checks import (
     columns_in,
     tokens_of,
 )
-from slumberd.filters.tokenizer import Token
+from slumberd.filters.tokenizer import FilterToken
 from slumberd.model.episode import PERSON, NaiveTimestamps, speaker_of, with_offset
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
@@ -273,7 +273,7 @@ class Filter:
             found = list(islice(failing, 1))
         return found[0].position if len(found) == 1 else None
 
-    def _fails_at(self, connection: sqlite3.Connection, token: Token) -> bool:
+    def _fails_at(self, connection: sqlite3.Connection, token: FilterToken) -> bool:
         # SQLite stops at the first token that does not fit, so the text after it does not matter.
         try:
             connection.execute(f"{self._start}\n{self._fragment[: token.end]}\n)", _NO_ROWS)

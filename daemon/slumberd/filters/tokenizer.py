@@ -40,7 +40,7 @@ _REMEDIES = {
 }
 
 
-class Token(NamedTuple):
+class FilterToken(NamedTuple):
     """One token of a filter.
 
     Attributes:
@@ -64,7 +64,7 @@ class Token(NamedTuple):
         return self.text.lower() if self.kind == "word" else ""
 
 
-class Refusal(Exception):  # noqa: N818 # internal; callers get a FilterError
+class FilterRefusal(Exception):  # noqa: N818 # internal; callers get a FilterError
     """Why a filter is not allowed, and the position of the offending character, from 0."""
 
     def __init__(self, violation: str, position: int | None = None) -> None:
@@ -73,7 +73,7 @@ class Refusal(Exception):  # noqa: N818 # internal; callers get a FilterError
         super().__init__(violation)
 
 
-def split(fragment: str) -> list[Token]:
+def split(fragment: str) -> list[FilterToken]:
     """Return the tokens of a filter whose parentheses are balanced.
 
     Raises:
@@ -84,19 +84,19 @@ def split(fragment: str) -> list[Token]:
     return tokens
 
 
-def _tokens(fragment: str) -> Iterator[Token]:
+def _tokens(fragment: str) -> Iterator[FilterToken]:
     position = 0
     while position < len(fragment):
         match = _TOKEN.match(fragment, position)
         if match is None:
-            raise Refusal(_describe_unexpected(fragment[position]), position)
+            raise FilterRefusal(_describe_unexpected(fragment[position]), position)
         kind = str(match.lastgroup)
         if kind == "comment":
-            raise Refusal("comments are not allowed", position)
+            raise FilterRefusal("comments are not allowed", position)
         if kind in ("string", "quoted"):
             _check_text(match.group(), position)
         if kind != "space":
-            yield Token(kind, match.group(), position)
+            yield FilterToken(kind, match.group(), position)
         position = match.end()
 
 
@@ -107,27 +107,27 @@ def _describe_unexpected(character: str) -> str:
 def _check_text(text: str, position: int) -> None:
     for offset, character in enumerate(text):
         if character == "\0" or "\ud800" <= character <= "\udfff":
-            raise Refusal(f"{character!r} has no place in a filter", position + offset)
+            raise FilterRefusal(f"{character!r} has no place in a filter", position + offset)
 
 
-def _check_parentheses(tokens: list[Token]) -> None:
+def _check_parentheses(tokens: list[FilterToken]) -> None:
     open_at: list[int] = []
     for token in tokens:
         if token.kind == "open":
             open_at.append(token.position)
         if token.kind == "close" and not open_at:
-            raise Refusal("')' closes nothing", token.position)
+            raise FilterRefusal("')' closes nothing", token.position)
         if token.kind == "close":
             open_at.pop()
         if len(open_at) > DEEPEST:
-            raise Refusal(f"parentheses are nested deeper than {DEEPEST}", token.position)
+            raise FilterRefusal(f"parentheses are nested deeper than {DEEPEST}", token.position)
     if open_at:
-        raise Refusal("'(' is never closed", open_at[-1])
+        raise FilterRefusal("'(' is never closed", open_at[-1])
 
 
-def arguments(tokens: list[Token], place: int) -> list[list[Token]]:
+def arguments(tokens: list[FilterToken], place: int) -> list[list[FilterToken]]:
     """Return the arguments, as tokens, of the call whose name is the token at this place."""
-    found: list[list[Token]] = [[]]
+    found: list[list[FilterToken]] = [[]]
     depth = 1
     for token in tokens[place + 2 :]:
         depth += (token.kind == "open") - (token.kind == "close")

@@ -1,6 +1,6 @@
-"""Decide which entries are too old to keep, and how much less an old entry counts.
+"""Decide which entries are too old or too unimportant to keep, and when they go for good.
 
-The value of an entry halves with each half-life, as in Ebbinghaus' curve of forgetting.
+The value of an old entry halves with each half-life, as in Ebbinghaus' curve of forgetting.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from slumberd.hygiene.entries import Archive, Entry, Halving, Reweight, check_fraction, in_order
 from slumberd.model.episode import microseconds
@@ -195,3 +196,65 @@ def _age_seconds(entry: Entry, now: int) -> float:
 def _check_half_life(seconds: float) -> None:
     if not 0 < seconds < math.inf:
         raise ValueError(f"half_life_seconds is {seconds!r}, not a finite number above 0")
+
+
+def find_unimportant(entries: Iterable[Entry], below: float = 0.1) -> list[Archive]:
+    """Return the entries whose importance is less than a limit, oldest first.
+
+    Args:
+        entries: In any order.
+        below: 0 to 1. An entry with exactly this importance is kept.
+
+    Raises:
+        ValueError: The limit or an entry is out of bounds.
+    """
+    check_fraction("below", below)
+    return [
+        Archive(entry.id, "unimportant", entry.importance)
+        for entry in in_order(entries)
+        if entry.importance < below
+    ]
+
+
+_LONGEST_SECONDS = 1e15
+"""A longer duration counts as this: it is longer than all years of a datetime."""
+
+
+class ArchivedEntry(NamedTuple):
+    """An entry, and when it was archived.
+
+    Attributes:
+        id: The entry.
+        archived_at: Microseconds since 1970 UTC.
+    """
+
+    id: str
+    archived_at: int
+
+
+def find_expired(
+    marks: Iterable[ArchivedEntry], at: datetime, *, purge_after_seconds: float
+) -> list[str]:
+    """Return the ids of entries that were archived long enough ago, the first archived first.
+
+    Args:
+        marks: In any order. With several marks of one entry, the newest counts.
+        at: Now; aware. A mark from the future is not expired.
+        purge_after_seconds: How long an entry stays archived; finite, 0 or more.
+
+    Raises:
+        ValueError: The duration is out of bounds.
+    """
+    if not 0 <= purge_after_seconds < math.inf:
+        raise ValueError(
+            f"purge_after_seconds is {purge_after_seconds!r}, not a finite number of 0 or more"
+        )
+    newest: dict[str, int] = {}
+    for entry_id, archived_at in marks:
+        newest[entry_id] = max(archived_at, newest.get(entry_id, archived_at))
+    last = microseconds(at) - round(min(purge_after_seconds, _LONGEST_SECONDS) * _SECOND)
+    return [
+        entry_id
+        for archived_at, entry_id in sorted((mark, name) for name, mark in newest.items())
+        if archived_at <= last
+    ]

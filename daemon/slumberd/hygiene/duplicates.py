@@ -15,11 +15,18 @@ from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene.entries import Duplicate, Entry, in_order
-from slumberd.hygiene.near_vectors import Embed, NearVectors
-from slumberd.hygiene.similar_sets import SimilarSets, jaccard, rank_by_rarity
-from slumberd.hygiene.spelling import spelling_groups
-from slumberd.hygiene.words import NEGATIONS, Wording, wording_of
-from slumberd.retrieval.protocols import Rows
+from slumberd.hygiene.similar_texts import (
+    NEGATIONS,
+    Embed,
+    NearVectors,
+    SimilarSets,
+    Wording,
+    jaccard,
+    rank_by_rarity,
+    spelling_groups,
+    wording_of,
+)
+from slumberd.retrieval.vectors import Rows
 
 Method = Literal["exact", "jaccard", "fuzzy", "vectors"]
 """How texts are compared: as a whole, or by their words, their characters or their vectors."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
-from slumberd.hygiene.decay import find_decayed, find_halved
+from slumberd.hygiene.decay import find_decayed, find_halved, find_unimportant
 from slumberd.hygiene.duplicates import find_duplicates, no_vectors
 from slumberd.hygiene.entries import Archive, Entry, Summary, SummaryFailure, in_order
-from slumberd.hygiene.importance import find_unimportant
-from slumberd.hygiene.near_vectors import Embed
+from slumberd.hygiene.similar_texts import Embed
 from slumberd.hygiene.summary import Division, plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.stages import (

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from slumberd.clock import Clock
 from slumberd.errors import BudgetSpentError
-from slumberd.language_models.protocols import AnswerLog
-from slumberd.model.extraction import ModelUsage
+from slumberd.model.extraction import (
+    ModelUsage,
+    Questions,
+    RecordedAnswer,
+    RecordedSummary,
+    SentRequest,
+)
+from slumberd.model.rule import ConsolidationRule
 
 _MICRO = 1_000_000
 
@@ -52,6 +60,56 @@ class Budget:
         """Return what the tokens of one call cost, without the call itself."""
         cost = tokens_in * self.price_in + tokens_out * self.price_out
         return ModelUsage(0, tokens_in, tokens_out, round(cost))
+
+
+class AnswerLog(Protocol):
+    """The questions about episodes, and the recorded answers."""
+
+    async def questions(
+        self, rule: ConsolidationRule, *, after: int, limit: int, again: bool = False
+    ) -> Questions:
+        """Return what the language model of a rule is to be asked about a window of the log.
+
+        Args:
+            rule: The rule.
+            after: The number of the log row before the window.
+            limit: At most this many log rows.
+            again: Whether questions count whose recorded answer is ``refused`` or ``invalid``.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            StoppedError: The store was stopped.
+        """
+        ...
+
+    async def record(
+        self, answers: Sequence[RecordedAnswer], request: SentRequest | None = None
+    ) -> None:
+        """Record answers, and the request that brought them, in one transaction.
+
+        Answers about deleted episodes are dropped, and so is a request with their words.
+        """
+        ...
+
+    async def summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        """Return the recorded summaries of groups that begin with some episodes, by key."""
+        ...
+
+    async def record_summary(self, summary: RecordedSummary) -> None:
+        """Record a summary; nothing if its first episode was deleted meanwhile."""
+        ...
+
+    async def spend(self, day: str, usage: ModelUsage) -> ModelUsage:
+        """Add a cost to the sum of a day, as ``2026-03-09``; return the new sum."""
+        ...
+
+    async def spent(self, day: str) -> ModelUsage:
+        """Return what the calls of a day cost."""
+        ...
+
+    async def remove_orphans(self) -> int:
+        """Remove the answers about episodes that their host has deleted; return how many."""
+        ...
 
 
 class Spending:

@@ -11,7 +11,7 @@ import httpx2
 
 from slumberd.errors import ModelRequestError, ModelUnavailableError
 from slumberd.extraction.sentences import replace_surrogates
-from slumberd.language_models.protocols import ChatAnswer, ChatRequest
+from slumberd.language_models.recorder import ChatAnswer, ChatRequest
 
 MAX_BYTES = 4 * 1024 * 1024
 """A longer response is not read, by default."""

@@ -7,21 +7,24 @@ then with the problem of the first answer. After that its answer is recorded as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
 from slumberd.clock import Clock
 from slumberd.errors import InvalidAnswerError
-from slumberd.extraction.model_answer import Supported, read_answer
-from slumberd.extraction.model_prompt import answer_schema, messages_for
-from slumberd.hygiene.model_summary import SCHEMA as SUMMARY_SCHEMA
-from slumberd.hygiene.model_summary import read_summary, summary_messages
-from slumberd.language_models.budget import Spending
-from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatRequest, LanguageModel
+from slumberd.extraction.language_model import (
+    Message,
+    Supported,
+    answer_schema,
+    messages_for,
+    read_answer,
+)
+from slumberd.hygiene.summary import SUMMARY_SCHEMA, read_summary, summary_messages
+from slumberd.language_models.budget import AnswerLog, Spending
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     AnswerStatus,
@@ -52,6 +55,57 @@ MOST_ATTEMPTS = 2
 
 MAX_ANSWER = 20_000
 """So many characters of an answer that cannot be read are recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a language model.
+
+    Attributes:
+        model: The name of the model.
+        messages: The chat so far.
+        schema: The JSON Schema of the answer.
+        parameters: Further keys of the request.
+    """
+
+    model: str
+    messages: Sequence[Message]
+    schema: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """The answer to one request.
+
+    Attributes:
+        text: The answer; what the model says when it refuses.
+        refused: Whether the model refuses to answer.
+        complete: Whether the model has ended the answer itself; else it is cut.
+        too_long: Whether the request is too long for the model; then there is no answer.
+        tokens_in: The tokens of the request.
+        tokens_out: The tokens of the answer.
+    """
+
+    text: str
+    refused: bool = False
+    complete: bool = True
+    too_long: bool = False
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class LanguageModel(Protocol):
+    """Answers requests."""
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """Return the answer to a request; ask once only.
+
+        Raises:
+            ModelUnavailableError: There is no answer now.
+            ModelRequestError: The request is not accepted; it would not be accepted again.
+        """
+        ...
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ _KEY = "provenance.pack"
 _log = structlog.get_logger("slumberd")
 
 
-class Result(Protocol):
+class FathomResult(Protocol):
     """The result of running an engine's rules.
 
     Attributes:
@@ -40,7 +40,7 @@ class Result(Protocol):
     decision: str | None
 
 
-class Engine(Protocol):
+class FathomEngine(Protocol):
     """The part of ``fathom.Engine`` that the sink uses."""
 
     @property
@@ -56,7 +56,7 @@ class Engine(Protocol):
     def assert_fact(self, template: str, data: dict[str, Any]) -> None:
         """Assert a fact; an equal fact that exists already changes nothing."""
 
-    def step(self) -> Result:
+    def step(self) -> FathomResult:
         """Fire the rules that have not fired on the present facts yet."""
 
 
@@ -76,7 +76,7 @@ class FathomSink:
         run_rules: Whether the engine's rules run after each assertion; fired rules are logged.
     """
 
-    def __init__(self, engine: Engine, *, run_rules: bool = False) -> None:
+    def __init__(self, engine: FathomEngine, *, run_rules: bool = False) -> None:
         self._engine = engine
         self._run_rules = run_rules
         # One thread: CLIPS must not block the event loop, nor calls wait in several threads.
@@ -133,7 +133,7 @@ def _is_validation_error(error: Exception) -> bool:
     return any(base.__name__ == "ValidationError" for base in type(error).__mro__)
 
 
-def open_engine(pack: Path | None, templates: Mapping[str, Sequence[str]]) -> Engine:
+def open_engine(pack: Path | None, templates: Mapping[str, Sequence[str]]) -> FathomEngine:
     """Return a new engine with the given templates, and with the rules of a pack.
 
     Args:
@@ -153,7 +153,7 @@ def open_engine(pack: Path | None, templates: Mapping[str, Sequence[str]]) -> En
     except ImportError as error:
         problem = "facts cannot be asserted in a Fathom engine, which needs Python 3.12 or newer"
         raise ExtraMissingError("fathom", problem) from error
-    engine: Engine = fathom.Engine(default_decision=None)
+    engine: FathomEngine = fathom.Engine(default_decision=None)
     wanted = {template_of(name): slots for name, slots in templates.items()}
     own: set[str] = set()
     for file in pack.rglob("*.yaml") if pack else ():
@@ -173,7 +173,7 @@ def open_engine(pack: Path | None, templates: Mapping[str, Sequence[str]]) -> En
     return engine
 
 
-def _load_templates(engine: Engine, templates: Mapping[str, Sequence[str]]) -> None:
+def _load_templates(engine: FathomEngine, templates: Mapping[str, Sequence[str]]) -> None:
     document = {
         "templates": [
             {"name": name, "slots": [_slot(slot) for slot in (*slots, *_PROVENANCE)]}
@@ -190,7 +190,7 @@ def _slot(name: str) -> dict[str, str]:
     return {"name": name, "type": "integer" if name in _INTEGERS else "string"}
 
 
-def _template_problems(engine: Engine, template: str, slots: Sequence[str]) -> Iterator[str]:
+def _template_problems(engine: FathomEngine, template: str, slots: Sequence[str]) -> Iterator[str]:
     """Yield why a template cannot hold the assertions of the publisher."""
     filled = {*slots, *_PROVENANCE}
     found = {slot.name: slot for slot in engine.template_registry[template].slots}

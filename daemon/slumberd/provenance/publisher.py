@@ -2,21 +2,105 @@
 
 A sink that fails or hangs delays neither rules nor manual edits; the publisher retries later. The
 position in the ledger moves after the sink has answered. So a crash repeats some promotions and
-skips none.
+skips none. The sink that needs no extra is here, too: it appends lines of JSON to a file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
+import orjson
 import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import ProvenanceError, StoreError, SupersededError
-from slumberd.model.provenance import Promotion, assertion_document, bundle_of, slots_of
-from slumberd.provenance.protocols import Promotions, ProvenanceSink
+from slumberd.model.provenance import (
+    Lag,
+    Promotion,
+    PromotionPage,
+    ProvenanceBundle,
+    assertion_document,
+    bundle_of,
+    slots_of,
+)
+
+
+class Promotions(Protocol):
+    """The promotions of a ledger, and the position up to which each reader has published them."""
+
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> PromotionPage:
+        """Return the promotions in the rows that follow a row.
+
+        Args:
+            after: The number of that row.
+            limit: The most rows that are read, of any kind.
+            current_only: Whether only promotions whose fact is still current are returned.
+        """
+        ...
+
+    async def is_publishable(self, seq: int) -> bool:
+        """Return whether a row still promotes the same fact, and was not erased."""
+        ...
+
+    async def published_position(self, reader: str) -> tuple[int, int]:
+        """Return a reader's position: the last row it passed, and the number of refused rows."""
+        ...
+
+    async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
+        """Save a reader's position, which `published_position` returns."""
+        ...
+
+    async def ledger_rows(self) -> int:
+        """Return the number of rows of the ledger."""
+        ...
+
+    async def lag(self, reader: str) -> Lag:
+        """Return how far a reader's position is behind the ledger."""
+        ...
+
+
+@runtime_checkable
+class ProvenanceSink(Protocol):
+    """A destination of assertions and their provenance.
+
+    A sink gets each assertion at least once. After a crash or a timeout it may get one again, with
+    equal template, slots and provenance.
+    """
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        """Store an assertion; it is as durable as the sink makes it when this returns.
+
+        Args:
+            template: The kind of assertion.
+            slots: The asserted values; no name begins with ``_``.
+            provenance: The origin of the assertion.
+
+        Raises:
+            ProvenanceError: The assertion cannot be stored in any form; a retry is useless.
+            Exception: Any other failure; the publisher retries.
+        """
+        ...
+
+
+class SyncProvenanceSink(Protocol):
+    """A synchronous `ProvenanceSink`, such as Stargraph's ``FathomAdapter``."""
+
+    def assert_with_provenance(
+        self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
+    ) -> None:
+        """Store an assertion; it is as durable as the sink makes it when this returns."""
+        ...
+
 
 PAGE_ROWS = 200
 """The most ledger rows that are read at a time; the position is saved after each page."""
@@ -215,3 +299,73 @@ class _SinkCancelledError(Exception):
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+MODE = 0o640
+"""Assertions hold personal data, so only owner and group may read the file."""
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FileSink:
+    """Appends assertions to a file; implements `ProvenanceSink`.
+
+    A line is ``{"template": …, "slots": {…}}``; the provenance is in the slots ``_origin`` and so
+    on. Once a call has returned, its line survives a power cut. Each call opens the file, so it may
+    be renamed or removed at any time. A crash or a full disk may leave an incomplete line; the next
+    call starts a new line, and repeats the assertion.
+
+    Args:
+        path: The file; it is created for owner and group if it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # One thread: while a disk hangs, no further threads pile up behind it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="file-sink")
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        """Append an assertion.
+
+        Raises:
+            ProvenanceError: The assertion cannot be stored in any form.
+            OSError: The line cannot be written completely.
+        """
+        line = orjson.dumps(
+            {"template": template, "slots": assertion_document(slots, provenance)},
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, _append, self._path, line)
+
+    async def close(self) -> None:
+        """Accept no more assertions; do not wait for one that is being written."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _append(path: Path, line: bytes) -> None:
+    file = os.open(path, _FLAGS, MODE)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{str(path)!r} is not a regular file")
+        if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
+            line = b"\n" + line
+        while line:
+            line = line[os.write(file, line) :]
+        os.fdatasync(file)
+        if not status.st_size:
+            _sync_directory(path.parent)
+    finally:
+        os.close(file)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the name of a new file survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

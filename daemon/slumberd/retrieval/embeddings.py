@@ -56,7 +56,7 @@ class _Model(Protocol):
 class WordEmbedder:
     """Embeds texts with a model that is part of an installed package, and compares them.
 
-    Implements ``protocols.Embedder`` and ``protocols.TextComparer``. The first instance reads the
+    Implements ``vectors.Embedder`` and ``vectors.TextComparer``. The first instance reads the
     model, some 20 MB. The process keeps the model, and a cache of the latest vectors.
 
     Raises:

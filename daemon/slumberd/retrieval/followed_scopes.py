@@ -4,19 +4,62 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from slumberd.garbage_collection import collection_paused
-from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.protocols import EpisodeFeed
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 
 _MOST_CHANGES = 5_000
 """After more changes than this, reading a scope again takes no longer than following them."""
 
 T = TypeVar("T")
+
+
+class EpisodeFeed(Protocol):
+    """Tells indexes what a store of episodes holds."""
+
+    async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
+        """Return all readable episodes of a scope."""
+        ...
+
+    async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
+        """Return what changed after a place; None when that is unknown, or more than `most`."""
+        ...
+
+
+class SearchedEpisodes(Protocol):
+    """A store of episodes that a search reads."""
+
+    @property
+    def feed(self) -> EpisodeFeed:
+        """What its indexes read."""
+        ...
+
+
+class SearchedFacts(Protocol):
+    """A store of facts that a search reads."""
+
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that match a pattern, now or as of an instant."""
+        ...
+
+    async def find_superseded(
+        self, episodes: Sequence[QuotedEpisode], *, valid_at: datetime | None = None
+    ) -> SupersededByEpisode:
+        """Return which claims of quoted episodes are not current any more, by episode."""
+        ...
 
 
 class OneThread:

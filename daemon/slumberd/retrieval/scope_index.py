@@ -16,14 +16,21 @@ from slumberd.retrieval.languages import (
     ScopeLanguages,
     names_in_question,
     recognise,
+    words_of,
 )
-from slumberd.retrieval.neighbours import NONE, Neighbours
 from slumberd.retrieval.priors import SessionEvidence, Sought, TextSigns
 from slumberd.retrieval.scope_vectors import ScopeVectors
-from slumberd.retrieval.similar_words import SimilarWords
-from slumberd.retrieval.term_index import CHOSEN, SATURATION, Allows, Concept, TermIndex
+from slumberd.retrieval.term_index import (
+    CHOSEN,
+    NONE,
+    SATURATION,
+    Allows,
+    Concept,
+    Neighbours,
+    SimilarWords,
+    TermIndex,
+)
 from slumberd.retrieval.terms import Analyser, require_language
-from slumberd.retrieval.words import words_of
 
 VECTOR_WEIGHT = 0.4
 """What a text with the meaning of the question, but none of its words, has of the most."""
@@ -75,7 +82,7 @@ class IndexedTurn(NamedTuple):
     extra: str = ""
 
 
-class Match(NamedTuple):
+class FoundText(NamedTuple):
     """A text that was found.
 
     Attributes:
@@ -297,7 +304,7 @@ class ScopeIndex:
         accept: Accept | None = None,
         aliases: Sequence[Sequence[str]] = (),
         also: Sequence[str] = (),
-    ) -> list[Match]:
+    ) -> list[FoundText]:
         """Return the texts that answer a question best, best first; equal scores by id.
 
         Args:
@@ -317,7 +324,7 @@ class ScopeIndex:
         found.sort(key=lambda match: (-match.score, match.id))
         return found[:limit]
 
-    def _score(self, question: _Question, limit: int, allows: Allows | None) -> list[Match]:
+    def _score(self, question: _Question, limit: int, allows: Allows | None) -> list[FoundText]:
         """Return the best texts by words and the best by meaning, with their scores."""
         cosines = None if self._vectors is None else self._vectors.cosines(question.text)
         nearest = () if cosines is None else ScopeVectors.nearest(cosines, limit, allows)
@@ -489,16 +496,16 @@ def _is_exact(question: _Question, part: _Part) -> bool:
     return may_be_exact and words_of(part.turn.text) == question.words
 
 
-def _exact_match(part: _Part) -> Match:
-    return Match(part.turn.id, 1.0, 1.0, part.cosine)
+def _exact_match(part: _Part) -> FoundText:
+    return FoundText(part.turn.id, 1.0, 1.0, part.cosine)
 
 
-def _match(part: _Part, signs: TextSigns, sought: Sought, sessions: SessionEvidence) -> Match:
+def _match(part: _Part, signs: TextSigns, sought: Sought, sessions: SessionEvidence) -> FoundText:
     turn = part.turn
     share = sessions.share_of(turn.session, part.both)
     weight = priors.weight_of(signs, turn.speaker, share, sought)
     score = _on_scale(priors.raised(part.both, weight))
-    return Match(turn.id, score, min(_on_scale(part.lexical), score), part.cosine)
+    return FoundText(turn.id, score, min(_on_scale(part.lexical), score), part.cosine)
 
 
 def _add_aliases(groups: Mapping[str, dict[str, None]], names: Sequence[_Name]) -> None:

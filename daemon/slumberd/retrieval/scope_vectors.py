@@ -13,8 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from slumberd.retrieval.embeddings import word_table
-from slumberd.retrieval.neighbours import Neighbours
-from slumberd.retrieval.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows
+from slumberd.retrieval.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows, Neighbours
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol, runtime_checkable
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.model.arguments import require_object
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
-from slumberd.retrieval.protocols import Embedder
+from slumberd.retrieval.vectors import Embedder
+
+
+@runtime_checkable
+class SalienceScorer(Protocol):
+    """Scores how much an episode is worth keeping, as the specification defines it."""
+
+    async def score(self, memory: Episode, context: SalienceContext) -> float:
+        """Return an episode's salience, 0 to 1."""
+        ...
 
 
 class RuleBasedScorer:
     """Scores by recency, reads, matches and importance. Relevance is always 0.
 
-    Implements ``protocols.SalienceScorer``.
+    Implements `SalienceScorer`.
 
     Args:
         clock: Gives the time; by default the system's clock.
@@ -32,7 +42,7 @@ class RuleBasedScorer:
 class EmbeddingScorer:
     """Scores as `RuleBasedScorer`, and by relevance: how near a text is to the query.
 
-    Implements ``protocols.SalienceScorer``.
+    Implements `SalienceScorer`.
 
     Args:
         embedder: The embedder that made the `query_embedding` of the contexts. The relevance is 0

@@ -28,23 +28,31 @@ from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
-from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
+from slumberd.retrieval.context import (
+    Context,
+    ContextBuilder,
+    ContextParts,
+    EstimatedTokens,
+    TokenCounter,
+)
 from slumberd.retrieval.embeddings import forget_vectors
-from slumberd.retrieval.episode_index import EpisodeIndex
-from slumberd.retrieval.fact_index import (
+from slumberd.retrieval.followed_scopes import (
+    FollowedScopes,
+    OneThread,
+    SearchedEpisodes,
+    SearchedFacts,
+)
+from slumberd.retrieval.hits import MOST_COMPARED, Hit, Kind, name_similar_turns
+from slumberd.retrieval.indexes import (
+    EpisodeIndex,
     FactIndex,
     sources_of_fact,
     trust_of_fact,
     words_of_fact,
 )
-from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
-from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
-from slumberd.retrieval.scope_index import Match
-from slumberd.retrieval.similar_turns import MOST_COMPARED, name_similar_turns
+from slumberd.retrieval.scope_index import FoundText
 from slumberd.retrieval.terms import forget_words
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 
@@ -280,7 +288,8 @@ class Searcher:
         facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
         ordered = sorted(facts, key=_standing, reverse=True)
         hits = [
-            _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
+            _hit_of_fact(fact, FoundText(fact.id, sortable_confidence(fact), 0.0))
+            for fact in ordered
         ]
         parts = ContextParts(facts=hits)
         return await self._thread.run(partial(self._builder.build, parts, budget))
@@ -408,7 +417,7 @@ def _choose_parts(
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
-        return by_id.get(id) or _hit_of_version(episodes.versions[id], Match(id, 0.0, 0.0))
+        return by_id.get(id) or _hit_of_version(episodes.versions[id], FoundText(id, 0.0, 0.0))
 
     before = {
         hit.id: hit_of(id)
@@ -477,7 +486,7 @@ def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
     return [hit for hit in hits if hit.id in named][:limit]
 
 
-def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
+def _hit_of_version(version: EpisodeVersion, match: FoundText) -> Hit:
     return Hit(
         id=version.id,
         kind="episode",
@@ -493,7 +502,7 @@ def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
     )
 
 
-def _hit_of_fact(fact: Fact, match: Match) -> Hit:
+def _hit_of_fact(fact: Fact, match: FoundText) -> Hit:
     return Hit(
         id=fact.id,
         kind="fact",

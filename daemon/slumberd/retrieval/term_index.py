@@ -13,14 +13,120 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
 
-from slumberd.retrieval.neighbours import NONE, Neighbours
-from slumberd.retrieval.similar_words import SimilarWords
+NONE = -1
+"""In place of a number: there is no such neighbour."""
+
+
+class Neighbours:
+    """The order of numbered texts within their sessions: by instant, then by id.
+
+    Attributes:
+        previous: By the number of a text, the number of the text before it, or `NONE`.
+        next: By the number of a text, the number of the text after it, or `NONE`.
+    """
+
+    def __init__(self) -> None:
+        self.previous = array("i")
+        self.next = array("i")
+        self._sessions: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+
+    def append(self, number: int, session: str, at: int, id: str) -> None:
+        """Add a text. Its number must be the next one.
+
+        Args:
+            number: The number.
+            session: The session; a text of the empty session has no neighbours.
+            at: The instant.
+            id: The id, which decides between equal instants.
+        """
+        self.previous.append(NONE)
+        self.next.append(NONE)
+        if not session:
+            return
+        entries, entry = self._sessions[session], (at, id, number)
+        place = len(entries)
+        if entries and entry < entries[-1]:
+            place = bisect_left(entries, entry)
+        entries.insert(place, entry)
+        before = entries[place - 1][2] if place else NONE
+        after = entries[place + 1][2] if place + 1 < len(entries) else NONE
+        self._link(before, number)
+        self._link(number, after)
+
+    def remove(self, number: int, session: str, at: int, id: str) -> None:
+        """Remove a text, as it was added."""
+        if not session:
+            return
+        entries = self._sessions[session]
+        del entries[bisect_left(entries, (at, id, number))]
+        if not entries:
+            del self._sessions[session]
+        self._link(self.previous[number], self.next[number])
+        self.previous[number] = self.next[number] = NONE
+
+    def _link(self, before: int, after: int) -> None:
+        if before != NONE:
+            self.next[before] = after
+        if after != NONE:
+            self.previous[after] = before
+
+
+_BEGINNING = 3
+"""The number of first letters that similar words share."""
+
+LEAST = 0.5
+"""The least share of trigrams that similar words have in common: twice the common ones to all."""
+
+_MOST = 16
+"""The most words that count as forms of one word."""
+
+
+class SimilarWords:
+    """The words of texts, by their first letters."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, set[str]] = defaultdict(set)
+
+    def add(self, words: Iterable[str]) -> None:
+        """Add words; those of it that are there stay."""
+        for word in words:
+            if len(word) >= _BEGINNING and word.isalpha():
+                self._words[word[:_BEGINNING]].add(word)
+
+    def discard(self, word: str) -> None:
+        """Remove a word, if it is there."""
+        words = self._words.get(word[:_BEGINNING])
+        if words is not None:
+            words.discard(word)
+            if not words:
+                del self._words[word[:_BEGINNING]]
+
+    def like(self, word: str) -> list[str]:
+        """Return the words that look like a word, the most similar first; not the word itself."""
+        grams = _trigrams(word)
+        found = [
+            (-alike, other)
+            for other in self._words.get(word[:_BEGINNING], ())
+            if other != word and (alike := _likeness(grams, _trigrams(other))) >= LEAST
+        ]
+        return [other for _, other in sorted(found)[:_MOST]]
+
+
+def _trigrams(word: str) -> frozenset[str]:
+    spaced = f" {word} "
+    return frozenset(spaced[start : start + 3] for start in range(len(spaced) - 2))
+
+
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    return 2 * len(one & other) / (len(one) + len(other))
+
 
 SATURATION = 1.2
 """BM25's k1: how soon more occurrences of a term add nothing."""

@@ -10,9 +10,81 @@ from threading import Lock
 from typing import Any, Protocol
 
 from slumberd.errors import UsageError
-from slumberd.retrieval.irregular_forms import IRREGULAR_FORMS
-from slumberd.retrieval.languages import AUTO, stop_words_of
-from slumberd.retrieval.words import parts_of, words_of
+from slumberd.retrieval.languages import AUTO, parts_of, stop_words_of, words_of
+
+_IRREGULAR_FORMS = """
+    become became
+    begin began begun
+    blow blew blown
+    break broke broken
+    bring brought
+    build built
+    buy bought
+    catch caught
+    choose chose chosen
+    come came
+    draw drew drawn
+    drink drank drunk
+    drive drove driven
+    eat ate eaten
+    fall fell fallen
+    feel felt
+    fight fought
+    find found
+    fly flew flown
+    forget forgot forgotten
+    get got gotten
+    give gave given
+    go went gone
+    grow grew grown
+    hear heard
+    hold held
+    keep kept
+    know knew known
+    lend lent
+    lose lost
+    make made
+    meet met
+    pay paid
+    ride rode ridden
+    run ran
+    say said
+    see saw seen
+    sell sold
+    send sent
+    shoot shot
+    sing sang sung
+    sit sat
+    sleep slept
+    speak spoke spoken
+    spend spent
+    stand stood
+    steal stole stolen
+    swim swam swum
+    take took taken
+    teach taught
+    tell told
+    think thought
+    throw threw thrown
+    understand understood
+    wake woke woken
+    wear wore worn
+    win won
+    write wrote written
+    child children
+    man men
+    woman women
+    foot feet
+    tooth teeth
+    mouse mice
+    wife wives
+    knife knives
+    half halves
+    good better best
+    bad worse worst
+"""
+"""A group a line, with the form first that stands for the others."""
+
 
 _MONTHS = "january february march april may june july august september october november december"
 _WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
@@ -87,7 +159,7 @@ class Analyser:
         """Return the words of a text that count; stop words only if there is no other.
 
         Args:
-            words: The words, as `words.words_of` returns them.
+            words: The words, as `languages.words_of` returns them.
         """
         stop, elision = self._stop, self._elision
         if elision is not None:
@@ -125,7 +197,7 @@ def _without_ending(word: str) -> str:
 
 
 def _read_irregular_forms() -> dict[str, str]:
-    groups = [line.split() for line in IRREGULAR_FORMS.strip().splitlines()]
+    groups = [line.split() for line in _IRREGULAR_FORMS.strip().splitlines()]
     return {form: first for first, *forms in groups for form in forms}
 
 

@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field, model_validator
 
 from slumberd.config.validation import Form, Instant, Name
-from slumberd.extraction.model_prompt import MAX_TEXT
+from slumberd.extraction.language_model import MAX_TEXT
 from slumberd.model.episode import Episode
 from slumberd.rule_testing.comparison import Content, Entry, Part
 

@@ -12,7 +12,7 @@ from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.config.validation import mistakes_of, problems, read_instant, suggestion
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
-from slumberd.extraction.model_prompt import MAX_TRIPLES
+from slumberd.extraction.language_model import MAX_TRIPLES
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact_ids import episode_id_of

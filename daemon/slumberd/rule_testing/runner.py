@@ -25,9 +25,9 @@ from slumberd.errors import (
     MemoryScopeError,
     Mistake,
 )
-from slumberd.extraction.model_answer import read_answer
-from slumberd.extraction.pattern_tests import run_pattern_tests
-from slumberd.language_models.protocols import AnswerLog
+from slumberd.extraction.language_model import read_answer
+from slumberd.extraction.patterns import run_pattern_tests
+from slumberd.language_models.budget import AnswerLog
 from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern

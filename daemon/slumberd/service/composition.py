@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.config.credentials import is_installed
+from slumberd.config.file_access import is_installed
 from slumberd.config.rule_loader import (
     CheckCypher,
     CheckModel,
@@ -37,8 +37,7 @@ from slumberd.errors import (
 from slumberd.filters.sandbox import filter_checker
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
-from slumberd.graph.protocols import GraphStore
+from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, GraphStore, Promoter
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
@@ -48,9 +47,12 @@ from slumberd.operations.pauses import PauseStore
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
-from slumberd.provenance.file_sink import FileSink
-from slumberd.provenance.protocols import ProvenanceSink
-from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
+from slumberd.provenance.publisher import (
+    DeliveryPolicy,
+    FileSink,
+    ProvenancePublisher,
+    ProvenanceSink,
+)
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
 from slumberd.service.pause import FILE, PausedFile

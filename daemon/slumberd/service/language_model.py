@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from slumberd.clock import Clock
-from slumberd.config.credentials import is_installed, read_token
+from slumberd.config.file_access import is_installed, read_token
 from slumberd.config.settings import Settings
 from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.recorder import AnswerRecorder

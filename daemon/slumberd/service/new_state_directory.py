@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from slumberd.config.credentials import is_installed
+from slumberd.config.file_access import is_installed
 from slumberd.errors import (
     ExtraMissingError,
     ModelNotCheckedError,
@@ -18,8 +18,8 @@ from slumberd.errors import (
     OutputExistsError,
     UsageError,
 )
-from slumberd.extraction.model_prompt import answer_schema, messages_for
-from slumberd.language_models.protocols import ChatRequest
+from slumberd.extraction.language_model import answer_schema, messages_for
+from slumberd.language_models.recorder import ChatRequest
 from slumberd.model.extraction import ModelSettings, Question, Turn
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600

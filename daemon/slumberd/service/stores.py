@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.config.credentials import is_installed, read_key
+from slumberd.config.file_access import is_installed, read_key
 from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused

@@ -3,7 +3,7 @@
 It is thin: entries are episodes of slumberd's store, and facts are facts of its store.
 """
 
-from slumberd.retrieval.token_counter import TokenCounter as TokenCounterProtocol
+from slumberd.retrieval.context import TokenCounter as TokenCounterProtocol
 from slumberd.tiers.backends.cache import CacheMemoryBackend
 from slumberd.tiers.backends.database import DatabaseMemoryBackend
 from slumberd.tiers.backends.in_memory import InMemoryMemoryBackend

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.context import EstimatedTokens, TokenCounter
 from slumberd.tiers.entries import (
     MemoryEntry,
     MemoryQuery,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from slumberd.config.vocabulary_loader import shipped_vocabulary
-from slumberd.extraction.conversation import Conversation
+from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.hygiene.summary import summarise
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
@@ -62,7 +62,7 @@ def _extract_sentences(entry: MemoryEntry) -> list[Triple]:
         entry.id, "", entry.role, entry.content, microseconds(entry.timestamp),
         user=entry.owner_id or entry.role, is_person=entry.role in PERSON,
     )  # fmt: skip
-    [found] = Conversation(shipped_vocabulary()).extract([turn], [None])
+    [found] = ConversationExtractor(shipped_vocabulary()).extract([turn], [None])
     return [
         (triple.subject, triple.predicate, str(triple.object))
         for triple in found

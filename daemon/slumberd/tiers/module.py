@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from slumberd.clock import Clock
-from slumberd.retrieval.token_counter import TokenCounter
+from slumberd.retrieval.context import TokenCounter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.tiers.backends.cache import CacheMemoryBackend, open_cache

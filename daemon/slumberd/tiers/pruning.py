@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from slumberd.retrieval.token_counter import TokenCounter
+from slumberd.retrieval.context import TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import MemoryEntry
 from slumberd.tiers.search import relevances_of

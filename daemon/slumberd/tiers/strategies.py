@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.hygiene.decay import find_decayed, reweighted
+from slumberd.hygiene.decay import find_decayed, find_unimportant, reweighted
 from slumberd.hygiene.duplicates import Method, find_duplicates, no_vectors
 from slumberd.hygiene.entries import Duplicate, Entry, check_fraction
-from slumberd.hygiene.importance import find_unimportant
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.tiers.entries import MemoryEntry, entry_for_stages
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from slumberd.clock import Clock
-from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+from slumberd.retrieval.context import EstimatedTokens, TokenCounter
 from slumberd.tiers.configs import WorkingMemoryConfig
 from slumberd.tiers.entries import (
     HealthCheckResult,

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.environment import variable_named
-from slumberd.config.credentials import is_token
-from slumberd.config.language_model_settings import check_url
+from slumberd.config.file_access import is_token
+from slumberd.config.settings_schema import check_url
 from slumberd.errors import UsageError
 from slumberd.observability.line_format import printable
 from slumberd.service.new_state_directory import (

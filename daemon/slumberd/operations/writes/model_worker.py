@@ -17,8 +17,8 @@ from slumberd.errors import (
     ModelRequestError,
     ModelUnavailableError,
 )
+from slumberd.language_models.budget import AnswerLog
 from slumberd.language_models.known_facts import PendingFacts, known_facts
-from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.episode import instant
 from slumberd.model.extraction import (

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.config.settings import LEASE_SECONDS, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import LEASE_SECONDS
 from slumberd.errors import (
     LedgerKeyError,
     NoInputError,

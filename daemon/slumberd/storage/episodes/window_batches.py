@@ -18,7 +18,7 @@ from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.model.stages import KnownMarks
-from slumberd.retrieval.protocols import Embedder, Rows
+from slumberd.retrieval.vectors import Embedder, Rows
 
 Embedding = Callable[[], Embedder]
 """Makes an embedder, when one is needed.

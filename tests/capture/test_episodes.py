@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.capture.episodes import Capture
-from slumberd.capture.forget_words import ForgetWords
+from slumberd.capture.episodes import Capture, ForgetWords
 from slumberd.model.episode import Episode
 from tests.support.builders import episode
 from tests.support.lists import of_each

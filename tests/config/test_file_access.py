@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.credentials import read_key
+from slumberd.config.file_access import read_key
 from slumberd.config.settings import load_settings
 from slumberd.errors import ConfigurationError
 

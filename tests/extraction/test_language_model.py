@@ -9,8 +9,13 @@ import orjson
 import pytest
 
 from slumberd.errors import InvalidAnswerError
-from slumberd.extraction.model_answer import Supported, read_answer
-from slumberd.extraction.model_prompt import VERSION, answer_schema, messages_for
+from slumberd.extraction.language_model import (
+    VERSION,
+    Supported,
+    answer_schema,
+    messages_for,
+    read_answer,
+)
 from slumberd.model.extraction import (
     MAX_EXTRACTED,
     Extracted,

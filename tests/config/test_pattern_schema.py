@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from slumberd.config.triples_schema import TriplesAnswer
+from slumberd.config.pattern_schema import TriplesAnswer
 from slumberd.consolidation.claim import Claim, claim_of
 from slumberd.consolidation.incoming import MOST_TRIPLES, statements_of
 from tests.support.builders import version
