@@ -60,6 +60,8 @@ _CountErased = Callable[[Session, Sequence[ErasedScopes]], Counter[str]]
 class StoreInspection:
     """Looks at one store. Each method reads one moment of it; errors are those of `ClosedStore`.
 
+    A method with a limit of seconds returns None when the time was over; None sets no limit.
+
     Args:
         store: The store.
         count_erased: Counts content of erased scopes in it.
@@ -89,10 +91,7 @@ class StoreInspection:
 
         Args:
             pasts: The erased scopes of all stores of the state directory.
-            seconds: The time limit; None sets none.
-
-        Returns:
-            The counts; None when the time was over.
+            seconds: The time limit.
         """
         try:
             return self._store.look(
@@ -158,23 +157,11 @@ class EpisodeInspection(StoreInspection):
     def future_episodes(
         self, latest: datetime, seconds: float | None
     ) -> list[EpisodeVersion] | None:
-        """Return episodes with an instant later than a given one, the latest first.
-
-        Args:
-            latest: The given instant, in UTC.
-            seconds: The time limit; None sets none.
-
-        Returns:
-            The episodes; None when the time was over.
-        """
+        """Return episodes with an instant later than a given one in UTC, the latest first."""
         return self._find(partial(_find_future, latest=latest, naive=self._naive), seconds)
 
     def latest_versions(self, limit: int) -> list[EpisodeVersion]:
-        """Return what the last rows of the episode log hold, oldest first.
-
-        Args:
-            limit: At most this many rows of the log.
-        """
+        """Return what the last rows of the episode log hold, oldest first."""
         find = partial(episode_log.latest_versions, naive=self._naive, limit=limit)
         return self._store.look(find)
 
@@ -245,14 +232,7 @@ class FactInspection(StoreInspection):
         return self._store.look_if_begun(read)
 
     def unreached_retractions(self, seconds: float | None) -> list[str] | None:
-        """Return episodes whose retraction has covered nothing so far, oldest first.
-
-        Args:
-            seconds: The time limit; None sets none.
-
-        Returns:
-            At most 100 ids; None when the time was over.
-        """
+        """Return at most 100 episodes whose retraction has covered nothing so far, oldest first."""
 
         def find(session: Session) -> list[str]:
             rows = session.rows("inspection.unresolved", {"limit": _LISTED})
@@ -261,15 +241,9 @@ class FactInspection(StoreInspection):
         return self._find(find, seconds)
 
     def disagreeing_facts(self, seconds: float | None) -> list[tuple[str, str]] | None:
-        """Return pairs of current facts that have different objects for a single-valued key.
+        """Return at most 100 pairs of current facts that differ for a single-valued key, by key.
 
         The first fact of a pair is declared, the second comes from a rule or a person.
-
-        Args:
-            seconds: The time limit; None sets none.
-
-        Returns:
-            At most 100 pairs, by key; None when the time was over.
         """
 
         def find(session: Session) -> list[tuple[str, str]]:
@@ -279,14 +253,7 @@ class FactInspection(StoreInspection):
         return self._find(find, seconds)
 
     def damaged_values(self, seconds: float | None) -> list[str] | None:
-        """Return the values in slumberd's tables that slumberd never writes, in words.
-
-        Args:
-            seconds: The time limit; None sets none.
-
-        Returns:
-            At most 100 values; None when the time was over.
-        """
+        """Return at most 100 values in slumberd's tables that slumberd never writes, in words."""
 
         def find(session: Session) -> list[str]:
             return [value.words() for value in islice(find_damaged_values(session), _LISTED)]

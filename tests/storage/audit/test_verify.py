@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break, Checkpoint
-from slumberd.storage.audit.fact_check import KeyPages, MixedKeysError
+from slumberd.storage.audit.table_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.ledger.history import facts_at
 from slumberd.storage.sqlite.connection import Pragmas, connect

@@ -20,8 +20,11 @@ import orjson
 from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows
 from slumberd.model.record import Break, Checkpoint, ForeignBlank
-from slumberd.storage.audit.fact_check import first_changed_fact
-from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
+from slumberd.storage.audit.table_check import (
+    first_changed_fact,
+    first_changed_schema,
+    first_changed_table,
+)
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import read_erased_list
 from slumberd.storage.ledger.arrivals import copies_in

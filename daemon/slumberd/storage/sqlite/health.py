@@ -322,12 +322,10 @@ def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def _read(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
-    uri = f"{path.absolute().as_uri()}?{how}"
     with (
         translate_errors(path, _PRAGMAS),
-        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+        closing(connect(path, _PRAGMAS, access="read", how=how)) as connection,
     ):
-        connection.execute("PRAGMA query_only = ON")
         connection.text_factory = lenient_text
         with snapshot(connection):
             return work(connection)
