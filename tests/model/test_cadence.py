@@ -1,4 +1,4 @@
-"""A cadence has exactly one of two forms; an invalid cadence is refused with its reason."""
+"""A cadence has exactly one of two forms, and durations are read; an invalid one is refused."""
 
 from __future__ import annotations
 
@@ -162,3 +162,22 @@ def test_content_hash_equals_that_of_a_version_with_fewer_keys() -> None:
 )
 def test_content_hash_changes_with_each_new_key(key: dict[str, str]) -> None:
     assert rule("a", **key).content_hash != rule("a").content_hash
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(90, 90), (0.5, 0.5), ("90s", 90), ("10m", 600), ("1.5h", 5_400), ("366d", 31_622_400)],
+    ids=str,
+)
+def test_duration_is_so_many_seconds(written: object, seconds: float) -> None:
+    assert seconds_of(written) == seconds
+
+
+@pytest.mark.parametrize(
+    "written",
+    [0, -1, True, None, [], "", "m", "10", "10 m", "-1s", "0s", "1w", "367d", "nan", float("nan")],
+    ids=repr,
+)
+def test_invalid_duration_is_refused(written: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration; write seconds, or a number with"):
+        seconds_of(written)

@@ -1,4 +1,4 @@
-"""Each turn meets the turn before it of another speaker; triples come in the order of the text."""
+"""Each turn meets the turn before it of another speaker; the keys of answers to questions stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.extraction.turns import arrange, previous_turns
-from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
+from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn, answer_key, summary_key
 
 pytestmark = pytest.mark.unit
 
@@ -100,3 +100,16 @@ def test_triples_beyond_the_bound_are_left_out() -> None:
     many = [extracted((n, n + 1), n) for n in range(MAX_EXTRACTED + 5)]
 
     assert arrange(reversed(many)) == many[:MAX_EXTRACTED]
+
+
+TURN = Turn("e2", "s1", "user", "I live in Rome", 7, "ada", "desk", True, "chat")
+
+
+def test_key_depends_on_what_a_model_reads_and_not_on_the_own_last_turn() -> None:
+    with_last = TURN._replace(own_last=TURN._replace(id="e1", content="Hi"))
+
+    keys = {answer_key("digest", turn, None) for turn in (TURN, with_last)}
+
+    assert keys == {"6bd579b8f05c5310f9689d3c961d5645e953dd2f4b0999551538cefcab0ed5d2"}
+    assert summary_key("digest", [TURN], 9) == summary_key("digest", [with_last], 9)
+    assert answer_key("digest", TURN._replace(content="Hm"), None) not in keys

@@ -1,4 +1,4 @@
-"""A daemon holds a database under a name of its own, and notices when it has lost it."""
+"""A daemon holds a database under its own name, notices its loss, and reports to other hosts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
-from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.model.rule import RulesToPublish
+from slumberd.service.database_tenure import DatabaseTenure, HostReports
+from slumberd.storage.postgres.hosts.lease import HostTable
 from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from slumberd.storage.postgres.shard_map import Shard
+from tests.support.builders import at
+from tests.support.fakes import FakeClock
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 
@@ -242,3 +248,48 @@ async def test_daemon_without_a_server_does_not_start(tmp_path: Path) -> None:
         await tenure.wait(asyncio.Event(), lambda _: None, lambda _: None)
 
     await tenure.__aexit__()
+
+
+@pytest.fixture
+async def other(postgres_address: str) -> AsyncIterator[HostTable]:
+    table = HostTable(postgres_address, "beta/2")
+    yield table
+    await table.close()
+
+
+@pytest.fixture
+async def table(postgres_address: str) -> AsyncIterator[HostTable]:
+    table = HostTable(postgres_address, "alpha/1")
+    yield table
+    await table.close()
+
+
+async def test_host_warns_once_of_rules_that_differ_at_two_looks(
+    table: HostTable, other: HostTable
+) -> None:
+    reports = HostReports(table, FakeClock(at(0)))
+    reports.describe(lambda: {"rules_hash": "new"})
+    logged = []
+    for rules_of_other in ("old", "older", "older", "older", "new", "older", "new"):
+        await other.tell_host({"rules_hash": rules_of_other})
+        with capture_logs() as log:
+            await reports.compare_rules()
+        logged.append([line["hosts"] for line in log])
+
+    assert logged == [[], [], [["beta/2 has older"]], [], [], [], []]
+
+
+async def test_host_notices_the_newest_version_whenever_it_tells_of_itself(
+    table: HostTable, postgres_address: str
+) -> None:
+    noticed: list[int] = []
+    reports = HostReports(table, FakeClock(at(0)))
+    reports.describe(lambda: {"rules_hash": "new"}, noticed.append)
+
+    await reports.tell("active")
+    RuleSetTable(postgres_address).publish(RulesToPublish("", {"a.yaml": "one"}, "ann"))
+    await reports.tell("active")
+    RuleSetTable(postgres_address).publish(RulesToPublish("", {"a.yaml": "two"}, "ann"))
+    await reports.tell("standby")
+
+    assert noticed == [0, 1, 2]

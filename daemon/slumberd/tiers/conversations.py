@@ -232,7 +232,7 @@ def _check_positive(name: str, value: int) -> int:
 _SUMMARY_SCORE = 0.9
 
 
-class SummaryMemoryStore:
+class SummaryMemoryStore(_Store):
     """Keeps the latest entries of each owner, and summaries of the older ones.
 
     Args:
@@ -258,10 +258,10 @@ class SummaryMemoryStore:
                 f"compress_batch is {compress_batch}, not 1 to {compress_threshold},"
                 " the compress_threshold"
             )
+        super().__init__(backend)
         self._threshold = compress_threshold
         self._batch = compress_batch
         self._compressor = EpisodicCompressor(summarise_fn)
-        self._kept = KeptEntries(backend)
         self._compressing: set[str] = set()
 
     async def store(self, entry: MemoryEntry) -> None:
@@ -304,14 +304,6 @@ class SummaryMemoryStore:
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner without the summaries, newest first."""
         return (await self._hot(owner_id))[: max(0, n)]
-
-    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
-        """Delete an entry or a summary of an owner; one that does not exist is ignored."""
-        await self._kept.drop(owner_id, [entry_id])
-
-    async def clear(self, *, owner_id: str = "") -> None:
-        """Delete all entries and summaries of an owner."""
-        await self._kept.clear(owner_id)
 
     async def _hot(self, owner_id: str) -> list[MemoryEntry]:
         return [one for one in await self._kept.newest(owner_id) if not _is_summary(one)]

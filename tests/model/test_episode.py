@@ -1,4 +1,4 @@
-"""One function says who spoke, as the law does, and it knows every interface and format."""
+"""Ids of keys never collide, speakers are known alike everywhere, and misspelled keys are named."""
 
 from __future__ import annotations
 
@@ -10,12 +10,45 @@ from hypothesis import strategies as st
 
 from slumberd.extraction.turns import name_of_speaker, previous_turns
 from slumberd.interchange.formats import FORMATS
-from slumberd.model.episode import INTERFACES, speaker_of
+from slumberd.model.episode import (
+    INTERFACES,
+    READ_KEYS,
+    Misspelling,
+    id_of_key,
+    may_have_id,
+    misspelled_keys,
+    misspellings_in,
+    speaker_of,
+)
 from slumberd.model.extraction import Turn, turn_of
 from tests.support import speakers
 from tests.support.builders import version
 
 pytestmark = pytest.mark.unit
+
+PART = st.text(st.sampled_from("ab/%25F:\0 é"), min_size=1, max_size=6)
+NAME = st.tuples(PART, PART, PART)
+
+
+def test_id_of_plain_parts_is_easy_to_read() -> None:
+    assert id_of_key("ana", "desk", "turn 1") == "key:ana/desk/turn 1"
+
+
+@given(NAME, NAME)
+def test_ids_are_equal_when_user_agent_and_key_are(
+    one: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
+    assert (id_of_key(*one) == id_of_key(*other)) is (one == other)
+
+
+@given(NAME, PART, PART)
+def test_only_the_owner_of_a_key_may_have_its_id(
+    name: tuple[str, str, str], user: str, agent: str
+) -> None:
+    id = id_of_key(*name)
+
+    assert may_have_id(user, agent, id) is ((user, agent) == name[:2])
+    assert may_have_id(user, agent, "e1")
 
 
 @given(
@@ -89,3 +122,46 @@ def test_turn_before_is_of_another_known_speaker() -> None:
     before = previous_turns(turns)
 
     assert [turn and turn.id for turn in before] == [None, None, "e0", None, "e2"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        pytest.param("Subject", "subject", id="a capital"),
+        pytest.param("PREDICATE", "predicate", id="capitals"),
+        pytest.param("predicat", "predicate", id="a letter is missing at the end"),
+        pytest.param("redicate", "predicate", id="a letter is missing at the beginning"),
+        pytest.param("objects", "object", id="a letter too many"),
+        pytest.param("confidance", "confidence", id="another letter"),
+        pytest.param("inetnt", "intent", id="two letters are swapped"),
+        pytest.param("repalces", "replaces", id="two letters in the middle are swapped"),
+        pytest.param(" subject", "subject", id="a space"),
+        pytest.param("object:", "object", id="a colon"),
+    ],
+)
+def test_key_with_a_typing_error_is_reported_with_the_intended_key(key: str, meant: str) -> None:
+    assert list(misspelled_keys({key: "x"})) == [(key, meant)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted(READ_KEYS), "topic", "content", "project", "subject_id", "objective", "reject",
+        "confident", "", "x", "s" * 10_000, "subject" * 10,
+    ],
+)  # fmt: skip
+def test_a_key_of_the_host_is_not_reported(key: str) -> None:
+    assert list(misspelled_keys({key: "x"})) == []
+
+
+def test_key_is_not_reported_beside_the_key_that_it_resembles() -> None:
+    assert list(misspelled_keys({"object": "tea", "objects": ["tea", "milk"]})) == []
+
+
+def test_misspelled_key_of_a_triple_is_found_once_for_each_episode() -> None:
+    triples = [{"subjet": "ada"}, {"subjet": "bob"}, 7]
+    versions = [version(id, metadata={"triples": triples}) for id in ("e1", "e2")]
+
+    found = misspellings_in(versions)
+
+    assert found == [Misspelling("subjet", "subject", "e1", 2)]
