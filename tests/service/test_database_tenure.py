@@ -11,7 +11,7 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.service.database.tenure import DatabaseTenure
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.rule_sets import PausedTable
 from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from slumberd.model.rule_sets import RulesToPublish
 from slumberd.service.database.host_reports import HostReports
-from slumberd.storage.postgres.hosts.lease import HostTable
-from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
+from slumberd.storage.postgres.lease import HostTable
+from slumberd.storage.postgres.rule_sets import RuleSetTable
 from tests.support.builders import at
 from tests.support.fakes import FakeClock
 

@@ -30,18 +30,17 @@ from slumberd.service.shard_requests import (
 )
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres import installation, replica
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.copies.store_copies import PostgresCopies
+from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.fact_store import PostgresFactStore
-from slumberd.storage.postgres.hosts.database_status import read_database_status
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
+from slumberd.storage.postgres.health import read_database_status
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
     PostgresFactInspection,
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.moves import UserMoves
+from slumberd.storage.postgres.rule_sets import PausedTable, RuleSetTable
+from slumberd.storage.postgres.shard_copies import PostgresCopies
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 

@@ -12,7 +12,7 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.errors import StoreError
 from slumberd.observability.line_format import timestamp
-from slumberd.storage.postgres.hosts.lease import HostTable
+from slumberd.storage.postgres.lease import HostTable
 
 _log = structlog.get_logger("slumberd")
 

@@ -16,8 +16,8 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.errors import DatabaseHeldError, DatabaseUnreachableError, LeaseLostError, StoreError
 from slumberd.service.database.host_reports import HostReports
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.hosts.lease import HostTable, Leases
+from slumberd.storage.postgres.connection import where
+from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.protocols import Epoch
 

@@ -13,8 +13,8 @@ from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
-from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.shard_copies import PostgresCopies
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.replay import rebuild
 
