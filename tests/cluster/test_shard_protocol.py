@@ -3,7 +3,7 @@
 Each action that changes a shard or the map is one transaction of the product, with the conditions
 that the transaction checks. Between two of them anything may happen: a daemon may stop for ever, or
 go on long after its lease has ended. So a history that breaks an invariant here is one that
-`slumberd.storage.postgres.moves` and `slumberd.storage.postgres.hosts.lease` must not allow.
+`slumberd.storage.postgres.moves` and `slumberd.storage.postgres.lease` must not allow.
 """
 
 from __future__ import annotations

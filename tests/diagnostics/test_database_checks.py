@@ -28,7 +28,7 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
 from slumberd.service.composition import database_status_of, rules_of
 from slumberd.service.database_tenure import DatabaseTenure
-from slumberd.storage.postgres.hosts.lease import HostTable, Leases
+from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, triple

@@ -24,7 +24,7 @@ from slumberd.service.control_socket import RefusedError
 from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.storage.postgres.connection import Connection, connect
-from slumberd.storage.postgres.hosts.requests import send_request
+from slumberd.storage.postgres.requests import send_request
 from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
@@ -219,7 +219,7 @@ def test_request_is_answered_when_the_connection_is_cut_before_its_notification(
         return connection
 
     with daemon_on(postgres_address, Operations()):
-        monkeypatch.setattr("slumberd.storage.postgres.hosts.requests.connect", connect_to_lose)
+        monkeypatch.setattr("slumberd.storage.postgres.requests.connect", connect_to_lose)
 
         assert asking(postgres_address, "echo", text="hello").result() == {"echo": "hello"}
 

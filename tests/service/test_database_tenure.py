@@ -13,9 +13,8 @@ from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.model.rule import RulesToPublish
 from slumberd.service.database_tenure import DatabaseTenure, HostReports
-from slumberd.storage.postgres.hosts.lease import HostTable
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
+from slumberd.storage.postgres.lease import HostTable
+from slumberd.storage.postgres.rule_sets import PausedTable, RuleSetTable
 from slumberd.storage.postgres.shard_map import Shard
 from tests.support.builders import at
 from tests.support.fakes import FakeClock

@@ -20,8 +20,8 @@ from slumberd.model.episode import Episode
 from slumberd.service.copies.store_transfer import copy_into_database, copy_into_files
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.pause import PausedFile
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.rule_sets import PausedTable
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple

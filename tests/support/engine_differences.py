@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import where
 from tests.support.answer_stories import STORIES, recorded
 from tests.support.postgres_server import running_server
 from tests.support.recorded_answers import AnswerRecorder, Form

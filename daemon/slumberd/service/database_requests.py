@@ -30,10 +30,9 @@ from slumberd.service.control_socket import (
     refused_by,
 )
 from slumberd.service.database_tenure import process_name
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, translate_errors
+from slumberd.storage.postgres.connection import Connection, translate_errors, where
 from slumberd.storage.postgres.connection_pool import pool_for
-from slumberd.storage.postgres.hosts.requests import (
+from slumberd.storage.postgres.requests import (
     Request,
     answer_request,
     forget_requests,

@@ -32,15 +32,14 @@ from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.postgres import installation, replica
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.closed_shard import ClosedShard
-from slumberd.storage.postgres.copies.store_copies import PostgresCopies
+from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.fact_store import PostgresFactStore
-from slumberd.storage.postgres.hosts.database_status import read_database_status
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
-from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
+from slumberd.storage.postgres.health import read_database_status
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.moves import UserMoves
+from slumberd.storage.postgres.rule_sets import PausedTable, RuleSetTable
+from slumberd.storage.postgres.shard_copies import PostgresCopies
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 
 

@@ -26,7 +26,7 @@ from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
 from slumberd.service.database_requests import ask_database
-from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.shard_map import Shard, ShardMap
 
 T = TypeVar("T")

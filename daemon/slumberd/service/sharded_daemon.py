@@ -39,7 +39,7 @@ from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_interfaces import serve_interfaces
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
-from slumberd.storage.postgres.hosts.lease import ClusterView, HostTable
+from slumberd.storage.postgres.lease import ClusterView, HostTable
 from slumberd.storage.postgres.shard_map import Shard
 
 _log = structlog.get_logger("slumberd")

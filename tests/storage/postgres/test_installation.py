@@ -12,8 +12,7 @@ import pytest
 
 from slumberd.errors import SchemaError, StoreError, UsageError
 from slumberd.storage.postgres import installation, upgrade
-from slumberd.storage.postgres.address import parts_of, where
-from slumberd.storage.postgres.connection import connect
+from slumberd.storage.postgres.connection import connect, parts_of, where
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from tests.support.cli_runner import called
 from tests.support.postgres_server import PostgresServer

@@ -9,8 +9,8 @@ import pytest
 
 from slumberd.errors import SchemaError
 from slumberd.storage.postgres.connection import connect
-from slumberd.storage.postgres.hosts.lease import Holder, HostTable, Leases
-from slumberd.storage.postgres.hosts.requests import _Sent
+from slumberd.storage.postgres.lease import Holder, HostTable, Leases
+from slumberd.storage.postgres.requests import _Sent
 from slumberd.storage.postgres.shard_map import Shard
 from tests.support.postgres_server import PostgresServer
 

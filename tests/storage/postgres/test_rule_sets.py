@@ -9,7 +9,7 @@ import pytest
 from slumberd.errors import OtherRulesPublishedError, PermissionDeniedError
 from slumberd.model.rule import RulesToPublish
 from slumberd.storage.postgres.connection import connect, translate_errors
-from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
+from slumberd.storage.postgres.rule_sets import RuleSetTable
 from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.integration

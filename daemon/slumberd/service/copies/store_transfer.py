@@ -32,16 +32,18 @@ from slumberd.service.shard_requests import find_shard
 from slumberd.service.stores import facts_of, inspections_at, key_of, memory_of
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.copies.row_copies import (
+from slumberd.storage.postgres.connection import where
+from slumberd.storage.postgres.rule_sets import PausedTable
+from slumberd.storage.postgres.shard_copies import (
     Difference,
     OnProgress,
+    ShardRows,
     copy_rows,
+    filling_shard,
     find_differences,
+    reading_shard,
+    write_files,
 )
-from slumberd.storage.postgres.copies.shard_rows import ShardRows, filling_shard, reading_shard
-from slumberd.storage.postgres.copies.store_copies import write_files
-from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers

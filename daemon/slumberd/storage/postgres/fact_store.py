@@ -12,8 +12,8 @@ from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.shard_copies import PostgresCopies
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.sqlite.replay import rebuild
 

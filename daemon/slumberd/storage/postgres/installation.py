@@ -11,12 +11,12 @@ import psycopg
 
 from slumberd.errors import SchemaError, UsageError
 from slumberd.model.store_status import DatabaseLogin
-from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import (
     Connection,
     connect,
     end_transaction,
     translate_errors,
+    where,
 )
 from slumberd.storage.postgres.shard_map import POSITIONS, Shard, shards_of
 

@@ -69,8 +69,8 @@ from slumberd.storage.ledger.rows import (
     record_key,
 )
 from slumberd.storage.ledger.state_loader import LAW_RULE_ID, LedgerEnd, law_of, read_end
-from slumberd.storage.postgres.copies.shard_rows import find_added_columns
 from slumberd.storage.postgres.session import MOST_NUMBERED, slots_of
+from slumberd.storage.postgres.shard_copies import find_added_columns
 from slumberd.storage.strict_json import written as as_json
 
 QUARANTINE = EVENTS.index("quarantine")

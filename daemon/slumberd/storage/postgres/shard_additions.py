@@ -16,8 +16,7 @@ from slumberd.errors import UsageError
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import read_erased_list, record_erased_hash
 from slumberd.storage.postgres import installation
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import connect, translate_errors
+from slumberd.storage.postgres.connection import connect, translate_errors, where
 from slumberd.storage.postgres.session import PostgresSession
 from slumberd.storage.postgres.shard_map import POSITIONS, Shard, ShardMap
 

@@ -17,8 +17,13 @@ import psycopg
 
 from slumberd.errors import UsageError, UserMovingError
 from slumberd.model.scope import ScopeFilter, escape
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
+from slumberd.storage.postgres.connection import (
+    Connection,
+    connect,
+    is_lost,
+    translate_errors,
+    where,
+)
 
 T = TypeVar("T")
 

@@ -16,8 +16,7 @@ import psycopg
 from slumberd.errors import DatabaseHeldError, SchemaError
 from slumberd.storage.added_columns import quoted
 from slumberd.storage.postgres import installation
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import Connection, connect, translate_errors, where
 from slumberd.storage.postgres.gathering import (
     GATHERING_TABLES,
     check_settings,

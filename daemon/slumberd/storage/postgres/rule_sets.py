@@ -1,4 +1,4 @@
-"""Keep the published versions of the rules in a table; no version ever changes."""
+"""Keep the published versions of the rules, which never change, and which rules are paused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import psycopg
 
-from slumberd.errors import OtherRulesPublishedError
+from slumberd.errors import LeaseLostError, OtherRulesPublishedError
 from slumberd.model.rule import PublishedRules, RulesToPublish
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import connect, translate_errors
+from slumberd.storage.postgres.connection import connect, translate_errors, where
+from slumberd.storage.postgres.shard_map import Shard
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
@@ -32,6 +32,12 @@ RETURNING version, hash, published_at, by, reason, document::text
 """
 # Publishers wait for each other, so that each sees the newest version.
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.rule_sets', 0))"
+
+_READ_PAUSED = b"SELECT rule, state ->> 'by' FROM paused_rules"
+_CLEAR_PAUSED = b"DELETE FROM paused_rules"
+_WRITE_PAUSED = b"INSERT INTO paused_rules (rule, state) VALUES ($1, $2::jsonb)"
+# The lock keeps another daemon from taking the lease before the rules are written.
+_LOCK_LEASE = b"SELECT holder, held_until >= clock_timestamp() FROM lease FOR SHARE"
 
 
 class RuleSetTable:
@@ -123,3 +129,55 @@ def _rules_of(row: tuple[Any, ...]) -> PublishedRules:
     version, content_hash, published_at, by, reason, document = row
     texts = orjson.loads(document)["files"]
     return PublishedRules(version, content_hash, published_at, by, reason, texts)
+
+
+class PausedTable:
+    """Keeps which rules are paused in a table.
+
+    Args:
+        shard: The shard whose rules are paused.
+        holder: Who must hold the shard to write; None for anybody.
+    """
+
+    def __init__(self, shard: Shard, *, holder: str | None = None) -> None:
+        self._shard = shard
+        self._holder = holder
+
+    def read(self) -> dict[str, str]:
+        """Return who paused each paused rule, by the rule's id.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+        with (
+            connect(self._shard.address, self._shard.schema) as connection,
+            translate_errors(self._shard.where),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            rows = cursor.execute(_READ_PAUSED).fetchall()
+        return {rule: by or "" for rule, by in rows}
+
+    def write(self, paused: dict[str, str]) -> None:
+        """Write which rules are paused, in one transaction.
+
+        Raises:
+            LeaseLostError: Another process holds the shard; nothing is written.
+            StoreError: The database cannot be written.
+        """
+        rows = [(rule, orjson.dumps({"by": by}).decode()) for rule, by in paused.items()]
+        with (
+            connect(self._shard.address, self._shard.schema) as connection,
+            translate_errors(self._shard.where),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            self._check_holder(cursor)
+            cursor.execute(_CLEAR_PAUSED)
+            cursor.executemany(_WRITE_PAUSED, rows)
+
+    def _check_holder(self, cursor: psycopg.RawCursor[tuple[Any, ...]]) -> None:
+        if self._holder is None:
+            return
+        row = cursor.execute(_LOCK_LEASE).fetchone()
+        holder = row[0] if row is not None and row[1] else None
+        if holder != self._holder:
+            raise LeaseLostError(self._shard.where, holder or "")

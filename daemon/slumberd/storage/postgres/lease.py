@@ -18,8 +18,7 @@ import orjson
 import psycopg
 
 from slumberd.errors import DatabaseUnreachableError, StoreError
-from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, translate_errors
+from slumberd.storage.postgres.connection import Connection, translate_errors, where
 from slumberd.storage.postgres.connection_pool import ConnectionPool, pool_for
 from slumberd.storage.postgres.shard_map import Shard, shards_of
 

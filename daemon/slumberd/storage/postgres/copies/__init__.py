@@ -1,1 +1,0 @@
-"""Copy and compare all rows of a shard."""

@@ -1,1 +1,0 @@
-"""The tables that the processes of a database share: leases, requests, rules."""
