@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli.commands.verify import checkpoints_in
-from slumberd.consolidation.firing import ROWS, SECONDS, Checkpoints
+from slumberd.consolidation.firing import CHECKPOINT_ROWS, CHECKPOINT_SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.model.record import Checkpoint
 from slumberd.observability.line_format import json_line
@@ -42,7 +42,7 @@ async def test_batches_within_a_minute_share_a_checkpoint(
     checkpoints: Checkpoints, log: FakeDeltaLog, clock: FakeClock
 ) -> None:
     for _ in range(5):
-        clock.advance(SECONDS / 2)
+        clock.advance(CHECKPOINT_SECONDS / 2)
         await checkpoints.follow(rows=3)
 
     assert len(log.heads) == 2
@@ -51,10 +51,10 @@ async def test_batches_within_a_minute_share_a_checkpoint(
 async def test_many_rows_have_a_checkpoint_at_once(
     checkpoints: Checkpoints, log: FakeDeltaLog
 ) -> None:
-    await checkpoints.follow(rows=ROWS - 1)
+    await checkpoints.follow(rows=CHECKPOINT_ROWS - 1)
     assert log.heads == []
 
-    await checkpoints.follow(rows=ROWS)
+    await checkpoints.follow(rows=CHECKPOINT_ROWS)
 
     assert len(log.heads) == 1
 

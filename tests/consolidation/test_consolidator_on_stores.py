@@ -21,7 +21,7 @@ from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.episode import Misspelling
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
-from slumberd.model.firing import Position, ReadWindow
+from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts.apply import head_of
 from slumberd.storage.sqlite import engine
@@ -236,15 +236,13 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         reads: list[tuple[int, int]] = []
-        select = home.memory.select
+        read = home.memory.window
 
-        async def record_read(
-            fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
-        ) -> ReadWindow:
-            reads.append((after.seq, len(home.log.batches)))
-            return await select(fired, after=after, limit=limit, upto=upto)
+        async def record_read(fired: ConsolidationRule, window: Window) -> ReadWindow:
+            reads.append((window.after.seq, len(home.log.batches)))
+            return await read(fired, window)
 
-        home.memory.select = record_read  # type: ignore[assignment,method-assign]
+        home.memory.window = record_read  # type: ignore[assignment,method-assign]
 
         await home.fire()
 

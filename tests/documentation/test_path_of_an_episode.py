@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+import structlog
 
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
@@ -31,6 +33,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 
 WARM_UP = 3
 """Episodes that pass before the one that is traced."""
+
+
+@pytest.fixture(autouse=True)
+def logging_of_others() -> Iterator[None]:
+    """Give the handlers of logging back to the tests that follow."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    structlog.reset_defaults()
 
 
 class Trace:

@@ -27,6 +27,11 @@ from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
 
+T = TypeVar("T")
+
+_ROWS_BETWEEN_CHECKS = 50
+"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
+
 Whole = ClaimCandidate | HeldBack | Unmatched | Unsaid | Unreadable
 """The candidate of an episode's own claim."""
 
@@ -130,13 +135,8 @@ def _unsaid(whole: Whole, part: str) -> Unsaid:
     )
 
 
-T = TypeVar("T")
-
 Link = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 """Links the new facts of candidates with similar facts."""
-
-_ROWS_BETWEEN_CHECKS = 50
-"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
 
 
 class Decision(NamedTuple):

@@ -25,6 +25,14 @@ from slumberd.model.firing import (
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 
+Batch = TypeVar("Batch")
+
+CHECKPOINT_ROWS = 10_000
+"""A checkpoint follows the first batch after this many rows."""
+
+CHECKPOINT_SECONDS = 60.0
+"""A checkpoint follows the first batch after this many seconds."""
+
 
 class DryRunBounds(NamedTuple):
     """What bounds a dry run.
@@ -163,9 +171,6 @@ async def last_agreement(
     return START
 
 
-Batch = TypeVar("Batch")
-
-
 class ReadingAhead(Generic[Batch]):
     """Reads a rule's next batch while SQLite writes the last one; ends with its block.
 
@@ -223,13 +228,6 @@ class ReadingAhead(Generic[Batch]):
             self._next.cancel()
         # The group does not get the block's error: it would wrap it.
         await self._group.__aexit__(None, None, None)
-
-
-ROWS = 10_000
-"""A checkpoint follows the first batch after this many rows."""
-
-SECONDS = 60.0
-"""A checkpoint follows the first batch after this many seconds."""
 
 
 class DeltaLines:
@@ -336,7 +334,7 @@ class Checkpoints:
     async def follow(self, rows: int) -> None:
         """Write a checkpoint if one is due; `rows` is the ledger's number of rows."""
         grown, since = rows - self._rows, self._clock.monotonic() - self._at
-        if grown >= ROWS or since >= SECONDS:
+        if grown >= CHECKPOINT_ROWS or since >= CHECKPOINT_SECONDS:
             await self.write()
 
     async def write(self) -> None:

@@ -22,6 +22,12 @@ from slumberd.model.episode import instant
 from slumberd.model.scope import unescape
 from slumberd.model.stages import STAGE_CHANNELS
 
+MANY_OBJECTS = 3
+"""Objects keep replacing each other in a key that had this many different objects."""
+
+_PARTS = 5
+"""Of a key: user, agent, channel, subject and predicate."""
+
 MOST_FOLDS = 20_000
 """At most so many claims are folded for one history: its instants times the claims of the key."""
 
@@ -265,13 +271,6 @@ def _distance(claim: Claim, target: Claim) -> tuple[bool, bool, int]:
     """Order the claims of one version: that names the target, that clears its key, the others."""
     clears = claim.clears_key and claim.key == target.key and covers(claim.cleared, target.object)
     return not claim.names_claim(target), not clears, claim.precedence.part
-
-
-MANY_OBJECTS = 3
-"""Objects keep replacing each other in a key that had this many different objects."""
-
-_PARTS = 5
-"""Of a key: user, agent, channel, subject and predicate."""
 
 
 class MultiValuedHint(NamedTuple):

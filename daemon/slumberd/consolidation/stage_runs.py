@@ -22,6 +22,15 @@ from slumberd.model.firing import START, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks
 
+_MOST_NAMED = 20
+"""Episodes that a log line names; it counts all of them."""
+
+_AT_ONCE = 1_000
+"""Episodes that one transaction deletes at most."""
+
+_PURGED = ("archived", "duplicate_of")
+"""Marks after which an episode may be deleted; a summary keeps the episodes that it cites."""
+
 _log = structlog.get_logger("slumberd")
 
 Consolidate = Callable[[Window], Awaitable[DeltaBatch]]
@@ -143,16 +152,6 @@ def _split(batch: DeltaBatch, size: int) -> tuple[DeltaBatch, DeltaBatch]:
         first[channel], others[channel] = found[:size], found[size:]
         size -= len(first[channel])
     return replace(batch, candidates=first), replace(batch, candidates=others)
-
-
-_MOST_NAMED = 20
-"""Episodes that a log line names; it counts all of them."""
-
-_AT_ONCE = 1_000
-"""Episodes that one transaction deletes at most."""
-
-_PURGED = ("archived", "duplicate_of")
-"""Marks after which an episode may be deleted; a summary keeps the episodes that it cites."""
 
 
 class Retention(NamedTuple):

@@ -88,21 +88,10 @@ class EngineMemoryStore:
 
     Args:
         engine: Opens the transactions.
-        scope_mismatch: Which of scope key and content names the owner of a row, when they differ.
-            Only rows of other programs differ. ``quarantine`` reads no such row.
-        naive_timestamps: The zone of a timestamp without an offset, of episodes that are put and
-            of rows of other programs: ``local``, as Python reads it, or ``utc``. With ``refuse``,
-            `put` raises and such rows are quarantined.
-        future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it. The rule quarantines it.
-        filter_seconds: How long a rule's filter may take for one batch.
-        clock: The time of `consolidate`'s promotions, of `migrate` and of reads.
         records_reads: Whether the store records that `recent` returned episodes.
-        misspelled: Called once for each key of metadata that is probably misspelled.
-        access_limits: How many reads are recorded before they are written, and for how long.
-        embedding: Makes the embedder, when a salience gate or a stage first needs it.
-        person: The speakers whose words are those of the user.
         write_rows: Writes the rows of puts.
+
+    `SQLiteMemoryStore` explains the other settings.
 
     Attributes:
         answers: The recorded answers of language models.

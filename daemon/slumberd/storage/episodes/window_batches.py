@@ -20,6 +20,9 @@ from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.model.stages import KnownMarks
 from slumberd.retrieval.vectors import Embedder, Rows
 
+EVALUATED_AT_ONCE = 500
+"""Versions that are evaluated between two checks for cancellation."""
+
 Embedding = Callable[[], Embedder]
 """Makes an embedder, when one is needed.
 
@@ -153,10 +156,6 @@ def _group_by_length(texts: Mapping[int, str]) -> Iterator[list[int]]:
         characters += len(text)
     if group:
         yield group
-
-
-EVALUATED_AT_ONCE = 500
-"""Versions that are evaluated between two checks for cancellation."""
 
 
 class WindowReader:

@@ -32,6 +32,11 @@ from slumberd.storage.episodes.extracting import (
 )
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
 
+_log = LateLogger()
+
+_MOST_NAMED = 20
+"""Episodes that a warning names; it counts all of them."""
+
 
 def newest(session: Session) -> Position:
     """Return the last position of the log."""
@@ -423,14 +428,6 @@ def _find_moved(session: Session, eids: Sequence[str]) -> dict[str, Sequence[Any
     return {row[2]: row for row in rows}
 
 
-_log = LateLogger()
-
-_MOST_NAMED = 20
-"""Episodes that a warning names; it counts all of them."""
-
-_NEWEST = 2**63 - 1
-
-
 def read_everything(
     session: Session, reader: Reader, rule: ConsolidationRule, at: datetime
 ) -> DeltaBatch:
@@ -440,7 +437,7 @@ def read_everything(
     """
     versions = [*reader.selected(session)]
     named = sorted(names_of(versions))
-    others = reader.named(session, named, _NEWEST) if named else []
+    others = reader.named(session, named, END_OF_LOG) if named else []
     channels: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
     return DeltaBatch(Firing(rule.id, rule.content_hash, "manual", at), channels, versions, others)
 

@@ -44,6 +44,14 @@ _NUMBER_BITS = 63
 LINEAGE_DEPTH = 8
 """How many replaced assertions a fact's lineage names, unless configured otherwise."""
 
+BACKLOG_ROWS = 2_000
+"""A batch of so many candidates counts as a backlog."""
+
+_EVERYTHING = 2**63 - 1
+
+Candidates = Mapping[str, Sequence[Candidate]]
+"""Candidates by channel."""
+
 T = TypeVar("T")
 
 
@@ -112,7 +120,6 @@ class FactTransactions:
         *,
         keep: bool = True,
         cancelled: Callable[[], bool] | None = None,
-        bulk: bool = False,
     ) -> T:
         """Run `work`, which appends to the ledger, in one transaction; return its result.
 
@@ -122,7 +129,6 @@ class FactTransactions:
             work: Appends the rows.
             keep: Whether to commit; else nothing is written.
             cancelled: Called often, in any thread; True cancels the transaction.
-            bulk: Whether the transaction is part of a backlog.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
@@ -133,7 +139,7 @@ class FactTransactions:
             self._record_changes(session)
             return work(session)
 
-        return await self.engine.write(append, keep=keep, cancelled=cancelled, bulk=bulk)
+        return await self.engine.write(append, keep=keep, cancelled=cancelled)
 
     async def append_batch(
         self,
@@ -143,7 +149,14 @@ class FactTransactions:
         cancelled: Callable[[], bool] | None = None,
         bulk: bool = False,
     ) -> Outcome:
-        """Append as `append` does; the outcome includes the changes of other programs."""
+        """Append as `append` does; the outcome includes the changes of other programs.
+
+        Args:
+            work: Appends the rows.
+            keep: Whether to commit; else nothing is written.
+            cancelled: Called often, in any thread; True cancels the transaction.
+            bulk: Whether the transaction is part of a backlog.
+        """
 
         def append(session: Session) -> Outcome:
             noticed = self._record_changes(session)
@@ -175,9 +188,6 @@ def head_of(session: Session) -> Checkpoint:
 def set_number(session: Session, name: str, value: int) -> None:
     """Set what `number` returns."""
     session.do("ledger.set_number", {"name": name, "value": value})
-
-
-_EVERYTHING = 2**63 - 1
 
 
 class WatermarkTable:
@@ -299,13 +309,6 @@ def record_success(session: Session, rule_id: str, at: datetime) -> None:
 
 def _set_watermark(session: Session, rule_id: str, to: Position) -> None:
     session.do("ledger.set_watermark", {"rule": rule_id, **to._asdict(), "served": 0})
-
-
-BACKLOG_ROWS = 2_000
-"""A batch of so many candidates counts as a backlog."""
-
-Candidates = Mapping[str, Sequence[Candidate]]
-"""Candidates by channel."""
 
 
 class DeltaApplier:

@@ -60,7 +60,7 @@ from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.facts.search import search, search_as_of
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
-from slumberd.storage.ledger.superseded import read_superseded
+from slumberd.storage.ledger.history import read_superseded
 
 
 class EngineFactStore:

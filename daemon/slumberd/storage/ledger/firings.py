@@ -42,6 +42,13 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.undo import UNDO, find_firing, undoings_in_force
 
+_ERASURE = "@erasure"
+
+_UNKNOWN = ("", "")
+
+REMOVED = "removed"
+"""The key of the number of removed facts in the document of an erasure."""
+
 _RESTORED = EVENTS.index("restored")
 _NAMES: dict[Kind, str] = {
     "add": "added",
@@ -205,10 +212,6 @@ def records_after(session: Session, after: int, limit: int) -> list[Record]:
     return [record_from(row) for row in found]
 
 
-_ERASURE = "@erasure"
-_UNKNOWN = ("", "")
-
-
 def group_changes(
     session: Session, after: int, *, limit: int, upto: int | None = None
 ) -> GroupedChanges:
@@ -330,10 +333,6 @@ def _read(session: Session, batches: _Batches) -> Readings:
     unchanged = evaluated - learned - said_nothing - quarantined
     read, filtered = evaluated + batches.filtered, batches.filtered
     return Readings(read, learned, said_nothing, filtered, quarantined, unchanged)
-
-
-REMOVED = "removed"
-"""The key of the number of removed facts in the document of an erasure."""
 
 
 def read_shrinkage(session: Session, since: int) -> Shrinkage:
