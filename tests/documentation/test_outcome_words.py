@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from slumberd.operations.memory_forms import Became
+from slumberd.operations.reads.episode_results import Became
 
 pytestmark = pytest.mark.unit
 

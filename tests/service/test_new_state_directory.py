@@ -11,7 +11,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.own_daemons import load_directory
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 from slumberd.rule_testing.loader import case_files, load_trials
 from slumberd.rule_testing.runner import run_trial
 from slumberd.service.new_state_directory import Purpose, make_state_directory

@@ -24,7 +24,7 @@ from slumberd.errors import (
     SlumberdError,
     VersionConflictError,
 )
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 
 try:
     from anthropic.lib.tools import (

@@ -24,6 +24,11 @@ MOST_REASON_CHARACTERS = 1_000
 Cursor = Annotated[str, Field(max_length=10_000)]
 
 
+def singular_kind(value: object) -> object:
+    """Return the kind that the command line calls by its plural; any other value as it is."""
+    return value[:-1] if value in ("episodes", "facts") else value
+
+
 def _check_reason(text: str) -> str:
     if not text.strip():
         raise ValueError(f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, not all blank")

@@ -243,3 +243,8 @@ def _delta_document(record: Record) -> dict[str, Any]:
         "user": record.user,
         "agent": record.agent,
     }
+
+
+def as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
+    """Return a document of values that `orjson` writes, as it reads them again."""
+    return orjson.loads(orjson.dumps(document, default=str))

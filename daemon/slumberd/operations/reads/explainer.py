@@ -13,9 +13,9 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.memory_forms import ResultOfRule
 from slumberd.operations.reads.episode_results import (
     Circumstances,
+    ResultOfRule,
     results_of,
 )
 from slumberd.operations.reads.explanations import (

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import structlog
 
@@ -33,6 +33,7 @@ from slumberd.observability.line_format import timestamp
 from slumberd.operations import change_results, forms
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
@@ -40,7 +41,8 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.turn import Turn
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
-from slumberd.storage.ledger.erasure import FORGET, Erasure, Unfinished
+from slumberd.storage.ledger.erasure import FORGET, Unfinished
+from slumberd.storage.ledger.erasure import Erasure as LedgerErasure
 from slumberd.storage.ledger.rows import firing_id_of
 
 _log = structlog.get_logger("slumberd")
@@ -56,6 +58,20 @@ _RETRY_WAIT_SECONDS = 0.5
 
 _ATTEMPTS_PER_TRIAL = 30
 """After so many attempts, one is made even if a transaction is open that spoiled the last one."""
+
+
+class Erasure(Result):
+    """A plan to erase, or the certificate of an erasure.
+
+    Attributes:
+        done: Whether the scope is erased.
+        plan: The hash of what is erased.
+        certificate: What is erased, and what is out of reach.
+    """
+
+    done: bool
+    plan: str
+    certificate: dict[str, Any]
 
 
 async def _no_indexes(_: str) -> None:
@@ -273,7 +289,7 @@ class Erasures:
         stored = await self._memory.episodes_named(scope, eids)
         return Target(Unfinished(scope, eids, None, str(caller), eids), stored, sources.edits)
 
-    async def _erase(self, target: Target, reason: str) -> tuple[Erasure, dict[str, int]]:
+    async def _erase(self, target: Target, reason: str) -> tuple[LedgerErasure, dict[str, int]]:
         """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
         try:
@@ -289,7 +305,7 @@ class Erasures:
         dry_run: bool,
         reason: str = "",
         cancelled: Condition | None = None,
-    ) -> Erasure:
+    ) -> LedgerErasure:
         scope, eids, moment, by, alone = target.unfinished
         kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
         now = self._clock.now()
