@@ -60,6 +60,9 @@ class RequestForm(Form):
         operation: The operation's name.
     """
 
+    # A program needs few of the forms, so each is built when it is first used.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
     version: int | None = Field(default=None, repr=False)
     operation: str | None = Field(default=None, repr=False)
 
@@ -278,7 +281,7 @@ class ReadForm(ScopedForm):
 class Result(BaseModel):
     """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
