@@ -20,8 +20,8 @@ from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.speaker import PERSON
+from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS

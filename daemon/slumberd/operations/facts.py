@@ -23,24 +23,16 @@ from slumberd.model.pattern import Prefix
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.changes import Operations
+from slumberd.operations.edits import PinForm, UnpinForm
 from slumberd.operations.example_values import AT, HASH
-from slumberd.operations.forms import (
-    Instant,
-    Limit,
-    Name,
-    PinForm,
-    ReadForm,
-    Result,
-    ScopedForm,
-    UnpinForm,
-)
+from slumberd.operations.forms import Instant, Limit, Name, ReadForm, Result, ScopedForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.new_episodes import (
     DEFAULT,
 )
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import as_json, fact_document
-from slumberd.operations.writes.changes import Operations
 from slumberd.storage.facts.store import EngineFactStore
 
 _VERSION_CHARACTERS = 16

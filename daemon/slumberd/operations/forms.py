@@ -8,11 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.config.validation import Form, too_long
-from slumberd.model.episode import EARLIEST, LATEST
 from slumberd.model.graph import is_storable
-
-_INSTANTS = 2**62
-"""Microseconds around 1970; the calendar has no instant beyond them."""
 
 MOST_SHARDS = 1_024
 """No database has more shards."""
@@ -46,10 +42,6 @@ Reason = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": MOST_REASON_CHARACTERS}),
 ]
 """Why a person requests a change: a text without personal data, since no erasure removes it."""
-Microseconds = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
-"""An instant of the calendar, or one before or after all of them."""
-CalendarInstant = Annotated[int, Field(ge=EARLIEST, le=LATEST)]
-"""An instant of the calendar: from the year 1 to the year 9999."""
 
 
 class RequestForm(Form):
@@ -99,124 +91,6 @@ class ReasonedForm(ChangeForm):
     """
 
     reason: Reason | None = None
-
-
-class FireForm(ReasonedForm):
-    """The request ``fire``: rules.
-
-    Attributes:
-        rules: The ids of the rules; by default every enabled one.
-    """
-
-    rules: Texts = None
-
-
-class ExtractForm(OperatorForm):
-    """The request ``extract``: a rule, and whether to ask again where there was no answer."""
-
-    rule: str
-    again: bool = False
-
-
-class BackfillForm(ReasonedForm):
-    """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
-
-    rule: str
-    between: Annotated[list[Microseconds], Field(min_length=2, max_length=2)] | None = None
-
-
-class QuarantineForm(ReasonedForm):
-    """The request ``retry``: the ids of rules and of episodes; null means all."""
-
-    rules: Texts = None
-    episodes: Texts = None
-
-
-class DropForm(QuarantineForm):
-    """The request ``drop``: the ids of episodes, or all of them."""
-
-    all: bool = False
-
-
-class WithdrawFutureForm(ReasonedForm):
-    """The request ``withdraw_future``; it concerns all facts."""
-
-
-class AcceptClockForm(ReasonedForm):
-    """The request ``accept_clock``; it concerns all recorded instants."""
-
-
-class UndoForm(ReasonedForm):
-    """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
-
-    Attributes:
-        firing: One firing.
-        run: All firings of this run.
-        rule: The firings of this rule since `since`.
-        since: In microseconds since 1970 UTC.
-    """
-
-    firing: str | None = None
-    run: str | None = None
-    rule: str | None = None
-    since: CalendarInstant | None = None
-
-
-class DecideForm(ReasonedForm):
-    """The request ``decide``: the firing of a held batch, and whether it is approved.
-
-    Attributes:
-        firing: The firing of the batch.
-        approve: Whether the batch is applied; else it is skipped.
-    """
-
-    firing: str
-    approve: bool = False
-
-
-class ForgetForm(ReasonedForm):
-    """The request ``forget``: a scope, one episode, or one fact.
-
-    Without session, agent, episode and fact, all of the user's is erased.
-
-    Attributes:
-        user: The user; by default the caller's own. With an episode or a fact, its owner.
-        session: Only this session.
-        agent: Only this agent; by default the caller's own, else all.
-        episode: Only this episode, with all that came from it.
-        fact: Only this fact: the episodes that say it, with all that came from them, and the manual
-            edits that say it.
-        plan: The hash in the answer of a dry run. If the scope has changed since, nothing is
-            erased. A caller that may name one user only must give it.
-    """
-
-    user: str | None = None
-    session: str | None = None
-    agent: str | None = None
-    episode: str | None = None
-    fact: str | None = None
-    plan: str | None = None
-
-
-class PinForm(ChangeForm):
-    """The request ``pin``: a fact, whose object is any JSON, and the reason."""
-
-    user: str
-    agent: str
-    subject: str
-    predicate: str
-    object: Any = None
-    reason: str
-    id: str | None = None
-    channel: str | None = None
-    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
-
-
-class UnpinForm(ChangeForm):
-    """The request ``unpin``: the ids of facts, and the reason."""
-
-    facts: Annotated[list[str], Field(min_length=1)]
-    reason: str
 
 
 MOST = 1_000

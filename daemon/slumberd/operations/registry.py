@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slumberd.operations.changes import Operations
 from slumberd.operations.daemon import DaemonOperations
 from slumberd.operations.episodes import EpisodeOperations
 from slumberd.operations.facts import FactOperations
@@ -16,7 +17,6 @@ from slumberd.operations.report import Reports
 from slumberd.operations.rules import RuleReads
 from slumberd.operations.search import Search
 from slumberd.operations.users import Users
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.erasures import Erasures
 
 _KINDS = (

@@ -9,6 +9,7 @@ from datetime import timedelta
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.episodes import EpisodeOperations
 from slumberd.operations.facts import FactOperations
@@ -25,7 +26,6 @@ from slumberd.operations.search import Search
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.scheduler import Alarm, Scheduler
