@@ -21,8 +21,7 @@ from slumberd.operations.responses import (
 )
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
-from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
 

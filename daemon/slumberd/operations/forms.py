@@ -1,14 +1,19 @@
-"""The fields and limits that requests share, and the forms of requests that change something."""
+"""What the forms and answers of operations share: fields, limits, scopes and cursors of pages."""
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.config.validation import Form, too_long
+from slumberd.errors import UsageError
 from slumberd.model.graph import is_storable
+from slumberd.model.scope import ScopeFilter
+from slumberd.operations.caller import Caller, Right
 
 MOST_SHARDS = 1_024
 """No database has more shards."""
@@ -160,3 +165,44 @@ class Result(BaseModel):
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
         return self.model_dump(mode="json")
+
+
+def reading_scope(request: ScopedForm, caller: Caller) -> ScopeFilter | None:
+    """Return the scope of a request; None when an operator names no user.
+
+    Raises:
+        MemoryScopeError: A part is malformed.
+        NotAllowedError: The request names another user or agent than the caller's.
+        UsageError: Neither the request nor a caller who is no operator names a user.
+    """
+    is_open = caller.user is request.user is request.agent is None
+    if is_open and Right.OPERATE in caller.rights:
+        return None
+    return caller.scope(request.user, request.agent)
+
+
+def write_cursor(*parts: str) -> str:
+    """Return the cursor of a place: letters, digits, ``-`` and ``_``."""
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
+
+
+def read_cursor(operation: str, cursor: str, parts: int) -> tuple[str, ...]:
+    """Return the parts of the place that a cursor names.
+
+    Args:
+        operation: The operation that is asked for a page.
+        cursor: The cursor.
+        parts: How many parts a place has.
+
+    Raises:
+        UsageError: The operation has not made the cursor.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        found = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
+    except ValueError:
+        found = None
+    is_place = isinstance(found, list) and all(isinstance(part, str) for part in found)
+    if not is_place or len(found) != parts:
+        raise UsageError(f"{operation}: {cursor!r} is not a cursor of one of its pages")
+    return tuple(found)

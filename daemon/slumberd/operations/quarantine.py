@@ -25,10 +25,11 @@ from slumberd.operations.forms import (
     ReasonedForm,
     Result,
     Texts,
+    read_cursor,
+    write_cursor,
 )
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.page_cursors import read_cursor, write_cursor
 from slumberd.operations.requests import choose_rules, require_episode_rules
 from slumberd.operations.responses import (
     report_firings,

@@ -18,9 +18,15 @@ from slumberd.operations.change_report import (
     RecentChanges,
     read_changes,
 )
-from slumberd.operations.forms import Instant, Limit, OperatorForm, Result, ScopedForm
+from slumberd.operations.forms import (
+    Instant,
+    Limit,
+    OperatorForm,
+    Result,
+    ScopedForm,
+    reading_scope,
+)
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.scopes import reading_scope
 from slumberd.storage.facts.store import EngineFactStore
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

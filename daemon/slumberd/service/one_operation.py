@@ -10,8 +10,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
-from slumberd.operations.forwarded_caller import for_forwarded
-from slumberd.operations.handlers import Answer, handlers_of
+from slumberd.operations.handlers import Answer, for_forwarded, handlers_of
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.transcript_counts import TranscriptFile

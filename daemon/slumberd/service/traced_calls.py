@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from slumberd.operations.handlers import Answer
-from slumberd.operations.observed_calls import CallObserver
+from slumberd.operations.handlers import Answer, CallObserver
 
 _API = "opentelemetry.trace"
 

@@ -37,7 +37,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import Turn
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.ledger.erasure import FORGET, Unfinished
