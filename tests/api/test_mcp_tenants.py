@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.client.memory import Memory
 from slumberd.operations.caller import Caller
-from slumberd.operations.memory_forms import KnownEpisode
+from slumberd.operations.episodes import KnownEpisode
 from tests.support.daemons_in_loop import served_by
 from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import configure, http_client, serving_memory, text_of

@@ -17,7 +17,7 @@ from slumberd.model.firing import START
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.operations.reads.outlooks import outlooks
+from slumberd.operations.reads.rule_states import outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.service.control_socket import listen
 from slumberd.service.pause import PausedFile

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 UNUSED_BY_READS = {
     "apscheduler", "rich.console", "slumberd.config.rule_loader",
-    "slumberd.consolidation.consolidator", "slumberd.operations.memory_forms",
+    "slumberd.consolidation.consolidator", "slumberd.operations.forms",
     "slumberd.service.composition", "slumberd.service.control_socket", "structlog",
 }  # fmt: skip
 """Modules that a command does not import that prints what the databases hold."""

@@ -13,8 +13,9 @@ from slumberd.consolidation.resolution import ResolvedEffect, losses_after
 from slumberd.model.firing import NO_LOSSES, DeletionImpact, HeldScope, Limits, Losses
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import BackfillForm, DecideForm, FireForm, QuarantineForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.firing import BackfillForm, DecideForm, FireForm
+from slumberd.operations.quarantine import QuarantineForm
 from slumberd.storage.engine import Session
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock

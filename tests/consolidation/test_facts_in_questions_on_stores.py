@@ -17,7 +17,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.service.test_erasure import CANARY, files_with_canary, operations
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, at, rule, triple

@@ -15,7 +15,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, plain_fact_id
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm, QuarantineForm
+from slumberd.operations.quarantine import QuarantineForm
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.support import oracle
 from tests.support.builders import at, rule, triple, version
 from tests.support.fakes import FakeClock

@@ -17,8 +17,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Limits
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

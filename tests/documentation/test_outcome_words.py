@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from slumberd.operations.memory_forms import Became
+from slumberd.operations.reads.episode_results import Became
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit

@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,9 +24,12 @@ from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.facts import FactOperations
 from slumberd.operations.handlers import Dispatcher, handlers_of
 from slumberd.operations.ledger import LedgerReads
-from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.outcomes import Outcomes
+from slumberd.operations.search import Search
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served
@@ -167,18 +171,22 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     serve = ServeSettings(enabled=True, timeout_seconds=1.0)
     settings = Settings(state_dir=folder, rules_dir=folder, serve=serve)
     commits = CommitSignal()
-    memory = MemoryOperations(
-        home.stores,
-        searcher_of(settings, home.stores.memory, home.stores.facts, home.clock),
-        home.operations,
-        rules=lambda: home.operations._rules(),
+    rules, tolerance = lambda: home.operations._rules(), timedelta(seconds=300)
+    outcomes = Outcomes(
+        home.stores, rules=rules, clock=home.clock, tolerance=tolerance, commits=commits
+    )
+    episodes = EpisodeOperations(
+        home.stores.memory,
+        outcomes,
+        rules=rules,
         clock=home.clock,
-        future_tolerance_seconds=300.0,
-        commits=commits,
+        tolerance=tolerance,
         capture=settings.capture_rules,
     )
+    search = Search(searcher_of(settings, home.stores.memory, home.stores.facts, home.clock))
+    facts = FactOperations(home.stores.facts, home.operations)
     reads = LedgerReads(home.stores.facts, commits)
-    handlers = {**home.operations.handlers, **handlers_of(memory, reads)}
+    handlers = {**home.operations.handlers, **handlers_of(episodes, outcomes, search, facts, reads)}
     return Served(
         Dispatcher(handlers),
         settings,

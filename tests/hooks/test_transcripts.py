@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from slumberd.hooks.putting import read_line
 from slumberd.hooks.transcripts import MOST_CHARACTERS, TranscriptTurn, episodes_of
 from slumberd.model.texts import BEGIN, END
-from slumberd.operations import forms, memory_forms
+from slumberd.operations import forms
+from slumberd.operations.new_episodes import RememberForm
 from tests.support.transcripts import (
     CLAUDE_CODE,
     CODEX,
@@ -191,7 +192,7 @@ def test_long_turn_becomes_several_episodes_with_ids_of_their_own() -> None:
     assert [request["id"].partition(".")[2] for request in requests] == ["", "2", "3"]
     assert MOST_CHARACTERS == forms.MOST_CHARACTERS
     for request in requests:
-        memory_forms.RememberForm.model_validate(request, strict=True)
+        RememberForm.model_validate(request, strict=True)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3], ids=["key", "session", "user", "agent"])

@@ -11,8 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from slumberd.errors import NoInputError, UsageError
 from slumberd.observability.memory_spans import CONVENTIONS, MemorySpans
 from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Dispatcher
-from slumberd.operations.observed_calls import observe_calls
+from slumberd.operations.handlers import Answer, Dispatcher, observe_calls
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:

@@ -19,8 +19,15 @@ from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule, RuleFunction
-from slumberd.operations.memory_forms import NO_RULE, Became, FactOfEpisode, ResultOfRule
-from slumberd.operations.reads.episode_results import Circumstances, best_of, results_of
+from slumberd.operations.reads.episode_results import (
+    NO_RULE,
+    Became,
+    Circumstances,
+    FactOfEpisode,
+    ResultOfRule,
+    best_of,
+    results_of,
+)
 from slumberd.operations.reads.explainer import read_outcome, read_results
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, episode, rule, triple

@@ -8,8 +8,7 @@ import pytest
 
 from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forwarded_caller import FIELD, for_forwarded, forward
-from slumberd.operations.handlers import Answer
+from slumberd.operations.handlers import FIELD, Answer, for_forwarded, forward
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 
 from slumberd.consolidation.firing import DryRunBounds
 from slumberd.errors import StoppedError
-from slumberd.operations.writes.turn import GIVES_WAY, PART, Turn
+from slumberd.operations.writes.rule_runner import GIVES_WAY, PART, Turn
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from slumberd.model.episode import Episode
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 
 
 class Prompt(NamedTuple):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slumberd.model.episode import Episode
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 from tests.recall.engine import Engine, Line, Prompt
 from tests.recall.plain_bm25 import PlainBM25
 from tests.recall.stories import Story, story_of

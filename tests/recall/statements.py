@@ -19,7 +19,7 @@ import orjson
 import yaml
 
 from slumberd.model.episode import Episode
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 from tests.recall.conversations import Conversations, read_locomo
 from tests.recall.engine import Engine, Ledger, Opener
 from tests.recall.evidence import ledgers_of, put_all

@@ -11,16 +11,10 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import (
-    BackfillForm,
-    DropForm,
-    FireForm,
-    ForgetForm,
-    PinForm,
-    QuarantineForm,
-    UndoForm,
-    UnpinForm,
-)
+from slumberd.operations.edits import PinForm, UndoForm, UnpinForm
+from slumberd.operations.firing import BackfillForm, FireForm
+from slumberd.operations.quarantine import DropForm, QuarantineForm
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import rule, triple
 from tests.support.installation import CONFIG, Installation
 from tests.support.state_directory import state_directory

@@ -15,8 +15,8 @@ from slumberd.errors import StoppedError
 from slumberd.model.firing import Limits
 from slumberd.model.stages import Dedup
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import PinForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.edits import PinForm
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores, stream

@@ -15,7 +15,7 @@ import pytest
 from slumberd.errors import ForgottenError
 from slumberd.model.erasures import ErasedList, RecordedErasures, name_of
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.erasures import ForgetForm
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -16,8 +16,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation

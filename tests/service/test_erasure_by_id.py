@@ -20,8 +20,9 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.stages import Dedup, Summarise
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import ForgetForm, PinForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.edits import PinForm
+from slumberd.operations.writes.erasures import ForgetForm
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.storage.episodes.writes import PutCounts
 from tests.support.builders import START, at, episode, rule, triple

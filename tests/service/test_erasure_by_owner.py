@@ -14,7 +14,7 @@ import pytest
 from slumberd.config.settings_schema import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory
 

@@ -8,7 +8,7 @@ import pytest
 
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import BackfillForm
+from slumberd.operations.firing import BackfillForm
 from tests.support.builders import at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -28,7 +28,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import PinForm
+from slumberd.operations.edits import PinForm
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version

@@ -17,10 +17,9 @@ from slumberd.errors import StoreBusyError
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.erasures import Erasures
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.erasures import Erasures, ForgetForm
+from slumberd.operations.writes.rule_runner import Turn
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.sqlite import scrubbing
 from tests.service.test_erasure import CANARY, OTHER, canary, files_with_canary

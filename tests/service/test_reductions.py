@@ -13,7 +13,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import NO_LIMITS
 from slumberd.model.record import FiringGrowth, Reduction, Shrinkage, shrinkage_of
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.erasures import ForgetForm
 from slumberd.service.background import ReductionAlarm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock

@@ -21,8 +21,7 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.service.composition import open_stores, rule_runner_of, rules_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again

@@ -13,10 +13,10 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import PinForm
+from slumberd.operations.edits import PinForm, assertion_of
 from slumberd.operations.handlers import handlers_of
 from slumberd.operations.pauses import Pausing
-from slumberd.operations.requests import assertion_of, choose_rules
+from slumberd.operations.requests import choose_rules
 from slumberd.service.pause import PausedFile
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock

@@ -25,8 +25,7 @@ from slumberd.errors import (
 )
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, ScopedForm
-from slumberd.operations.forwarded_caller import forward
-from slumberd.operations.handlers import Answer
+from slumberd.operations.handlers import Answer, forward
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError
 from slumberd.service.database_requests import ask_database

@@ -11,8 +11,8 @@ import pytest
 
 from slumberd.errors import StoreBusyError
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
-from slumberd.operations.writes.changes import Operations
+from slumberd.operations.changes import Operations
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.service.test_erasure import CANARY, OTHER, canary, files_with_canary
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock

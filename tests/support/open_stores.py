@@ -18,8 +18,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.vectors import TextComparer
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder

@@ -19,7 +19,7 @@ from slumberd.errors import (
     SlumberdError,
     VersionConflictError,
 )
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 
 try:
     from anthropic.lib.tools import (

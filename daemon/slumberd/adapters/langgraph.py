@@ -32,8 +32,8 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST
-from slumberd.operations.memory_forms import KnownFact
 from slumberd.portal import Portal
 
 try:

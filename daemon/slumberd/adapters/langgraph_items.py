@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slumberd.model.scope import escape, unescape
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 
 Namespace = tuple[str, ...]
 

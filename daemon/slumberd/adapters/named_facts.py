@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from slumberd.client.memory import Memory
+from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST
-from slumberd.operations.memory_forms import KnownFact
 
 
 class NamedFacts:

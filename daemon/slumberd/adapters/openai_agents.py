@@ -14,8 +14,8 @@ from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import is_visible
+from slumberd.operations.episodes import KnownEpisode
 from slumberd.operations.forms import MOST, MOST_CHARACTERS
-from slumberd.operations.memory_forms import KnownEpisode
 
 try:
     from agents import Session, SessionSettings, TResponseInputItem

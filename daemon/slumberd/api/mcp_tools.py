@@ -20,9 +20,10 @@ from slumberd.errors import SlumberdError, UsageError
 from slumberd.model.episode import speaker_of
 from slumberd.model.texts import BEGIN, END
 from slumberd.operations.handlers import Answer
-from slumberd.operations.memory_forms import Erasure, Hits
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
+from slumberd.operations.search import Hits
+from slumberd.operations.writes.erasures import Erasure
 from slumberd.retrieval.context import NOTICE, quote
 
 _AGENT_SPEAKS = "agent"

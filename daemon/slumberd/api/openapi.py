@@ -32,7 +32,7 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.operations.memory_forms import KnownFact
+from slumberd.operations.facts import KnownFact
 from slumberd.operations.registry import OPERATIONS
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from slumberd.consolidation.explanation import (
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.observability.line_format import printable
-from slumberd.operations.memory_forms import ResultOfRule
+from slumberd.operations.reads.episode_results import ResultOfRule
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
     describe_extraction,

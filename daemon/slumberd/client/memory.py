@@ -13,19 +13,11 @@ from pydantic import BaseModel, ValidationError
 from slumberd.client.transports import Transport, open_transport
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.memory_forms import (
-    Correction,
-    EpisodeList,
-    Erasure,
-    Explained,
-    FactPage,
-    Hits,
-    KnownEpisode,
-    Outcome,
-    Remembered,
-    RememberedList,
-)
-from slumberd.operations.report import ContextText
+from slumberd.operations.episodes import EpisodeList, KnownEpisode, Remembered, RememberedList
+from slumberd.operations.facts import Correction, FactPage
+from slumberd.operations.outcomes import Explained, Outcome
+from slumberd.operations.search import ContextText, Hits
+from slumberd.operations.writes.erasures import Erasure
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, OfSuperseded
 

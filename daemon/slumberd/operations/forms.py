@@ -1,18 +1,19 @@
-"""The fields and limits that requests share, and the forms of requests that change something."""
+"""What the forms and answers of operations share: fields, limits, scopes and cursors of pages."""
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.config.validation import Form, too_long
-from slumberd.model.episode import EARLIEST, LATEST
+from slumberd.errors import UsageError
 from slumberd.model.graph import is_storable
-
-_INSTANTS = 2**62
-"""Microseconds around 1970; the calendar has no instant beyond them."""
+from slumberd.model.scope import ScopeFilter
+from slumberd.operations.caller import Caller, Right
 
 MOST_SHARDS = 1_024
 """No database has more shards."""
@@ -22,6 +23,11 @@ MOST_REASON_CHARACTERS = 1_000
 
 
 Cursor = Annotated[str, Field(max_length=10_000)]
+
+
+def singular_kind(value: object) -> object:
+    """Return the kind that the command line calls by its plural; any other value as it is."""
+    return value[:-1] if value in ("episodes", "facts") else value
 
 
 def _check_reason(text: str) -> str:
@@ -41,10 +47,6 @@ Reason = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": MOST_REASON_CHARACTERS}),
 ]
 """Why a person requests a change: a text without personal data, since no erasure removes it."""
-Microseconds = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
-"""An instant of the calendar, or one before or after all of them."""
-CalendarInstant = Annotated[int, Field(ge=EARLIEST, le=LATEST)]
-"""An instant of the calendar: from the year 1 to the year 9999."""
 
 
 class RequestForm(Form):
@@ -54,6 +56,9 @@ class RequestForm(Form):
         version: The version of the protocol; the control socket has checked it.
         operation: The operation's name.
     """
+
+    # A program needs few of the forms, so each is built when it is first used.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     version: int | None = Field(default=None, repr=False)
     operation: str | None = Field(default=None, repr=False)
@@ -91,124 +96,6 @@ class ReasonedForm(ChangeForm):
     """
 
     reason: Reason | None = None
-
-
-class FireForm(ReasonedForm):
-    """The request ``fire``: rules.
-
-    Attributes:
-        rules: The ids of the rules; by default every enabled one.
-    """
-
-    rules: Texts = None
-
-
-class ExtractForm(OperatorForm):
-    """The request ``extract``: a rule, and whether to ask again where there was no answer."""
-
-    rule: str
-    again: bool = False
-
-
-class BackfillForm(ReasonedForm):
-    """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
-
-    rule: str
-    between: Annotated[list[Microseconds], Field(min_length=2, max_length=2)] | None = None
-
-
-class QuarantineForm(ReasonedForm):
-    """The request ``retry``: the ids of rules and of episodes; null means all."""
-
-    rules: Texts = None
-    episodes: Texts = None
-
-
-class DropForm(QuarantineForm):
-    """The request ``drop``: the ids of episodes, or all of them."""
-
-    all: bool = False
-
-
-class WithdrawFutureForm(ReasonedForm):
-    """The request ``withdraw_future``; it concerns all facts."""
-
-
-class AcceptClockForm(ReasonedForm):
-    """The request ``accept_clock``; it concerns all recorded instants."""
-
-
-class UndoForm(ReasonedForm):
-    """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
-
-    Attributes:
-        firing: One firing.
-        run: All firings of this run.
-        rule: The firings of this rule since `since`.
-        since: In microseconds since 1970 UTC.
-    """
-
-    firing: str | None = None
-    run: str | None = None
-    rule: str | None = None
-    since: CalendarInstant | None = None
-
-
-class DecideForm(ReasonedForm):
-    """The request ``decide``: the firing of a held batch, and whether it is approved.
-
-    Attributes:
-        firing: The firing of the batch.
-        approve: Whether the batch is applied; else it is skipped.
-    """
-
-    firing: str
-    approve: bool = False
-
-
-class ForgetForm(ReasonedForm):
-    """The request ``forget``: a scope, one episode, or one fact.
-
-    Without session, agent, episode and fact, all of the user's is erased.
-
-    Attributes:
-        user: The user; by default the caller's own. With an episode or a fact, its owner.
-        session: Only this session.
-        agent: Only this agent; by default the caller's own, else all.
-        episode: Only this episode, with all that came from it.
-        fact: Only this fact: the episodes that say it, with all that came from them, and the manual
-            edits that say it.
-        plan: The hash in the answer of a dry run. If the scope has changed since, nothing is
-            erased. A caller that may name one user only must give it.
-    """
-
-    user: str | None = None
-    session: str | None = None
-    agent: str | None = None
-    episode: str | None = None
-    fact: str | None = None
-    plan: str | None = None
-
-
-class PinForm(ChangeForm):
-    """The request ``pin``: a fact, whose object is any JSON, and the reason."""
-
-    user: str
-    agent: str
-    subject: str
-    predicate: str
-    object: Any = None
-    reason: str
-    id: str | None = None
-    channel: str | None = None
-    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
-
-
-class UnpinForm(ChangeForm):
-    """The request ``unpin``: the ids of facts, and the reason."""
-
-    facts: Annotated[list[str], Field(min_length=1)]
-    reason: str
 
 
 MOST = 1_000
@@ -273,8 +160,49 @@ class ReadForm(ScopedForm):
 class Result(BaseModel):
     """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
         return self.model_dump(mode="json")
+
+
+def reading_scope(request: ScopedForm, caller: Caller) -> ScopeFilter | None:
+    """Return the scope of a request; None when an operator names no user.
+
+    Raises:
+        MemoryScopeError: A part is malformed.
+        NotAllowedError: The request names another user or agent than the caller's.
+        UsageError: Neither the request nor a caller who is no operator names a user.
+    """
+    is_open = caller.user is request.user is request.agent is None
+    if is_open and Right.OPERATE in caller.rights:
+        return None
+    return caller.scope(request.user, request.agent)
+
+
+def write_cursor(*parts: str) -> str:
+    """Return the cursor of a place: letters, digits, ``-`` and ``_``."""
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
+
+
+def read_cursor(operation: str, cursor: str, parts: int) -> tuple[str, ...]:
+    """Return the parts of the place that a cursor names.
+
+    Args:
+        operation: The operation that is asked for a page.
+        cursor: The cursor.
+        parts: How many parts a place has.
+
+    Raises:
+        UsageError: The operation has not made the cursor.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        found = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
+    except ValueError:
+        found = None
+    is_place = isinstance(found, list) and all(isinstance(part, str) for part in found)
+    if not is_place or len(found) != parts:
+        raise UsageError(f"{operation}: {cursor!r} is not a cursor of one of its pages")
+    return tuple(found)

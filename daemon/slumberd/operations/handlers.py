@@ -1,18 +1,21 @@
 """Run an operation: check the caller's right, read the request by its form, and answer.
 
-The result is a dictionary of JSON values.
+The result is a dictionary of JSON values. A program may observe the calls of a handler, and another
+host may pass on with a request who called it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slumberd.config.validation import problems
 from slumberd.config.yaml_reader import dotted_path
-from slumberd.errors import UsageError
-from slumberd.operations.caller import Caller
+from slumberd.errors import NotAllowedError, UsageError
+from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import RequestForm, Result
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.storage.replica_reads import allow_replica_reads
@@ -116,3 +119,112 @@ class Dispatcher:
         if handler is None:
             raise UsageError(f"unknown operation {name!r}")
         return await handler(request, caller)
+
+
+class CallObserver(Protocol):
+    """Observes calls. It must not raise, and must not change request or answer."""
+
+    def observe(
+        self, name: str, request: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Answer], None]]:
+        """Return a block that encloses the call of an operation.
+
+        The block yields what takes the answer. An error of the operation passes through the block.
+
+        Args:
+            name: The operation.
+            request: Its fields; the operation has not checked them yet.
+        """
+        ...
+
+
+def observe_calls(handlers: Mapping[str, Handler], observer: CallObserver) -> dict[str, Handler]:
+    """Return handlers that let an observer observe each call."""
+    return {name: _observed(name, handler, observer) for name, handler in handlers.items()}
+
+
+def _observed(name: str, handler: Handler, observer: CallObserver) -> Handler:
+    async def handle(request: dict[str, Any], caller: Caller) -> Answer:
+        with observer.observe(name, request) as take:
+            answer = await handler(request, caller)
+            take(answer)
+            return answer
+
+    return handle
+
+
+FIELD = "caller"
+"""The field of a request that says who called."""
+
+
+class ForwardedCaller(BaseModel):
+    """Who called, as a request says it.
+
+    Attributes:
+        name: The name for the audit; None for the sender itself.
+        user: The only user that it may name; None for any.
+        agent: The only agent that it may name; None for any.
+        rights: What it may do; None for all that the sender may do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = None
+    user: str | None = None
+    agent: str | None = None
+    rights: list[Right] | None = None
+
+
+def forward(request: dict[str, Any], caller: Caller | None = None) -> dict[str, Any]:
+    """Return a request that says who called it.
+
+    Args:
+        request: The fields of the request.
+        caller: Who called; None for the sender itself.
+    """
+    if caller is None:
+        return request
+    passed = ForwardedCaller(
+        name=caller.name, user=caller.user, agent=caller.agent, rights=sorted(caller.rights)
+    )
+    return {**request, FIELD: passed.model_dump(mode="json", exclude_none=True)}
+
+
+def for_forwarded(handler: Handler) -> Handler:
+    """Return a handler that calls another one for the caller that a request names.
+
+    Raises:
+        NotAllowedError: By the handler; the caller would have more than the sender.
+        UsageError: By the handler; what the request says of the caller is malformed.
+    """
+
+    async def handle(request: dict[str, Any], sender: Caller) -> Answer:
+        if FIELD not in request:
+            return await handler(request, sender)
+        fields = {name: value for name, value in request.items() if name != FIELD}
+        return await handler(fields, _narrow(sender, _read(request[FIELD])))
+
+    return handle
+
+
+def _read(document: object) -> ForwardedCaller:
+    try:
+        return ForwardedCaller.model_validate(document)
+    except ValidationError as error:
+        raise UsageError(f"the caller of the request cannot be read: {error}") from error
+
+
+def _narrow(sender: Caller, passed: ForwardedCaller) -> Caller:
+    """Return the caller that a sender passes on, with at most what the sender may do."""
+    for own, given in ((sender.user, passed.user), (sender.agent, passed.agent)):
+        if own is not None and given not in (None, own):
+            raise NotAllowedError(sender.name, "may not name another scope than its own")
+    rights = sender.rights if passed.rights is None else sender.rights & {*passed.rights}
+    return Caller(
+        name=sender.name if passed.name is None else f"{passed.name} via {sender.name}",
+        uid=sender.uid,
+        pid=sender.pid,
+        user=passed.user if sender.user is None else sender.user,
+        agent=passed.agent if sender.agent is None else sender.agent,
+        rights=frozenset(rights),
+    )

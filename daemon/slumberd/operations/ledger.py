@@ -19,9 +19,16 @@ from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.example_values import AT, FIRING
-from slumberd.operations.forms import Instant, Limit, Name, OperatorForm, Result, ScopedForm
+from slumberd.operations.forms import (
+    Instant,
+    Limit,
+    Name,
+    OperatorForm,
+    Result,
+    ScopedForm,
+    reading_scope,
+)
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.scopes import reading_scope
 from slumberd.storage.facts.store import EngineFactStore
 
 _DIGITS = 18

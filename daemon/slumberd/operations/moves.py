@@ -25,7 +25,7 @@ from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import MOST_SHARDS, OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import Turn
 
 LOOK_SECONDS = 60.0
 """How often a daemon looks whether a user is planned to leave its shard."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from slumberd.config.validation import Form
 from slumberd.errors import KeyReusedError, UsageError
 from slumberd.model.episode import (
+    KEY_PREFIX,
     Episode,
     EpisodeVersion,
     id_of_key,
@@ -17,8 +21,14 @@ from slumberd.model.episode import (
     withdrawn_of,
 )
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.forms import MOST_NAME
-from slumberd.operations.memory_forms import EpisodeForm, RememberForm, TurnForm
+from slumberd.operations.forms import (
+    MOST,
+    MOST_NAME,
+    Instant,
+    LongText,
+    Name,
+    ScopedForm,
+)
 from slumberd.storage.episodes.writes import refused_at
 
 DEFAULT = "default"
@@ -31,6 +41,105 @@ _FORGOTTEN, _REWOUND = "forgotten", "rewound"
 """Why a turn was taken back: the person asked to forget it, or went back to before it."""
 
 _PERSON_SPEAKS = "user"
+
+
+def _refuse_prefix(id: str) -> str:
+    if id.startswith(KEY_PREFIX):
+        raise ValueError(
+            f"it begins with {KEY_PREFIX!r}, as only ids made from a key do; give `key`"
+        )
+    return id
+
+
+NewId = Annotated[Name, AfterValidator(_refuse_prefix)]
+"""An id that a caller chooses for an episode."""
+
+
+class TripleForm(BaseModel):
+    """One thing that an episode says.
+
+    Attributes:
+        subject: What it is about.
+        predicate: What it says of it.
+        object: The value; any JSON.
+        confidence: 0 to 1.
+        intent: ``add``; ``delete`` to retract; ``set`` to replace every older value.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subject: Name
+    predicate: Name
+    object: JsonValue = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    intent: Literal["add", "update", "delete", "set"] | None = None
+
+
+class EpisodeForm(Form):
+    """One new episode.
+
+    Attributes:
+        text: What happened.
+        triples: What it says, as triples.
+        when: When it was said; by default now. An instant that is still to come is refused.
+        key: A name of the caller's own for the episode, of this user and agent alone. The same
+            key, text, metadata and session again change nothing; other content is a new version.
+        id: The id of the episode, which no other user may have; prefer ``key``. The same id and
+            text again change nothing. By default a new one.
+        session: The conversation; by default ``default``.
+        speaker: Who said it; by default whom ``metadata`` name, else ``user``, by MCP ``agent``.
+        metadata: Any other keys.
+    """
+
+    text: LongText
+    triples: Annotated[list[TripleForm], Field(max_length=MOST, default_factory=list)]
+    when: Instant | None = None
+    key: Name | None = None
+    id: NewId | None = None
+    session: Name | None = None
+    speaker: Name | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class TurnForm(BaseModel):
+    """A turn of a transcript.
+
+    Attributes:
+        id: The id of its episode.
+        text: What was said.
+        session: The conversation.
+        speaker: Who said it.
+        when: When it was said; None when the transcript does not say.
+        is_copy: Whether another transcript has the turn, too; then a stored one stays as it is.
+        withdrawn: Whether its speaker took it back, or said it again after that; by default a
+            stored turn stays as it is in this.
+        forgotten: Whether the person asked to forget it; then a stored turn loses its text for
+            ever, and one that is not stored is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Name
+    text: LongText
+    session: Name
+    speaker: Name
+    when: Instant | None = None
+    is_copy: bool = False
+    withdrawn: bool | None = None
+    forgotten: bool = False
+
+
+class RememberForm(EpisodeForm, ScopedForm):
+    """The request ``remember``: an episode.
+
+    Attributes:
+        idempotency_key: As ``key``, but other content is refused.
+        seconds: How long the answer may wait for what becomes of the episode, 0 to 60. It never
+            waits for a rule that is not due, and needs the right to read.
+    """
+
+    idempotency_key: Name | None = None
+    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
 
 def named_by(request: EpisodeForm) -> str | None:

@@ -1,17 +1,71 @@
-"""List the episodes that rules could not read, for operators."""
+"""List the episodes that rules could not read, evaluate them again, or drop them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from slumberd.errors import UsageError
+from slumberd.consolidation.firing import DryRunBounds
+from slumberd.errors import (
+    NotQuarantinedError,
+    UsageError,
+)
+from slumberd.model.record import Report
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import MOST, Cursor, Limit, Name, OperatorForm, Result
+from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
+from slumberd.operations.firing import FIRED, Fired
+from slumberd.operations.forms import (
+    MOST,
+    Cursor,
+    Limit,
+    Name,
+    OperatorForm,
+    ReasonedForm,
+    Result,
+    Texts,
+    read_cursor,
+    write_cursor,
+)
+from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.page_cursors import read_cursor, write_cursor
+from slumberd.operations.requests import choose_rules, require_episode_rules
+from slumberd.operations.responses import (
+    report_firings,
+)
 from slumberd.storage.facts.store import EngineFactStore
+
+
+class QuarantineForm(ReasonedForm):
+    """The request ``retry``: the ids of rules and of episodes; null means all."""
+
+    rules: Texts = None
+    episodes: Texts = None
+
+
+class DropForm(QuarantineForm):
+    """The request ``drop``: the ids of episodes, or all of them."""
+
+    all: bool = False
+
+
+class Retried(Fired):
+    """What a run did, and what is still in quarantine.
+
+    Attributes:
+        still_quarantined: The first entries that still cannot be read.
+        still_quarantined_total: How many there are.
+    """
+
+    still_quarantined: list[dict[str, Any]]
+    still_quarantined_total: int
+
+
+class Dropped(Result):
+    """How many entries left the quarantine."""
+
+    dropped: int
 
 
 class QuarantinedForm(OperatorForm):
@@ -128,3 +182,113 @@ class QuarantineReads:
 def cursor_after(entry: QuarantineEntry) -> str:
     """Return the cursor of the page after an entry of the quarantine."""
     return write_cursor(entry.rule_id, entry.channel, entry.episode_id)
+
+
+class QuarantineChanges(ChangeRunner):
+    """Runs requests that change the quarantine."""
+
+    @operation(
+        right=Right.OPERATE,
+        idempotent=True,
+        example=Example(
+            {"rules": ["home"]},
+            {**FIRED, "still_quarantined": [], "still_quarantined_total": 0},
+        ),
+    )
+    async def retry(self, request: QuarantineForm, caller: Caller) -> Annotated[Answer, Retried]:
+        """Evaluate quarantined episodes again.
+
+        The answer lists the episodes that still cannot be read under ``still_quarantined``.
+        """
+        rules = choose_rules(self._rules(), request.rules)
+        if request.rules is None:
+            rules = [rule for rule in rules if rule.reads_episodes]
+        rules = require_episode_rules(rules, "quarantine retry")
+        run = new_run_id()
+
+        async def retry(bounds: DryRunBounds) -> Answer:
+            reports = [
+                await self._consolidator.retry(
+                    rule,
+                    self._clock.now(),
+                    by=str(caller),
+                    eids=request.episodes,
+                    dry_run=request.dry_run,
+                    run=run,
+                    reason=reason_of(request),
+                    bounds=bounds,
+                )
+                for rule in rules
+            ]
+            still = await self._still_quarantined(reports, request)
+            return report_firings(reports, limit=limit_of(request), run=run) | still
+
+        return await self.run_change(retry, request)
+
+    async def _still_quarantined(
+        self, reports: Sequence[Report], request: QuarantineForm
+    ) -> Answer:
+        """Return which of the retried episodes are still in quarantine."""
+        # A dry run leaves readable episodes in quarantine.
+        readable = {
+            (report.rule_id, eid)
+            for report in reports
+            for record in report.records
+            if record.kind not in ("firing", "quarantine")
+            for eid in record.source_episode_ids
+        }
+        rules = list({report.rule_id for report in reports})
+        found = [
+            entry
+            for entry in await self._quarantine(rules, request.episodes)
+            if (entry["rule_id"], entry["episode_id"]) not in readable
+        ]
+        listed = found[: limit_of(request)]
+        return {"still_quarantined": listed, "still_quarantined_total": len(found)}
+
+    async def _quarantine(
+        self, rules: Sequence[str] | None, episodes: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        """Return entries of the quarantine; None means all rules, or all episodes."""
+        return [
+            entry
+            for entry in await self._facts.reads.quarantine()
+            if rules is None or entry["rule_id"] in rules
+            if episodes is None or entry["episode_id"] in episodes
+        ]
+
+    @operation(
+        right=Right.OPERATE,
+        errors=(NotQuarantinedError,),
+        example=Example({"episodes": ["e7"]}, {"dropped": 1}),
+    )
+    async def drop(self, request: DropForm, caller: Caller) -> Annotated[Answer, Dropped]:
+        """Remove episodes from the quarantine.
+
+        Raises:
+            UsageError: Neither or both of ``episodes`` and ``all`` are given.
+            NotQuarantinedError: An episode is not in quarantine; nothing was changed.
+        """
+        dry_run = request.dry_run
+        async with self.turn:
+            await self._check_named(request)
+            dropped = await self._facts.ledger.drop_quarantined(
+                request.rules,
+                request.episodes,
+                at=self._clock.now(),
+                by=str(caller),
+                dry_run=dry_run,
+                reason=reason_of(request),
+            )
+            if not dry_run:
+                await self._consolidator.log_pending_records()
+        return {"dropped": dropped}
+
+    async def _check_named(self, request: DropForm) -> None:
+        """Check that the request names episodes that are in quarantine."""
+        episodes, rules = request.episodes, request.rules
+        if bool(episodes) == request.all:
+            raise UsageError("name the episodes to drop, or give --all; not both")
+        quarantined = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
+        if missing := [eid for eid in episodes or () if eid not in quarantined]:
+            raise NotQuarantinedError(missing)

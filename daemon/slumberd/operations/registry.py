@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from slumberd.operations.changes import Operations
 from slumberd.operations.daemon import DaemonOperations
+from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.facts import FactOperations
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.ledger import LedgerReads
-from slumberd.operations.memory import MemoryOperations
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.operation import Operation, operations_of
+from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.quarantine import QuarantineReads
-from slumberd.operations.reads.fact_histories import FactHistories
-from slumberd.operations.report import Overviews
+from slumberd.operations.report import Reports
 from slumberd.operations.rules import RuleReads
+from slumberd.operations.search import Search
 from slumberd.operations.users import Users
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.erasures import Erasures
 
 _KINDS = (
-    MemoryOperations,
-    FactHistories,
+    EpisodeOperations,
+    Search,
+    FactOperations,
+    Outcomes,
     LedgerReads,
-    Overviews,
+    Reports,
     Erasures,
     QuarantineReads,
     Users,

@@ -1,4 +1,4 @@
-"""Run the operations that sum up memory: the profile and the report."""
+"""Report what changed in a scope, or in all memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from slumberd.operations.change_report import (
     RecentChanges,
     read_changes,
 )
-from slumberd.operations.forms import Instant, Limit, OperatorForm, ReadForm, Result, ScopedForm
+from slumberd.operations.forms import (
+    Instant,
+    Limit,
+    OperatorForm,
+    Result,
+    ScopedForm,
+    reading_scope,
+)
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.scopes import reading_scope
-from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.facts.store import EngineFactStore
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,16 +44,6 @@ CHANGES = {
     "marked": 0,
     "unmarked": 0,
 }
-
-
-class ProfileForm(ReadForm):
-    """The request ``profile``: a budget in tokens.
-
-    Attributes:
-        budget: At most this many tokens.
-    """
-
-    budget: Annotated[int, Field(ge=0, le=1_000_000)] = 1_024
 
 
 class ReportForm(ScopedForm, OperatorForm):
@@ -143,55 +137,18 @@ class ScopeReport(Result):
     days: list[DayReport]
 
 
-class ContextText(Result):
-    """What an agent takes with it.
-
-    Attributes:
-        text: The items, quoted one a line; empty when nothing fits.
-        items: The same: the facts, best first, then the episodes, oldest first.
-        tokens: How many tokens the text has.
-        budget: How many it might have.
-    """
-
-    text: str
-    items: list[Hit]
-    tokens: int
-    budget: int
-
-
-class Overviews:
-    """Runs requests that sum up memory.
+class Reports:
+    """Runs requests that sum up what changed.
 
     Args:
-        searcher: Reads the facts in words.
         facts: The facts.
         clock: The time.
     """
 
-    def __init__(self, searcher: Searcher, facts: EngineFactStore, clock: Clock) -> None:
-        self._searcher = searcher
+    def __init__(self, facts: EngineFactStore, clock: Clock) -> None:
         self._facts = facts
         self._clock = clock
         self._recent = RecentChanges(facts.reads)
-
-    @operation(
-        right=Right.READ,
-        read_only=True,
-        errors=(MemoryScopeError,),
-        example=Example(
-            {"budget": 500},
-            {"text": "> ana lives in Lisbon", "items": [values.HIT], "tokens": 7, "budget": 500},
-        ),
-    )
-    async def profile(self, request: ProfileForm, caller: Caller) -> ContextText:
-        """Return the facts that an agent takes with it whatever it is asked, quoted as data."""
-        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
-        found = await self._searcher.profile(
-            user=scope.user, agent=scope.agent, budget=request.budget
-        )
-        return ContextText(
-            text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
-        )
 
     @operation(
         right=Right.READ,

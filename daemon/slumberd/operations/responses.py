@@ -15,6 +15,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.record import Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
+from slumberd.operations.forms import Result
 
 if TYPE_CHECKING:
     from slumberd.language_models.recorder import Recording
@@ -37,6 +38,59 @@ _PLAN_CHARACTERS = 32
 
 LISTED = 10_000
 """How many deltas an answer lists at most, unless the request sets a limit; it counts all."""
+
+
+DELTA: dict[str, Any] = {
+    "kind": "add",
+    "rule_id": "home",
+    "fact_id": "e1",
+    "replaces": [],
+    "source_episode_ids": ["e1"],
+    "reason": "",
+    "user": "ana",
+    "agent": "desk",
+}
+
+
+DELTAS: dict[str, Any] = {"deltas": [DELTA], "deltas_total": 1, "deltas_cut": False}
+
+
+class Delta(Result):
+    """One change of a fact.
+
+    Attributes:
+        kind: Such as ``add``, ``update`` or ``delete``.
+        rule_id: The rule that made it.
+        fact_id: The fact.
+        replaces: The facts that it removed.
+        source_episode_ids: The episodes that it comes from.
+        reason: Why it changed nothing, if so.
+        user: Whose the fact is; empty when it is not known.
+        agent: Who knows it; empty as `user`.
+    """
+
+    kind: str
+    rule_id: str
+    fact_id: str
+    replaces: list[str]
+    source_episode_ids: list[str]
+    reason: str
+    user: str
+    agent: str
+
+
+class Deltas(Result):
+    """The first deltas of an answer.
+
+    Attributes:
+        deltas: The first ones.
+        deltas_total: How many there are.
+        deltas_cut: Whether the list is cut.
+    """
+
+    deltas: list[Delta]
+    deltas_total: int
+    deltas_cut: bool
 
 
 def report_firings(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
@@ -244,3 +298,8 @@ def _delta_document(record: Record) -> dict[str, Any]:
         "user": record.user,
         "agent": record.agent,
     }
+
+
+def as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
+    """Return a document of values that `orjson` writes, as it reads them again."""
+    return orjson.loads(orjson.dumps(document, default=str))

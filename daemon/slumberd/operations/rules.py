@@ -22,13 +22,12 @@ from slumberd.operations.example_values import AT, COUNTS, HASH
 from slumberd.operations.forms import Name, OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.reads.outlooks import Outlook, outlooks
 from slumberd.operations.reads.rule_progress import (
     LedgerFigures,
     RuleProgressReader,
     limit_pending,
 )
-from slumberd.operations.reads.rule_states import RuleState, name_in_ledger
+from slumberd.operations.reads.rule_states import Outlook, RuleState, name_in_ledger, outlooks
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores

@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import Cursor, Limit, OperatorForm, Result
+from slumberd.operations.forms import Cursor, Limit, OperatorForm, Result, read_cursor, write_cursor
 from slumberd.operations.operation import Example, operation
-from slumberd.operations.page_cursors import read_cursor, write_cursor
 from slumberd.storage.facts.store import EngineFactStore
 
 

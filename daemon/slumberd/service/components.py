@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.facts import FactOperations
 from slumberd.operations.handlers import Answer, Handler, handlers_of
 from slumberd.operations.ledger import LedgerReads
-from slumberd.operations.memory import MemoryOperations
 from slumberd.operations.moves import UserMoving
+from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.quarantine import QuarantineReads
-from slumberd.operations.reads.fact_histories import FactHistories
 from slumberd.operations.reads.rule_progress import RuleProgressReader
-from slumberd.operations.report import Overviews
+from slumberd.operations.report import Reports
 from slumberd.operations.rules import Loaded, RuleReads
+from slumberd.operations.search import Search
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
-from slumberd.operations.writes.changes import Operations
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.alarm import Alarm
@@ -80,17 +83,23 @@ class Components:
             await transcripts.forget(user)
 
         self.operations.erasures.erased = erased
-        memory = MemoryOperations(
+        tolerance = timedelta(seconds=settings.memory.future_tolerance)
+        outcomes = Outcomes(
             stores,
-            searcher,
-            self.operations,
             rules=lambda: loaded()[0],
             clock=clock,
-            future_tolerance_seconds=settings.memory.future_tolerance,
+            tolerance=tolerance,
             commits=self.commits,
+            paused=lambda: self.pausing.paused,
+        )
+        episodes = EpisodeOperations(
+            stores.memory,
+            outcomes,
+            rules=lambda: loaded()[0],
+            clock=clock,
+            tolerance=tolerance,
             capture=settings.capture_rules,
             transcripts=transcripts,
-            paused=lambda: self.pausing.paused,
         )
         rules = RuleReads(
             stores,
@@ -104,9 +113,11 @@ class Components:
         return {
             **{name: _announced(handler, self.commits) for name, handler in announcing.items()},
             **handlers_of(
-                memory,
-                Overviews(searcher, stores.facts, clock),
-                FactHistories(stores.facts),
+                episodes,
+                outcomes,
+                Search(searcher),
+                FactOperations(stores.facts, self.operations),
+                Reports(stores.facts, clock),
                 LedgerReads(stores.facts, self.commits),
                 QuarantineReads(stores.facts),
                 Users(stores.facts),

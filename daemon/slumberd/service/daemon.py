@@ -34,6 +34,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.caller import Caller
+from slumberd.operations.change_runner import new_run_id
+from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import (
@@ -41,19 +43,17 @@ from slumberd.operations.handlers import (
     Dispatcher,
     Handler,
     handler_of,
+    observe_calls,
     refuse_other_shards,
 )
 from slumberd.operations.moves import UserMoving
-from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.changes import Operations, new_run_id
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
-from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.alarm import Alarm
 from slumberd.scheduling.due import Due

@@ -20,8 +20,7 @@ import structlog
 from slumberd.clock import set_within
 from slumberd.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
-from slumberd.operations.forwarded_caller import for_forwarded
-from slumberd.operations.handlers import Answer, Handler
+from slumberd.operations.handlers import Answer, Handler, for_forwarded
 from slumberd.service.control_socket import (
     answer_line,
     decode_answer,

@@ -12,8 +12,7 @@ from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.handlers import Answer, Dispatcher
-from slumberd.operations.observed_calls import CallObserver
+from slumberd.operations.handlers import Answer, CallObserver, Dispatcher
 from slumberd.operations.writes.put_once import PutsOnce
 
 

@@ -9,12 +9,11 @@ from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
-from slumberd.operations.forwarded_caller import for_forwarded
-from slumberd.operations.handlers import Answer, handlers_of
+from slumberd.operations.changes import Operations
+from slumberd.operations.handlers import Answer, for_forwarded, handlers_of
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.transcript_counts import TranscriptFile
-from slumberd.operations.writes.changes import Operations
 from slumberd.service.background import ReductionAlarm
 from slumberd.service.composition import (
     moves_of,

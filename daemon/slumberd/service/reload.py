@@ -21,8 +21,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer
-from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.service.composition import limits_of, retention_of
 
 Load = Callable[[], tuple[Settings, RuleSet]]

@@ -15,8 +15,7 @@ from slumberd.model.health import DaemonHealth
 from slumberd.operations.caller import Caller
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.handlers import Answer, Dispatcher, handler_of
-from slumberd.operations.observed_calls import observe_calls
+from slumberd.operations.handlers import Answer, Dispatcher, handler_of, observe_calls
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.composition import user_stores_of
 from slumberd.service.control_socket import listen

@@ -20,8 +20,7 @@ from slumberd.errors import (
 )
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import OperatorForm, RequestForm, ScopedForm
-from slumberd.operations.forwarded_caller import forward
-from slumberd.operations.handlers import Answer, Handler, read_form
+from slumberd.operations.handlers import Answer, Handler, forward, read_form
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error

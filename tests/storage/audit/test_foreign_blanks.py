@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.record import Checkpoint
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.erasures import ForgetForm
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.erasure import read_erased_rows
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -15,7 +15,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import CHANNELS, Limits
 from slumberd.model.predicates import ManyBut, describe, union_of
 from slumberd.operations.caller import Caller
-from slumberd.operations.forms import BackfillForm, DecideForm
+from slumberd.operations.firing import BackfillForm, DecideForm
 from slumberd.service.reload import ChannelChange, apply_channels
 from slumberd.storage.facts import settings_changes
 from tests.support.builders import START, at, rule, triple

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.operations.forms import ForgetForm
 from slumberd.operations.writes import erasures as erasures_module
+from slumberd.operations.writes.erasures import ForgetForm
 from tests.service.test_erasure import CANARY, OTHER, canary
 from tests.service.test_pending_bytes import ME, SCOPE, erasures_of, filled
 from tests.support.builders import at

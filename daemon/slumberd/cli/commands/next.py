@@ -19,7 +19,7 @@ from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.operations.handlers import Answer
-from slumberd.operations.reads.outlooks import Outlook, Scheduled, outlook, outlooks
+from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
 from slumberd.scheduling.cron_text import in_words

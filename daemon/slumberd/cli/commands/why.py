@@ -23,7 +23,7 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.memory_forms import ResultOfRule
+from slumberd.operations.reads.episode_results import ResultOfRule
 from slumberd.operations.reads.explainer import (
     ExplainedEpisode,
     explain_fact,

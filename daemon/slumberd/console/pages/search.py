@@ -13,7 +13,7 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import MemoryScopeError
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.memory_forms import ContextForm, RecallForm
+from slumberd.operations.search import ContextForm, RecallForm
 
 KINDS = (("", "Facts and episodes"), ("fact", "Facts"), ("episode", "Episodes"))
 """What may be searched, with the words of the choice."""

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple, assert_never, get_args
 
 import orjson
+from pydantic import JsonValue
 
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.state import IN_TRIPLES, NOTHING_SAID
@@ -17,12 +18,11 @@ from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import STAGE_CHANNELS
 from slumberd.observability.line_format import printable
-from slumberd.operations.memory_forms import Became, FactOfEpisode, ResultOfRule
+from slumberd.operations.forms import Result
 
 SOON: frozenset[Became] = frozenset({"unanswered", "due"})
 """The words for an episode that a running daemon evaluates without more episodes."""
 
-_ORDER: Mapping[str, int] = {word: place for place, word in enumerate(get_args(Became))}
 _MOST_NAMED = 10
 """The most facts that a sentence names. The list of facts has all."""
 
@@ -58,6 +58,77 @@ _NO_EFFECTS: Mapping[str, str] = {
 
 STATES_ITSELF = "filtered: the rule reads only texts that state nothing themselves"
 """The sentence about a rule that extracts, and an episode that states a triple."""
+
+
+Became = Literal[
+    "learned",
+    "retracted",
+    "replaced",
+    "known",
+    "no_effect",
+    "quarantined",
+    "held",
+    "unanswered",
+    "due",
+    "waiting",
+    "paused",
+    "said_nothing",
+    "speaker_unknown",
+    "other_speaker",
+    "filtered",
+    "below_salience",
+    "withdrawn",
+    "undone",
+    "erased",
+    "disabled",
+    "skipped",
+]
+"""What became of an episode, in one word. Of several words, the one that comes first here counts:
+what was learned first, then what may still come, then why nothing was learned."""
+
+
+_ORDER: Mapping[str, int] = {word: place for place, word in enumerate(get_args(Became))}
+
+NO_RULE = "not read: no rule reads episodes"
+"""The sentence without any rule."""
+
+
+class FactOfEpisode(Result):
+    """What an episode says in one fact.
+
+    Attributes:
+        id: The fact.
+        subject: What it is about; None for a fact of text alone.
+        predicate: What it says of it.
+        object: The value; any JSON.
+        became: What became of it: ``learned``, ``retracted``, ``replaced`` or ``known``.
+        current: Whether it is current.
+    """
+
+    id: str
+    subject: JsonValue = None
+    predicate: JsonValue = None
+    object: JsonValue = None
+    became: Became
+    current: bool
+
+
+class ResultOfRule(Result):
+    """What became of an episode under one rule, in one channel of facts.
+
+    Attributes:
+        rule_id: The rule.
+        channel: The channel.
+        became: What became of it, in one word, such as ``learned`` or ``said_nothing``.
+        sentence: The same in a sentence.
+        facts: What it says, fact by fact.
+    """
+
+    rule_id: str
+    channel: str
+    became: Became
+    sentence: str
+    facts: list[FactOfEpisode]
 
 
 class Unmet(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import structlog
 
@@ -30,17 +30,18 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
-from slumberd.operations import change_results, forms
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import ReasonedForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
-from slumberd.operations.writes.turn import Turn
+from slumberd.operations.writes.rule_runner import Turn
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.episodes.erasure import Found
-from slumberd.storage.ledger.erasure import FORGET, Erasure, Unfinished
+from slumberd.storage.ledger.erasure import FORGET, Unfinished
+from slumberd.storage.ledger.erasure import Erasure as LedgerErasure
 from slumberd.storage.ledger.rows import firing_id_of
 
 _log = structlog.get_logger("slumberd")
@@ -56,6 +57,103 @@ _RETRY_WAIT_SECONDS = 0.5
 
 _ATTEMPTS_PER_TRIAL = 30
 """After so many attempts, one is made even if a transaction is open that spoiled the last one."""
+
+
+class ForgetForm(ReasonedForm):
+    """The request ``forget``: a scope, one episode, or one fact.
+
+    Without session, agent, episode and fact, all of the user's is erased.
+
+    Attributes:
+        user: The user; by default the caller's own. With an episode or a fact, its owner.
+        session: Only this session.
+        agent: Only this agent; by default the caller's own, else all.
+        episode: Only this episode, with all that came from it.
+        fact: Only this fact: the episodes that say it, with all that came from them, and the manual
+            edits that say it.
+        plan: The hash in the answer of a dry run. If the scope has changed since, nothing is
+            erased. A caller that may name one user only must give it.
+    """
+
+    user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    episode: str | None = None
+    fact: str | None = None
+    plan: str | None = None
+
+
+class Forgotten(Result):
+    """The certificate of an erasure; for a dry run, the plan of one.
+
+    Attributes:
+        certificate: Always ``slumberd.forget``.
+        version: The version of this form.
+        scope: User, session and agent; None for all.
+        at: When.
+        forgotten_up_to: The end of the erased time; None when only an episode or a fact is erased.
+        episodes: The ids of the episodes that are erased by their ids, whatever their instants;
+            absent without any.
+        facts: The current facts that go with an episode or a fact; absent for a scope.
+        statements: What these facts say, in their order; only of a dry run.
+        rows: How many rows were erased, by store and table.
+        stand_again: Facts that are current again.
+        foreign_blank: The first ledger rows, by number, that are blank though no erasure names
+            them: another program blanked them.
+        foreign_blank_total: How many such rows there are.
+        head_before: The head of the ledger's chain before.
+        out_of_reach: What slumberd cannot erase.
+        dry_run: True for a plan; else absent.
+        plan: The hash of the plan; only of a dry run.
+        firing_id: The firing that the ledger records; absent for a dry run.
+        by: Who requested it; absent for a dry run.
+        reason: Why; absent for a dry run, and without a reason.
+        head_after: The head after; absent for a dry run.
+        write_ahead_log_emptied: By file; absent for a dry run.
+        rewritten: By file: why it was rewritten; absent for a dry run.
+        pending: By file that may still have erased bytes: what its rewriting waits for. Absent for
+            a dry run.
+        bytes_gone_at: When the last byte was gone; None while something is pending.
+    """
+
+    certificate: str
+    version: int
+    scope: dict[str, str | None]
+    at: str
+    forgotten_up_to: str | None
+    rows: dict[str, dict[str, int]]
+    stand_again: list[str]
+    foreign_blank: list[int]
+    foreign_blank_total: int
+    head_before: str
+    out_of_reach: list[str]
+    episodes: list[str] | None = None
+    facts: list[str] | None = None
+    statements: list[str] | None = None
+    dry_run: bool | None = None
+    plan: str | None = None
+    firing_id: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    head_after: str | None = None
+    write_ahead_log_emptied: dict[str, bool] | None = None
+    rewritten: dict[str, Any] | None = None
+    pending: dict[str, str] | None = None
+    bytes_gone_at: str | None = None
+
+
+class Erasure(Result):
+    """A plan to erase, or the certificate of an erasure.
+
+    Attributes:
+        done: Whether the scope is erased.
+        plan: The hash of what is erased.
+        certificate: What is erased, and what is out of reach.
+    """
+
+    done: bool
+    plan: str
+    certificate: dict[str, Any]
 
 
 async def _no_indexes(_: str) -> None:
@@ -77,7 +175,7 @@ class Target(NamedTuple):
 
 
 def _scope_of(
-    request: forms.ForgetForm, caller: Caller, owners: Set[str], missing: NothingKeptError
+    request: ForgetForm, caller: Caller, owners: Set[str], missing: NothingKeptError
 ) -> ScopeFilter:
     """Return the scope in which an episode or a fact is erased.
 
@@ -155,9 +253,7 @@ class Erasures:
             },
         ),
     )
-    async def forget(
-        self, request: forms.ForgetForm, caller: Caller
-    ) -> Annotated[Answer, change_results.Forgotten]:
+    async def forget(self, request: ForgetForm, caller: Caller) -> Annotated[Answer, Forgotten]:
         """Plan the erasure of a scope, an episode or a fact; with the plan's hash, erase it.
 
         Raises:
@@ -188,7 +284,7 @@ class Erasures:
         return {**document, **why, **done}
 
     async def _find_and_plan(
-        self, request: forms.ForgetForm, caller: Caller, bounds: DryRunBounds
+        self, request: ForgetForm, caller: Caller, bounds: DryRunBounds
     ) -> tuple[Answer, str]:
         return await self._plan(await self._find(request, caller), bounds)
 
@@ -202,7 +298,7 @@ class Erasures:
             document["statements"] = [statement_of(fact.payload) for fact in planned.going]
         return document, plan_hash(unfinished, stored.newest, planned)
 
-    async def _find(self, request: forms.ForgetForm, caller: Caller) -> Target:
+    async def _find(self, request: ForgetForm, caller: Caller) -> Target:
         """Return what a request erases.
 
         Raises:
@@ -242,7 +338,7 @@ class Erasures:
         is_trusted = recorded is None or microseconds(recorded) <= latest
         return latest if is_trusted else LATEST
 
-    async def _find_episode(self, request: forms.ForgetForm, eid: str, caller: Caller) -> Target:
+    async def _find_episode(self, request: ForgetForm, eid: str, caller: Caller) -> Target:
         """Return the erasure of one episode."""
         missing = NothingKeptError(request.user or caller.user, None, request.agent, episode=eid)
         # The ids of its facts in the channel facts; a host may have deleted the episode itself.
@@ -261,7 +357,7 @@ class Erasures:
         eids = frozenset({eid})
         return Target(Unfinished(scope, eids, None, str(caller), eids), stored)
 
-    async def _find_fact(self, request: forms.ForgetForm, id: str, caller: Caller) -> Target:
+    async def _find_fact(self, request: ForgetForm, id: str, caller: Caller) -> Target:
         """Return the erasure of all that says one fact."""
         missing = NothingKeptError(request.user or caller.user, None, request.agent, fact=id)
         owners = await self._facts.erasures.owners_of([id])
@@ -273,7 +369,7 @@ class Erasures:
         stored = await self._memory.episodes_named(scope, eids)
         return Target(Unfinished(scope, eids, None, str(caller), eids), stored, sources.edits)
 
-    async def _erase(self, target: Target, reason: str) -> tuple[Erasure, dict[str, int]]:
+    async def _erase(self, target: Target, reason: str) -> tuple[LedgerErasure, dict[str, int]]:
         """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
         try:
@@ -289,7 +385,7 @@ class Erasures:
         dry_run: bool,
         reason: str = "",
         cancelled: Condition | None = None,
-    ) -> Erasure:
+    ) -> LedgerErasure:
         scope, eids, moment, by, alone = target.unfinished
         kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
         now = self._clock.now()
