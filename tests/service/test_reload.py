@@ -24,9 +24,10 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.protocols import Episodes
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.operations.writes.turn import Turn
-from slumberd.service.composition import open_stores, rule_runner_of, rules_of
+from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again
+from slumberd.service.rules import rules_of
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs

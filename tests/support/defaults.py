@@ -114,7 +114,7 @@ def _defaults_of_class(kind: type, place: str) -> Iterator[str]:
     yield from _lines(place, defaults_of(kind))
     if issubclass(kind, BaseModel):
         yield from _lines(f"{place}.bounds", _bounds_of(kind))
-    for name, method in vars(kind).items():
+    for name, method in dict(vars(kind)).items():
         function = getattr(method, "__func__", method)
         if not name.startswith("_") and inspect.isfunction(function):
             yield from _lines(f"{place}.{name}", _arguments(function))

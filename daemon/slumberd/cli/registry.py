@@ -155,7 +155,7 @@ ENTRIES = (
     ),
     Entry(
         "why-not",
-        "why:why_not",
+        "why_not:why_not",
         "Show the outcome of an episode, and what would change it.",
         ("slumberd why-not e42",),
         per_shard=("why-not",),
@@ -377,7 +377,7 @@ ENTRIES = (
         "Create, upgrade or check the schema in PostgreSQL.",
     ),
     Entry("token", "token:app", "Make tokens for the HTTP interface."),
-    Entry("version", "info:version", "Show the version.", ("slumberd version",)),
+    Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )
 
 

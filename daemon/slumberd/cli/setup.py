@@ -32,8 +32,8 @@ from slumberd.observability.logs import (
     queued_writer,
     send,
 )
-from slumberd.service.composition import rules_in, rules_of
 from slumberd.service.interfaces import Interface
+from slumberd.service.rules import rules_in, rules_of
 
 _log = structlog.get_logger("slumberd")
 

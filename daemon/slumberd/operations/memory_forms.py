@@ -380,7 +380,7 @@ class HeldForm(OperatorForm):
 class Result(BaseModel):
     """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""

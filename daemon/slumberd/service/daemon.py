@@ -64,10 +64,8 @@ from slumberd.service.background import (
 )
 from slumberd.service.components import Components
 from slumberd.service.composition import (
-    database_status_of,
     moves_of,
     open_under,
-    paused_rules_of,
     provenance_sink,
     publisher_of,
     refuse_network_of,
@@ -87,9 +85,10 @@ from slumberd.service.pause import Pausing
 from slumberd.service.reductions import EVERY_SECONDS as REDUCTION_SECONDS
 from slumberd.service.reductions import ReductionAlarm
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.rules import paused_rules_of
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
-from slumberd.service.stores import inspections_of
+from slumberd.service.stores import database_status_of, inspections_of
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.service.user_moves import UserMoving

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Protocol
 
 import orjson
-import structlog
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.late_log import LateLogger
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RulesForm
@@ -79,7 +79,7 @@ def write_paused(file: Path, paused: dict[str, str]) -> None:
         raise StoreError(f"{str(file)!r} cannot be written: {error.strerror}") from error
 
 
-_log = structlog.get_logger("slumberd")
+_log = LateLogger()
 
 
 class PausedRules(Protocol):

@@ -14,16 +14,8 @@ import typer
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import (
-    Config,
-    DryRun,
-    Json,
-    Listed,
-    ReasonOrNone,
-    StateDir,
-    Verbose,
-    instant_of,
-)
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json, print_table
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds

@@ -20,7 +20,7 @@ from slumberd.interchange.records import Record, place_of
 from slumberd.interchange.remarks import SENTENCES, Remarks
 from slumberd.model.episode import Episode, NaiveTimestamps, instant, latest_at
 from slumberd.model.scope import Scope
-from slumberd.service.composition import rules_of
+from slumberd.service.rules import rules_of
 from slumberd.storage.episodes.writes import encode_readable
 
 COLUMNS = ("finding", "place", "earlier", "user", "agent", "detail")

@@ -38,7 +38,8 @@ from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.operations.protocols import Episodes
-from slumberd.service.composition import rules_of, user_stores_of
+from slumberd.service.composition import user_stores_of
+from slumberd.service.rules import rules_of
 from slumberd.service.shard_puts import UserStores
 from slumberd.storage.episodes.writes import PutCounts
 

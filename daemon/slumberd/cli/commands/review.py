@@ -15,16 +15,8 @@ import typer
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import (
-    Config,
-    DryRun,
-    Json,
-    Listed,
-    ReasonOrNone,
-    StateDir,
-    Verbose,
-    instant_of,
-)
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings

@@ -16,8 +16,8 @@ from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import plural, print_json, print_json_lines, print_table
 from slumberd.errors import ConfigurationError, InputError, NoInputError, OutputExistsError
 from slumberd.model.rule_sets import PublishedRules
-from slumberd.service.composition import rule_sets_of
 from slumberd.service.publishing import rules_to_publish
+from slumberd.service.rules import rule_sets_of
 
 PUBLISH_EXAMPLES = (
     "slumberd rules publish",

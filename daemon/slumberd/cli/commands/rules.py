@@ -32,7 +32,7 @@ from slumberd.diagnostics.status import RemovedRule, read_status
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.service.composition import paused_rules_of, rules_of
+from slumberd.service.rules import paused_rules_of, rules_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command("publish", epilog=examples(*PUBLISH_EXAMPLES))(publish)
