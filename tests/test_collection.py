@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.lists import of_each
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[1]
 SECONDS = 10.0
 """The processor time that the collection of the default tests may take in one process."""
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.mutation.copies import files_of
 from tests.support.interpreters import find_python
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
 SOAK_SECONDS = 120

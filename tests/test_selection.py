@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository import ROOT
 from tests.support.selection import tier_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
@@ -80,7 +81,7 @@ NIGHTLY = [
 def test_option_chooses_the_tests_and_their_samples(
     tmp_path: Path, options: list[str], expected: list[str]
 ) -> None:
-    root = Path(__file__).parents[1]
+    root = ROOT
     file = tmp_path / "test_marked.py"
     file.write_text(MARKED)
     plugins = ("-p", "tests.support.selection", "-c", str(root / "pyproject.toml"), "--noconftest")

@@ -13,7 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.supply_chain import LOCKS, ROOT, missing, pinned, verdict, version_of
+from tests.support.repository import ROOT
+from tests.support.supply_chain import LOCKS, missing, pinned, verdict, version_of
 
 EXTRAS = {
     "run": (),

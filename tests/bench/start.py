@@ -11,14 +11,13 @@ from pathlib import Path
 from tests.bench.databases import Workshop
 from tests.bench.measuring import Cost, Table, at_most, run
 from tests.support.daemons import Home, processor_seconds
+from tests.support.repository import ROOT
 
 SECTION = "start"
 RULES = 1_000
 
 _FULL = 100_000
 """With fewer episodes this is a trial run, for which nothing is installed."""
-
-ROOT = Path(__file__).parents[2]
 
 
 def measure(table: Table, shop: Workshop) -> None:

@@ -25,10 +25,11 @@ from slumberd.service.state_lock import StateLock
 from tests.support.builders import at, triple
 from tests.support.command_arguments import installation_with_data
 from tests.support.installation import Installation
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
+PAGE = ROOT / "docs/how-to/back-up-and-restore.md"
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

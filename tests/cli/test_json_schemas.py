@@ -19,10 +19,10 @@ from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.filters.sandbox import check_filter
 from slumberd.scheduling import cron
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = sorted(
     file
     for home in ("rules", "config", "daemon/slumberd/cli/demo_data")

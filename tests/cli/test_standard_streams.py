@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 
-SLUMBERD = Path(__file__).parents[2] / "daemon/slumberd"
+SLUMBERD = ROOT / "daemon/slumberd"
 
 
 @pytest.fixture(scope="module")

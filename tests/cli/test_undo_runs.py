@@ -15,10 +15,10 @@ import pytest
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.installation import Installation, environment, wait_until
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 
 BATCHED = "facts: {batch: 5}\n"
 RULES = """\

@@ -17,10 +17,10 @@ from slumberd.errors import ConfigurationError
 from slumberd.extraction.pattern_tests import Expected, run_pattern_tests
 from slumberd.extraction.patterns import PatternSet
 from slumberd.model.extraction import Turn
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).parents[2]
 TEA = """\
 speakers: {user_turn: ada}
 aliases:

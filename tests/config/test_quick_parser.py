@@ -11,10 +11,10 @@ import yaml
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import FilterError
 from slumberd.filters.sandbox import check_filter, filter_checker
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = [
     path.read_text() for place in ("rules", "config") for path in (ROOT / place).glob("*.yaml")
 ]

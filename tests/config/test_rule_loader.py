@@ -21,11 +21,11 @@ from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).parents[2]
 TEA = """
 rules:
   - id: tea

@@ -11,10 +11,11 @@ import pytest
 from slumberd.config.settings import Settings, Tree, load_settings, variables
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-SHIPPED = Path(__file__).parents[2] / "config" / "slumberd.yaml"
+SHIPPED = ROOT / "config" / "slumberd.yaml"
 NOWHERE = Path("/nonexistent/slumberd.yaml")
 HOME = {"HOME": "/home/alice"}
 

@@ -19,6 +19,7 @@ from slumberd.extraction.statements_in_english import clause_expressions, expres
 from slumberd.extraction.turn_reader import ALL_READERS
 from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.extraction import Turn
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -59,7 +60,7 @@ def test_extraction_says_how_many_objects_its_predicates_hold() -> None:
 
 
 def test_page_lists_every_predicate_under_its_number_of_values_and_every_list() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/vocabulary.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/vocabulary.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ") and "`" in line]
     cells = [row for row in rows if len(row) == 5]
     words = shipped_vocabulary()

@@ -21,11 +21,12 @@ from slumberd.model.scope import PLACEHOLDER_KEY
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider
+from tests.support.repository import ROOT
 from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
-BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
+BOOKING = ROOT / "docs" / "examples" / "booking.yaml"
 SENTENCES = conversation_extraction({"chat": "ada"})
 
 

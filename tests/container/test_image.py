@@ -18,9 +18,9 @@ import yaml
 
 from slumberd.config.settings import load_settings
 from tests.support.daemons import Daemon
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[2]
 FILES = ROOT / "container"
 IMAGE, COMPOSE, CONFIGURATION = (
     FILES / name for name in ("Containerfile", "compose.yaml", "slumberd.yaml")

@@ -18,7 +18,6 @@ from tests.support.documentation import (
     DOCS,
     PAGES,
     README,
-    ROOT,
     Block,
     beginning_of,
     blocks_of,
@@ -28,6 +27,7 @@ from tests.support.documentation import (
 from tests.support.lists import of_each
 from tests.support.model_server import ModelServer, server_in_a_thread
 from tests.support.postgres_server import OwnServer, PostgresServer
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration
 

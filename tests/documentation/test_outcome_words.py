@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from slumberd.operations.memory_forms import Became
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-memory-from-a-program.md"
+PAGE = ROOT / "docs/how-to/use-the-memory-from-a-program.md"
 
 
 def test_page_explains_each_word_once() -> None:

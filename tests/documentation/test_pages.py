@@ -36,8 +36,9 @@ from slumberd.config.vocabulary_schema import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
-from tests.support.documentation import DOCS, PAGES, README, ROOT, Block, blocks_of
+from tests.support.documentation import DOCS, PAGES, README, Block, blocks_of
 from tests.support.lists import of_each
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -18,10 +17,11 @@ from slumberd.extraction.patterns import MAX_MATCHES, MAX_TEXT, Aliases, Pattern
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 from slumberd.retrieval.expressions import Match, compile_expression
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
+EXAMPLE = ROOT / "docs" / "examples" / "booking.yaml"
 BOOKING = load_patterns(EXAMPLE)
 LIKES = Says("{speaker}", "likes", "{what}")
 SUNDAY = 1_779_624_000_000_000  # 2026-05-24T12:00:00Z

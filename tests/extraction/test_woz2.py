@@ -7,7 +7,6 @@ patterns were written with the even dialogues in view; nobody read the odd ones 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ from slumberd.config.pattern_loader import load_patterns
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
 from tests.support.corpora import lines, needs_corpora
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
-BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
+BOOKING = ROOT / "docs" / "examples" / "booking.yaml"
 
 Triple = tuple[str, str, Any]
 

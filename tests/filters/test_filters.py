@@ -6,7 +6,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -23,6 +22,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import encode
 from tests.support.builders import episode
 from tests.support.filter_fragments import AGE, BARE, LEGITIMATE, ROWS, TEA
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -97,7 +97,7 @@ def test_filter_selects_the_same_episodes_under_trust_episode() -> None:
 
 
 def test_page_on_filters_lists_every_column_and_function() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/filters.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/filters.md").read_text(encoding="utf-8")
     columns, _, functions = page.partition("\n## Operators and functions\n")
     functions = functions.partition("\n## ")[0]
 

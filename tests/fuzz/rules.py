@@ -16,12 +16,13 @@ from slumberd.filters.sandbox import check_filter
 from slumberd.model.cadence import Every, cadence_of
 from slumberd.scheduling import cron
 from tests.fuzz.targets import Finding
+from tests.support.repository import ROOT
 
 SECONDS = 2.0
 """Limit of processor time for one file of at most a few KiB."""
 MOST_BYTES = 64 * 1024 * 1024
 
-_SHIPPED = Path(__file__).parents[2] / "rules"
+_SHIPPED = ROOT / "rules"
 _TEXTS = (
     b"rules: []", b"", b"rules:", b"rules: {}", b"- a", b"rules: [{id: a}]", b"\xff\xfe",
     b"rules: &a [*a]", b"rules: !!python/object:os.system {}", b"a: b: c", b"? a\n: b", b"\t",

@@ -27,12 +27,13 @@ from queue import SimpleQueue
 from tempfile import mkdtemp
 from typing import Any
 
-from tests.mutation.copies import ROOT, TreeCopy, digest_of_source
+from tests.mutation.copies import TreeCopy, digest_of_source
 from tests.mutation.faults import Fault, placed, sample
 from tests.mutation.recorded import Recorded, RecordedTest, is_current, load, record
 from tests.mutation.results import Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import Trial, try_fault
+from tests.support.repository import ROOT
 
 _NICE = 15
 _DEFAULT, _ALL = "default", "all"

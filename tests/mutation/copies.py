@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 SOURCE = "daemon/slumberd"
 """The package whose faults the tests must find, below the root."""
 

@@ -17,8 +17,9 @@ import coverage
 import pytest
 
 from tests.mutation import recording
-from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
+from tests.mutation.copies import SOURCE, TreeCopy, digest_of_source
 from tests.mutation.selection import Lines
+from tests.support.repository import ROOT
 
 _START = (
     "import os; "

@@ -14,12 +14,13 @@ from coverage import CoverageData
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.__main__ import faults_to_try, options_from, sampled, within_limit
 from tests.mutation.changes import Change
-from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
+from tests.mutation.copies import SOURCE, TreeCopy, digest_of_source
 from tests.mutation.faults import Fault, faults_of, placed, sample
 from tests.mutation.recorded import Recorded, RecordedTest, folder_beside, is_current, load, record
 from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import try_fault
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,11 +11,12 @@ from slumberd.config.validation import problems
 from slumberd.operations.table import OPERATIONS
 from slumberd.storage.strict_json import MOST_DEPTH, MOST_REQUEST_BYTES
 from tests.support.lists import of_each
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
 
-PAGE = Path(__file__).parents[2] / "docs/reference/operations.md"
+PAGE = ROOT / "docs/reference/operations.md"
 
 Schema = dict[str, Any]
 Wrong = tuple[tuple[str | int, ...], Any, tuple[str, ...]]

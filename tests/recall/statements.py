@@ -25,9 +25,10 @@ from tests.recall.engine import Engine, Ledger, Opener
 from tests.recall.evidence import ledgers_of, put_all
 from tests.recall.figures import UNMARKED, Figure
 from tests.recall.updates import BUDGET, QUOTED, count_marks
+from tests.support.repository import TESTS
 
 SECTION = "statements"
-HELD_OUT = Path(__file__).parents[1] / "extraction" / "held_out"
+HELD_OUT = TESTS / "extraction" / "held_out"
 
 _MORE_WORDS = 2
 """So many further words may stand beside the right object."""

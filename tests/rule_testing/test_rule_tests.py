@@ -13,10 +13,11 @@ from slumberd.cli import call
 from slumberd.rule_testing.loader import load_trials
 from slumberd.rule_testing.runner import TrialResult, run_trial
 from tests.support.installation import Installation
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration
 
-SHIPPED = Path(__file__).parents[2] / "rules"
+SHIPPED = ROOT / "rules"
 RULES = """\
 channels:
   facts: {multi_valued: [likes]}

@@ -10,11 +10,12 @@ import pytest
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
 from slumberd.rule_testing.pattern_runner import is_pattern_test, run_pattern_files
 from slumberd.rule_testing.runner import TrialResult, run_trial
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration
 
-RULES = Path(__file__).parents[2] / "rules"
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+RULES = ROOT / "rules"
+EXAMPLES = ROOT / "docs" / "examples"
 
 
 async def _failed(trials: list[Trial]) -> list[TrialResult]:

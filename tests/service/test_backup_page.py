@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,11 @@ from slumberd import errors
 from slumberd.cli.registry import program
 from slumberd.service.copies.backup import KEY, MANIFEST
 from slumberd.service.file_exchange import JOURNAL
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
+PAGE = ROOT / "docs/how-to/back-up-and-restore.md"
 
 
 def commands() -> list[str]:

@@ -28,6 +28,7 @@ from tests.support.planted_faults import (
     commit_facts_before_watermark,
     commit_watermark_before_facts,
 )
+from tests.support.repository import ROOT
 from tests.support.sample_sizes import amount
 from tests.support.scripted_histories import FIRST
 from tests.support.waiting import PATIENCE_SECONDS
@@ -115,7 +116,7 @@ def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.failpoints", *home.words(["fire", "--all"])],
         env={**os.environ, "SLUMBERD_FAILPOINT": point},
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         timeout=PATIENCE_SECONDS,
     )
 

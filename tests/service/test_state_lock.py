@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import slumberd
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.service import state_lock
 from slumberd.service.state_lock import PID_FILE, StateLock, file_system_of
@@ -41,7 +42,7 @@ MOUNTS = r"""
 @contextmanager
 def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run another process that holds the lock until the block ends."""
-    environment = os.environ | {"PYTHONPATH": str(Path(state_lock.__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(slumberd.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory)],
         stdin=subprocess.PIPE,

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
-SHIPPED = Path(__file__).parents[2]
+SHIPPED = ROOT
 UNIT = SHIPPED / "systemd" / "slumberd.service"
 SYSUSERS = SHIPPED / "systemd" / "slumberd.sysusers"
 TMPFILES = SHIPPED / "systemd" / "slumberd.tmpfiles"

@@ -46,6 +46,7 @@ from tests.soak.stage_checks import (
 )
 from tests.soak.writers import ManualAssertion
 from tests.support.daemons import Daemon, Home
+from tests.support.repository import ROOT
 
 WRITERS = [
     ("ann", "put", "triples"), ("ben", "put", "triples"), ("cyd", "insert", "triples"),
@@ -61,7 +62,7 @@ SETTINGS: dict[str, Any] = {
     "logging": {"format": "json"},
     "retention": {"purge_archived_after": "3s"},
 }
-BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
+BOOKING = ROOT / "docs" / "examples" / "booking.yaml"
 
 _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 120.0

@@ -29,6 +29,7 @@ from slumberd.scheduling.due import due_cron, why_skipped
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.lists import of_each
 from tests.support.open_stores import OpenStores, open_stores, stream
+from tests.support.repository import TESTS
 
 pytestmark = pytest.mark.acceptance
 
@@ -383,6 +384,6 @@ def test_every_fault_has_a_test_or_a_reason() -> None:
 def test_every_listed_test_of_a_fault_exists(shown: str) -> None:
     file, name = shown.split("::")
 
-    module = (Path(__file__).parents[1] / file).read_text()
+    module = (TESTS / file).read_text()
 
     assert re.search(rf"^(async )?def {name}\(", module, re.MULTILINE)

@@ -12,11 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.repository import ROOT
 from tests.support.stargraph import NoStargraphError, run_mixed, run_their_tests
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.nightly]
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/coming-from-stargraph.md"
+PAGE = ROOT / "docs/how-to/coming-from-stargraph.md"
 
 FILES = (
     "integration/test_consolidation_cadence_batch.py",

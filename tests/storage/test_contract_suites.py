@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository import TESTS
+
 pytestmark = pytest.mark.unit
 
-TESTS = Path(__file__).parents[1]
 SUITES = sorted(
     suite
     for suite in TESTS.rglob("test_*_contract.py")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.browser import skip_without
 from tests.support.late_imports import LateModule
-from tests.support.supply_chain import ROOT
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     import playwright.sync_api as playwright

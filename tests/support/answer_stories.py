@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from tests.support.builders import at, episode, triple
 from tests.support.cli_runner import called
 from tests.support.recorded_answers import AnswerRecorder, Form, layout
+from tests.support.repository import ROOT
 from tests.support.trial_installation import TrialInstallation, rule, rules
 
 FOLDERS: dict[Form, str] = {"json": "answers", "text": "texts"}
@@ -306,7 +307,7 @@ def recorded(name: str, form: Form) -> list[str]:
 
 
 def _file(name: str, form: Form) -> Path:
-    return Path(__file__).parents[1] / "cli" / FOLDERS[form] / f"{name}.txt"
+    return ROOT / "tests" / "cli" / FOLDERS[form] / f"{name}.txt"
 
 
 def main() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-FOLDER = Path(os.environ.get("SLUMBERD_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+from tests.support.repository import ROOT
+
+FOLDER = Path(os.environ.get("SLUMBERD_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 SETS = ("eol", "congress_social", "sgd_multi", "woz2")
 

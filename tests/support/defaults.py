@@ -23,8 +23,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import slumberd
+from tests.support.repository import TESTS
 
-TABLE = Path(__file__).parents[1] / "defaults.txt"
+TABLE = TESTS / "defaults.txt"
 
 _NONE = (inspect.Parameter.empty, MISSING, PydanticUndefined)
 _PINNED = (int, float, timedelta, Path)

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.forked_commands import words_of_program
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]

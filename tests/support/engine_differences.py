@@ -18,9 +18,10 @@ from slumberd.storage.postgres.address import where
 from tests.support.answer_stories import STORIES, recorded
 from tests.support.postgres_server import running_server
 from tests.support.recorded_answers import AnswerRecorder, Form
+from tests.support.repository import TESTS
 from tests.support.trial_installation import TrialInstallation, rules
 
-FOLDER = Path(__file__).parents[1] / "cli" / "on_postgres"
+FOLDER = TESTS / "cli" / "on_postgres"
 _FORMS: tuple[Form, ...] = ("json", "text")
 TOLD = [(name, form) for name in ("reading", "nothing", "changes", "rules") for form in _FORMS]
 """The stories that are told on a database. The daemon's has tests of its own."""

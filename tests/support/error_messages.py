@@ -11,15 +11,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
 from slumberd import errors
 from slumberd.errors import Mistake, SlumberdError
+from tests.support.repository import TESTS
 
-TABLE = Path(__file__).parents[1] / "errors.txt"
+TABLE = TESTS / "errors.txt"
 
 VALUES: dict[str, Any] = {
     "action": "read",

@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT
+
 PAGE = ROOT / "docs/project/guarantees.md"
 FIGURES = ROOT / "docs/project/testing.md"
 OUTPUT = "SLUMBERD_TEST_TIERS"

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,8 +18,9 @@ from slumberd.observability.line_format import json_line, timestamp
 from tests.support.builders import at
 from tests.support.logql import Entry, Expr, Matcher
 from tests.support.logql_parser import metric, seconds
+from tests.support.repository import ROOT
 
-KIT = Path(__file__).parents[2] / "config" / "monitoring"
+KIT = ROOT / "config" / "monitoring"
 ALLOY = KIT / "alloy" / "slumberd.alloy"
 VECTOR = KIT / "vector" / "slumberd.yaml"
 DASHBOARD = KIT / "grafana-dashboard.json"

@@ -24,8 +24,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.postgres_server import running_server
+from tests.support.repository import TESTS
 
-FOLDER = Path(__file__).parents[1] / "releases"
+FOLDER = TESTS / "releases"
 STORES = ("memory", "facts")
 RULES = """\
 channels:

@@ -16,8 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
+from tests.support.repository import TESTS
 
-FOLDER = Path(__file__).parents[1] / "storage" / "sqlite" / "schemas"
+FOLDER = TESTS / "storage" / "sqlite" / "schemas"
 NAMES = ("facts", "memory")
 
 

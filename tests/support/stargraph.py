@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from tests.support.interpreters import find_python
+from tests.support.repository import ROOT
 
 VERSION = "0.8.0"
 PYTHON = "3.13"
 PATIENCE_SECONDS = 600
 HOST = Path(__file__).with_name("stargraph_host.py")
-OURS = Path(__file__).parents[2] / "daemon"
+OURS = ROOT / "daemon"
 MIXED = Path(__file__).with_name("stargraph_mixed.py")
 NAMES = Path(__file__).with_name("stargraph_names.py")
 SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"

@@ -16,7 +16,9 @@ from stargraph.checkpoint.sqlite import SQLiteCheckpointer
 from stargraph.ir._models import IRDocument, NodeSpec
 from stargraph.stores.memory import Episode
 
-SOURCE = Path(__file__).parents[2] / "daemon"
+from tests.support.repository import ROOT
+
+SOURCE = ROOT / "daemon"
 
 
 class State(BaseModel):

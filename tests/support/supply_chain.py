@@ -16,9 +16,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
 HASH = "--hash=sha256:"
 

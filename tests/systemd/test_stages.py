@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.builders import episode
 from tests.support.installation import jsonl
+from tests.support.repository import ROOT
 from tests.support.waiting import wait_until
 from tests.systemd.box import PEOPLE, Box, installation_commands
 from tests.systemd.box import bootable as bootable
@@ -32,7 +32,7 @@ rules:
       - dedup: {}
       - importance: {below: 0.1}
 """
-BOOKING = Path(__file__).parents[2] / "docs" / "examples" / "booking.yaml"
+BOOKING = ROOT / "docs" / "examples" / "booking.yaml"
 RETENTION = "s/^  purge_archived_after: null/  purge_archived_after: 1s/"
 
 

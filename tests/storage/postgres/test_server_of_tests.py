@@ -18,6 +18,7 @@ from tests.support.postgres_server import (
     PostgresServer,
     skip_without_server,
 )
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
@@ -105,7 +106,7 @@ with running_server() as server:
 
 @pytest.mark.nightly
 def test_server_ends_with_a_process_of_the_tests_that_is_killed(own_postgres: OwnServer) -> None:
-    root = Path(__file__).parents[3]
+    root = ROOT
     done = subprocess.run(
         [sys.executable, "-c", KILLED], cwd=root, capture_output=True, text=True,
         timeout=PATIENCE_SECONDS,
