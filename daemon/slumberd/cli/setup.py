@@ -13,8 +13,7 @@ from typing import TextIO
 
 import structlog
 
-from slumberd.cli.context import make_state_dir, settings_of
-from slumberd.cli.each_shard import Users
+from slumberd.cli.context import Users, make_state_dir, settings_of
 from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet

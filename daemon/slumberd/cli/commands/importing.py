@@ -15,8 +15,7 @@ import structlog
 import typer
 
 from slumberd.capture.episodes import describe_kinds
-from slumberd.cli.commands.import_audit import audit_records, sentences
-from slumberd.cli.commands.import_instants import keep_instants
+from slumberd.cli.commands.import_audit import audit_records, keep_instants, sentences
 from slumberd.cli.context import make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
