@@ -27,7 +27,7 @@ import typer
 import slumberd
 from slumberd import errors
 from slumberd.api.routes import PROTOCOL_FIELDS, ROUTES
-from slumberd.cli.commands.info import schema_of
+from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.config.docstrings import describe_attributes
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from slumberd.cli import call, demo_data
-from slumberd.cli.commands.info import SHIPPED, schema_of, schema_text
+from slumberd.cli.json_schemas import SHIPPED, schema_of, schema_text
 from slumberd.config.docstrings import describe_attributes
 from slumberd.config.rule_loader import load_rule_files
 from slumberd.config.settings import load_settings

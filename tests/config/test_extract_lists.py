@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from slumberd.cli.commands.info import schema_of
+from slumberd.cli.json_schemas import schema_of
 from slumberd.config.rule_loader import RuleSet, read_rule_texts
 from slumberd.config.rule_schema import RuleFile
 from slumberd.errors import ConfigurationError

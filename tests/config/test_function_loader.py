@@ -341,7 +341,7 @@ def test_builtin_summariser_is_the_default_and_leaves_the_hash_alone(tmp_path: P
 @pytest.mark.slow
 def test_schema_imports_nothing_of_the_operators(tmp_path: Path, modules: Path) -> None:
     write_module(modules, "raise AssertionError('imported')")
-    program = "from slumberd.cli.commands.info import schema_text; print(schema_text('rules'))"
+    program = "from slumberd.cli.json_schemas import schema_text; print(schema_text('rules'))"
 
     done = subprocess.run(
         [sys.executable, "-c", f"{program}; import sys; assert {MODULE!r} not in sys.modules"],

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from slumberd.cli.commands.info import SHIPPED as SCHEMAS
-from slumberd.cli.commands.info import schema_of
+from slumberd.cli.json_schemas import SHIPPED as SCHEMAS
+from slumberd.cli.json_schemas import schema_of
 from slumberd.config.pattern_loader import load_extraction, load_pattern_tests, load_patterns
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError

@@ -27,7 +27,7 @@ from docs.generate import (
     parts_of,
 )
 from slumberd.api.access import TokenFile
-from slumberd.cli.commands.info import schema_of
+from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile, RuleForm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from slumberd.cli.commands.info import SHIPPED, schema_text
+from slumberd.cli.json_schemas import SHIPPED, schema_text
 
 DAYS = ("monday", "tuesday")
 
