@@ -22,6 +22,7 @@ import orjson
 
 from tests.bench import (
     auditing,
+    commands,
     consolidating,
     firing,
     forgetting,
@@ -56,6 +57,7 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     search.SECTION: search.measure,
     staging.SECTION: staging.measure,
     start.SECTION: start.measure,
+    commands.SECTION: commands.measure,
     reference.SECTION: reference.measure,
 }
 

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
     "section",
     [
         "audit",
+        "commands",
         "consolidate",
         "fire",
         "forget",

@@ -138,7 +138,7 @@ def test_unexpected_failure_prints_one_line_and_exits_with_70(
     def broken() -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("slumberd.cli.commands.info.version", broken)
+    monkeypatch.setattr("slumberd.cli.commands.version.version", broken)
 
     assert call(["version"]) == 70
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import typer
 
-from slumberd.cli.options import instant_of
+from slumberd.cli.instants import instant_of
 from slumberd.clock import SystemClock
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.errors import ConfigurationError, ExtraMissingError
 from slumberd.model.cadence import Cron
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import make_cypher_check
+from slumberd.service.rules import make_cypher_check
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit

@@ -26,8 +26,9 @@ from slumberd.diagnostics.database_checks import (
 from slumberd.diagnostics.doctor import URGENT, run_checks
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
-from slumberd.service.composition import database_status_of, rules_of
 from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.rules import rules_of
+from slumberd.service.stores import database_status_of
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
 from tests.diagnostics.test_doctor import QUIET

@@ -15,7 +15,7 @@ from slumberd.model.store_status import (
     OldestTransaction,
     ShardHolder,
 )
-from slumberd.service.composition import database_status_of
+from slumberd.service.stores import database_status_of
 
 pytestmark = pytest.mark.unit
 

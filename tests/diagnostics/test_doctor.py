@@ -40,8 +40,8 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import KINDS, Finding
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import listen
+from slumberd.service.rules import rules_of
 from slumberd.storage.sqlite import connection
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called

@@ -19,8 +19,8 @@ from slumberd.diagnostics.doctor import find_urgent
 from slumberd.diagnostics.host_checks import Machine
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.episode import Episode
-from slumberd.service.composition import rules_of
 from slumberd.service.pause import PausedFile
+from slumberd.service.rules import rules_of
 from slumberd.storage import inspections
 from tests.service.test_model_daemon import STAGES
 from tests.support.asked_models import said

@@ -22,9 +22,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
-from slumberd.service.composition import open_stores, rule_runner_of, rules_of
+from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again
+from slumberd.service.rules import rules_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-import structlog
 from pydantic import Field, model_validator
 
 from slumberd.config.file_access import find_secret
 from slumberd.config.validation import Form, mistakes_of
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError, NotAuthenticatedError
+from slumberd.observability.late_log import LateLogger
 from slumberd.operations.caller import Caller, Right
 
 PREFIX = "slumberd_"
@@ -25,7 +25,7 @@ _RANDOM_BYTES = 32
 _SETTING = "serve.tokens_file"
 _SCHEME = "bearer"
 
-_log = structlog.get_logger("slumberd")
+_log = LateLogger()
 
 Word = Annotated[str, Field(min_length=1, max_length=1_000)]
 

@@ -58,7 +58,7 @@ def _call(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # reports every failure
         # The command has imported the rest of the package already, or failed before any store.
-        from slumberd.cli.damage import explain_by_damage
+        from slumberd.cli.context import explain_by_damage
 
         return exit_codes.report_failure(explain_by_damage(error))
     return code

@@ -15,8 +15,8 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
 from slumberd.operations.caller import Right
-from slumberd.service.composition import rules_of
 from slumberd.service.daemon import run_until
+from slumberd.service.rules import rules_of
 from slumberd.service.startup import make_daemon
 from slumberd.service.systemd import Notifier
 

@@ -1,15 +1,12 @@
-"""The options that commands share, and the parser of instants on the command line."""
+"""The options that commands share."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from slumberd.clock import SystemClock
 
 
 def inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 # any option's value
@@ -97,32 +94,3 @@ Listed = Annotated[
         "[default: 50, with --json 10,000]",
     ),
 ]
-
-
-def instant_of(text: str) -> datetime:
-    """Return the instant that a text names.
-
-    Args:
-        text: ISO 8601 with an offset, a date alone (its first moment in UTC), or ``now``.
-
-    Raises:
-        typer.BadParameter: The text is in none of these forms.
-    """
-    if text == "now":
-        return SystemClock().now()
-    try:
-        at = _parse(text).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        problem = "is not an instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
-        raise typer.BadParameter(f"{text!r} {problem}") from error
-    return at
-
-
-def _parse(text: str) -> datetime:
-    try:
-        return datetime.combine(date.fromisoformat(text), time(), UTC)
-    except ValueError:
-        at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no offset; write {text}Z when it is in UTC")
-    return at

@@ -155,7 +155,7 @@ ENTRIES = (
     ),
     Entry(
         "why-not",
-        "why:why_not",
+        "why_not:why_not",
         "Show the outcome of an episode, and what would change it.",
         ("slumberd why-not e42",),
         per_shard=("why-not",),
@@ -195,7 +195,7 @@ ENTRIES = (
     ),
     Entry(
         "extract",
-        "extract:extract",
+        "fire:extract",
         "Ask the language model of a rule what its episodes state.",
         ("slumberd extract preferences", "slumberd extract preferences --again"),
         per_shard=("extract",),
@@ -208,7 +208,7 @@ ENTRIES = (
     ),
     Entry(
         "clock",
-        "clock:clock",
+        "review:clock",
         "Say that the clock is right, after a wrong clock.",
         per_shard=("accept",),
     ),
@@ -259,7 +259,7 @@ ENTRIES = (
     ),
     Entry(
         "move",
-        "move:move",
+        "edit:move",
         "Move a user to another shard.",
         ("slumberd move --user alice --to 3 --dry-run", "slumberd move --user alice --to 3"),
     ),
@@ -377,7 +377,7 @@ ENTRIES = (
         "Create, upgrade or check the schema in PostgreSQL.",
     ),
     Entry("token", "token:app", "Make tokens for the HTTP interface."),
-    Entry("version", "info:version", "Show the version.", ("slumberd version",)),
+    Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )
 
 
@@ -428,12 +428,11 @@ class Deferred(TyperCommand):
             if not all_shards.get():
                 callback(**given)
                 return
-            from slumberd.cli.context import settings_of
-            from slumberd.cli.each_shard import run_for_each_shard
+            from slumberd.cli.context import run_for_each_shard
 
             if not may_repeat:
                 raise UsageError(f"{command.name}: --all-shards does not repeat it; name a shard")
-            run_for_each_shard(callback, given, settings_of)
+            run_for_each_shard(callback, given)
 
         command.callback = run
 

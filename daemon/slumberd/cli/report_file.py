@@ -14,7 +14,7 @@ from slumberd.console.report_file import ReportFile, render_report
 from slumberd.diagnostics.status import read_status
 from slumberd.errors import OutputExistsError
 from slumberd.operations.report import report_of
-from slumberd.service.composition import paused_rules_of, rules_of
+from slumberd.service.rules import paused_rules_of, rules_of
 
 
 def write_report(settings: Settings, since: datetime, limit: int, name: str) -> None:

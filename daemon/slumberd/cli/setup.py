@@ -13,8 +13,7 @@ from typing import TextIO
 
 import structlog
 
-from slumberd.cli.context import make_state_dir, settings_of
-from slumberd.cli.each_shard import Users
+from slumberd.cli.context import Users, make_state_dir, settings_of
 from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -32,8 +31,8 @@ from slumberd.observability.logs import (
     queued_writer,
     send,
 )
-from slumberd.service.composition import rules_in, rules_of
 from slumberd.service.interfaces import Interface
+from slumberd.service.rules import rules_in, rules_of
 
 _log = structlog.get_logger("slumberd")
 

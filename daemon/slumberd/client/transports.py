@@ -31,11 +31,11 @@ from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.portal import Portal
-from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
 from slumberd.service.daemon import first_store_error
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from slumberd.service.rules import rules_of
 from slumberd.service.startup import make_daemon
 from slumberd.service.stores import is_divided, require_postgres
 from slumberd.service.systemd import Notifier

@@ -19,8 +19,7 @@ from slumberd.model.store_status import (
     HostStatus,
     OldestTransaction,
 )
-from slumberd.service.composition import FEW_DEAD_ROWS, MOST_XIDS, database_status_of
-from slumberd.service.stores import require_postgres
+from slumberd.service.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.scheduling.due import LATE, is_ahead
-from slumberd.service.composition import paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
+from slumberd.service.rules import paused_rules_of
 from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.inspections import StoreInspections

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 
 from slumberd import errors
 from slumberd.errors import (
@@ -37,11 +36,12 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
+from slumberd.observability.late_log import LateLogger
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object
 
-_log = structlog.get_logger(__name__)
+_log = LateLogger()
 
 SOCKET = "control.sock"
 VERSION = 1

@@ -68,10 +68,8 @@ from slumberd.service.background import (
 )
 from slumberd.service.components import Components
 from slumberd.service.composition import (
-    database_status_of,
     moves_of,
     open_under,
-    paused_rules_of,
     provenance_sink,
     publisher_of,
     refuse_network_of,
@@ -88,9 +86,10 @@ from slumberd.service.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served, TracedCalls
 from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.rules import paused_rules_of
 from slumberd.service.shard_counts import count_shards
 from slumberd.service.standby import Standby
-from slumberd.service.stores import inspections_of
+from slumberd.service.stores import database_status_of, inspections_of
 from slumberd.service.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.storage.protocols import Tenure, Watch
 

@@ -19,14 +19,13 @@ from slumberd.service.composition import (
     moves_of,
     open_for_dry_run,
     open_for_writing,
-    paused_rules_of,
     retention_of,
     rule_runner_of,
-    rules_of,
 )
 from slumberd.service.control_socket import encode_request
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.reload import apply_channels
+from slumberd.service.rules import paused_rules_of, rules_of
 
 
 async def run_operation(

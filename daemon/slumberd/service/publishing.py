@@ -7,7 +7,7 @@ from pathlib import Path
 from slumberd.config.rule_loader import read_rule_texts
 from slumberd.config.settings import Settings
 from slumberd.model.rule import RulesToPublish
-from slumberd.service.composition import rules_of_files, rules_of_texts
+from slumberd.service.rules import rules_of_files, rules_of_texts
 
 
 def rules_to_publish(

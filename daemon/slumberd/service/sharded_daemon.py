@@ -28,7 +28,6 @@ from slumberd.observability.logs import DeltaLines
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.scheduling.due import BACKOFF_SECONDS
-from slumberd.service.composition import database_status_of
 from slumberd.service.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
 from slumberd.service.database_requests import ServedShards, answer_requests
 from slumberd.service.database_tenure import HostReports, unique_name
@@ -37,6 +36,7 @@ from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_interfaces import serve_interfaces
+from slumberd.service.stores import database_status_of
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable

@@ -12,6 +12,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
@@ -21,6 +22,12 @@ from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+MOST_XIDS = 1_000_000
+"""A transaction of unknown age counts as old when so many transactions began after it."""
+
+FEW_DEAD_ROWS = 100_000
+"""So many old versions of rows of one table do not matter."""
 
 
 def key_of(settings: Settings) -> bytes | None:
@@ -249,3 +256,24 @@ async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
             yield memory
     finally:
         await memory.close()
+
+
+def database_status_of(
+    settings: Settings, *, most_xids: int = MOST_XIDS, few_dead_rows: int = FEW_DEAD_ROWS
+) -> DatabaseStatus | None:
+    """Return the state of the database of a configuration; None when it names none.
+
+    Args:
+        settings: The configuration.
+        most_xids: A transaction is reported first when more transactions began after it.
+        few_dead_rows: Tables with at most so many old versions of rows are not reported.
+
+    Raises:
+        StoreError: The database cannot be read.
+    """
+    if settings.store is None:
+        return None
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)

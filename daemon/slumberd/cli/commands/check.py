@@ -38,7 +38,7 @@ from slumberd.observability.line_format import printable
 from slumberd.rule_testing.loader import ENDINGS
 from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.scheduling import cron
-from slumberd.service.composition import make_cypher_check, make_model_check
+from slumberd.service.rules import make_cypher_check, make_model_check
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",

@@ -23,7 +23,7 @@ from slumberd.model.predicates import describe, document_of
 from slumberd.observability.line_format import printable
 from slumberd.operations.requests import require_episode_rules
 from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
-from slumberd.service.composition import rules_in
+from slumberd.service.rules import rules_in
 from slumberd.storage.audit.results import Difference, Side, Totals
 
 DIFFERENT = 1

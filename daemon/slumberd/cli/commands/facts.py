@@ -13,7 +13,8 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.exit_codes import print_to_people
-from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError

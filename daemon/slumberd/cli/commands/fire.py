@@ -1,4 +1,4 @@
-"""`slumberd fire` and `slumberd undo`: fire rules now, and undo firings.
+"""Fire rules now, undo firings, and ask language models: `slumberd fire`, `undo`, `extract`.
 
 Also prints the changes of these and of manual edits: deltas, counts, and batches that wait.
 """
@@ -9,21 +9,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
+import orjson
 import typer
 
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import (
-    Config,
-    DryRun,
-    Json,
-    Listed,
-    ReasonOrNone,
-    StateDir,
-    Verbose,
-    instant_of,
-)
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json, print_table
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
@@ -290,3 +283,38 @@ def _print_unread(reports: Reports) -> None:
         if report["unread"]:
             versions = plural(report["unread"], "more version")
             print(f"{report['rule_id']}: {versions} of episodes not read, and not counted above")
+
+
+def extract(
+    rule: Annotated[str, typer.Argument(help="The id of a rule that asks a language model.")],
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Ask again about episodes without an answer in quarantine."),
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Ask the language model of a rule about all its episodes that have no recorded answer.
+
+    The daemon asks about new episodes by itself. This command also asks about those that the rule
+    has passed, for example after you changed its prompt. Then `slumberd backfill RULE` promotes
+    what the answers state. With `--again`, `slumberd quarantine retry` does.
+
+    The budget of the day applies. A command that it ends has recorded what it asked before.
+    """
+    answer = perform_request(settings_of(config, state_dir), "extract", rule=rule, again=again)
+    if json:
+        print(orjson.dumps(answer).decode())
+    else:
+        print(_describe(answer))
+
+
+def _describe(answer: dict[str, Any]) -> str:
+    if not answer["calls"]:
+        return f"{answer['rule_id']}: every episode has its answer"
+    statuses = ", ".join(f"{number(answer[name])} {name}" for name in ("ok", "refused", "invalid"))
+    return (
+        f"{answer['rule_id']}: {number(answer['calls'])} calls; answers: {statuses}; "
+        f"{number(answer['triples'])} triples, {number(answer['dropped'])} dropped"
+    )

@@ -1,9 +1,9 @@
-"""`slumberd import --audit`: report what is wrong with the records of a file, and put nothing."""
+"""Report what is wrong with the records of an import, and keep the instants of stored episodes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -22,10 +22,20 @@ from slumberd.interchange.audit import (
     document_of,
 )
 from slumberd.interchange.formats import FORMATS, FileFormat
-from slumberd.interchange.records import SENTENCES, ImportedRecord, Remarks, place_of
-from slumberd.model.episode import Episode, NaiveTimestamps, instant, latest_at
+from slumberd.interchange.instants import FILE, INSTANT_FROM, UPDATE
+from slumberd.interchange.records import (
+    SENTENCES,
+    ImportedRecord,
+    Remarks,
+    aware,
+    place_of,
+    without,
+)
+from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant, latest_at
 from slumberd.model.scope import Scope
-from slumberd.service.composition import rules_of
+from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.service.rules import rules_of
+from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import encode_readable
 
 COLUMNS = ("finding", "place", "earlier", "user", "agent", "detail")
@@ -174,3 +184,32 @@ def _row(finding: RecordFinding) -> tuple[object, ...]:
     earlier = place_of(*finding.earlier) if finding.earlier else None
     kind = finding.kind.replace("_", " ")
     return kind, place_of(*finding.place), earlier, finding.user, finding.agent, finding.detail
+
+
+async def keep_instants(memory: EngineMemoryStore, episodes: Sequence[Episode]) -> list[Episode]:
+    """Return episodes, each as it is stored if only the time of its file or update is later.
+
+    A copied or rewritten file has a later time, and states nothing new.
+
+    Args:
+        memory: The store.
+        episodes: The episodes of an import.
+    """
+    dated = [each.id for each in episodes if each.metadata.get(INSTANT_FROM) in (FILE, UPDATE)]
+    stored = await read_newest_of(memory, dated) if dated else {}
+    return [_kept(each, stored.get(each.id)) for each in episodes]
+
+
+def _kept(episode: Episode, stored: EpisodeVersion | None) -> Episode:
+    if stored is None or stored.fault or episode.metadata.get(INSTANT_FROM) not in (FILE, UPDATE):
+        return episode
+    at = instant(stored.at)
+    if at > aware(episode.timestamp) or _said(episode) != _said(stored):
+        return episode
+    return episode.model_copy(update={"timestamp": at, "metadata": stored.metadata})
+
+
+def _said(one: Episode | EpisodeVersion) -> tuple[Any, ...]:
+    """Return what an episode says, and who says it where; its instant is no part of it."""
+    own = without(one.metadata, [INSTANT_FROM])
+    return one.user, one.session, one.agent, one.source_node, one.content, own

@@ -15,8 +15,7 @@ import structlog
 import typer
 
 from slumberd.capture.episodes import describe_kinds
-from slumberd.cli.commands.import_audit import audit_records, sentences
-from slumberd.cli.commands.import_instants import keep_instants
+from slumberd.cli.commands.import_audit import audit_records, keep_instants, sentences
 from slumberd.cli.context import make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import open_input
@@ -35,7 +34,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import rules_of, user_stores_of
+from slumberd.service.composition import user_stores_of
+from slumberd.service.rules import rules_of
 from slumberd.service.shard_puts import UserStores
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts

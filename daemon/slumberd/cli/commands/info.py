@@ -1,14 +1,12 @@
-"""Commands about the program itself: `slumberd schema`, `slumberd events`, `slumberd version`."""
+"""Commands about formats: `slumberd schema` and `slumberd events`."""
 
 from __future__ import annotations
 
-import platform
 from typing import Annotated
 
 import orjson
 import typer
 
-from slumberd import __version__
 from slumberd.cli.json_schemas import SHIPPED, schema_text
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json, print_table
@@ -69,11 +67,3 @@ def events(
             columns,
             ((k.name, " or ".join(k.levels), k.meaning, ", ".join(k.fields)) for k in kinds),
         )
-
-
-def version(json: Json = False) -> None:
-    """Show the version of slumberd, and of the Python that runs it."""
-    if json:
-        print_json({"version": __version__, "python": platform.python_version()})
-    else:
-        print(f"slumberd {__version__} (Python {platform.python_version()})")

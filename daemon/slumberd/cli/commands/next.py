@@ -23,8 +23,8 @@ from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, o
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
 from slumberd.scheduling.cron_text import in_words
-from slumberd.service.composition import paused_rules_of, rules_of
 from slumberd.service.erased_content import read_or_none
+from slumberd.service.rules import paused_rules_of, rules_of
 from slumberd.service.stores import inspections_of
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}

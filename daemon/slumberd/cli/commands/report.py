@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table
 from slumberd.cli.report_reading import held_document, read_report
 from slumberd.clock import SystemClock

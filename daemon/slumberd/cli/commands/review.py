@@ -1,6 +1,6 @@
-"""Commands on episodes that a rule has passed, and on batches that await approval.
+"""Commands on episodes that a rule has passed, on batches that await approval, and on the clock.
 
-They are `slumberd backfill`, `slumberd quarantine`, `slumberd approve` and `slumberd reject`.
+They are `slumberd backfill`, `quarantine`, `approve`, `reject` and `clock`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,10 @@ import typer
 
 from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
+from slumberd.cli.confirmation import require_confirmation
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import (
-    Config,
-    DryRun,
-    Json,
-    Listed,
-    ReasonOrNone,
-    StateDir,
-    Verbose,
-    instant_of,
-)
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
@@ -295,3 +288,47 @@ def drop(
     else:
         entries = plural(answer["dropped"], "entry", "entries")
         print(f"{entries} would be dropped: a dry run" if dry_run else f"{entries} dropped")
+
+
+clock = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Say that the clock is right, after a wrong clock.",
+)
+
+
+@clock.callback()
+def _clock() -> None:
+    """Say that the clock is right, after a wrong clock."""
+
+
+@clock.command("accept", epilog=examples("slumberd clock accept --yes"))
+def accept(
+    yes: Annotated[bool, typer.Option("--yes", help="Accept it without asking.")] = False,
+    dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Record that the clock is right: later recorded instants come from a wrong one.
+
+    When the clock is earlier than the last recorded instant, one of both is wrong. If the clock is
+    behind, set it instead. After this command, what was recorded later counts as recorded now, for
+    `--believed-at`, reports and later firings. The ledger gets a row `@clock`, and changes no other
+    row. The running daemon does this by itself once the kernel reports a synchronised clock.
+    """
+    settings = settings_of(config, state_dir)
+    if not (yes or dry_run):
+        question = "Is the clock of this host right now, and was it ahead before? [y/N]: "
+        require_confirmation(question, "accepted")
+    answer = perform_request(settings, "accept_clock", dry_run=dry_run, **reason_field(reason))
+    if json:
+        print_answer(answer, dry_run=dry_run)
+        return
+    recorded, now = answer["recorded"], answer["at"]
+    if recorded is None or recorded <= now:
+        print("no recorded instant is later than the clock; nothing to accept")
+    else:
+        done = "would count" if dry_run else "count"
+        print(f"instants recorded up to {recorded} {done} as {now}")

@@ -12,7 +12,8 @@ import typer
 
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_hits
-from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
+from slumberd.cli.instants import instant_of
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings

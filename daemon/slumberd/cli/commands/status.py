@@ -53,8 +53,8 @@ from slumberd.model.store_status import (
 )
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.service.composition import database_status_of, paused_rules_of, rules_of
-from slumberd.service.stores import inspections_of, settings_of_user, shards_of
+from slumberd.service.rules import paused_rules_of, rules_of
+from slumberd.service.stores import database_status_of, inspections_of, settings_of_user, shards_of
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 

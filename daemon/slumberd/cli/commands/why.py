@@ -1,41 +1,28 @@
-"""`slumberd why` and `slumberd why-not`: explain a fact, and the outcome of an episode."""
+"""`slumberd why`: explain why a fact is current, or is no longer current."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from slumberd.cli.context import settings_of
 from slumberd.cli.explain_output import (
-    DECISION_COLUMNS,
     FactExplanation,
-    decision_row,
-    print_episode,
-    print_results,
 )
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.clock import SystemClock
+from slumberd.cli.output import print_json
 from slumberd.config.settings import Settings
-from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.reads.episode_results import ResultOfRule
 from slumberd.operations.reads.explainer import (
-    ExplainedEpisode,
     explain_fact,
-    read_outcome,
-    read_results,
 )
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
-    decision_document,
 )
-from slumberd.service.composition import paused_rules_of, rules_of
-from slumberd.service.stores import inspections_of, open_facts, open_facts_if_present, open_memory
+from slumberd.service.stores import inspections_of, open_facts, open_memory
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 
@@ -56,82 +43,27 @@ def why(
     deleted the fact.
     """
     settings = settings_of(config, state_dir)
-    explained = asyncio.run(_explain(settings, _check_unicode(fact), content=content))
+    explained = asyncio.run(_explain(settings, check_unicode(fact), content=content))
     if json:
         print_json(explained.document())
     else:
         FactExplanation(explained).print()
 
 
-def why_not(
-    episode: Annotated[str, typer.Argument(help="The id of an episode.")],
-    json: Json = False,
-    config: Config = None,
-    state_dir: StateDir = None,
-) -> None:
-    """Show the outcome of an episode under every rule, and what would change it.
-
-    pending: the rule has not read its newest version; it may wait for the answer of a language
-    model. filtered: the rule's filter does not select
-    it. erased: its scope was erased. skipped: the rule has no row about it, whatever its filter
-    says. quarantined: the rule could not read it. undone: the firing that evaluated it was undone.
-    Otherwise the command shows the delta that the episode made.
-
-    First a sentence for each rule and channel says what became of the episode: what was learned, or
-    which condition of the filter it does not meet.
-
-    With --json, each rule and channel is printed on a line, with the sentence, and with the same in
-    one word as `became`.
-    """
-    settings = settings_of(config, state_dir)
-    rules = rules_of(settings).of_episodes().rules
-    outcome, results = asyncio.run(_read_outcome(settings, rules, _check_unicode(episode)))
-    tolerance = timedelta(seconds=settings.memory.future_tolerance)
-    remedies = outcome.remedies(rules, SystemClock().now() + tolerance)
-    rows = list(zip(outcome.decisions, remedies, strict=True))
-    if json:
-        words = {(one.rule_id, one.channel): one for one in results}
-        print_json_lines(
-            {**decision_document(*row), **_words_of(words.get((row[0].rule_id, row[0].channel)))}
-            for row in rows
-        )
-    else:
-        print_episode(episode, outcome.version)
-        print_results(results)
-        print_table(DECISION_COLUMNS, (decision_row(*row) for row in rows))
-
-
-def _words_of(result: ResultOfRule | None) -> dict[str, str | None]:
-    """Return what the JSON says of a rule and a channel; channels of stages have no words."""
-    became, sentence = (result.became, result.sentence) if result else (None, None)
-    return {"became": became, "sentence": sentence}
-
-
-def _check_unicode(id: str) -> str:
+def check_unicode(id: str) -> str:
     """Return an id; of bytes that are not valid Unicode, the error becomes one of wrong use."""
     id.encode()
     return id
 
 
 async def _explain(settings: Settings, fact_id: str, *, content: bool) -> ExplainedFact:
-    async with open_facts(settings) as facts, _open_memory_if_present(settings) as memory:
+    async with open_facts(settings) as facts, open_memory_if_present(settings) as memory:
         return await explain_fact(facts, memory, fact_id, content=content)
 
 
-async def _read_outcome(
-    settings: Settings, rules: Sequence[ConsolidationRule], episode_id: str
-) -> tuple[ExplainedEpisode, list[ResultOfRule]]:
-    paused = paused_rules_of(settings).read()
-    async with (
-        _open_memory_if_present(settings) as memory,
-        open_facts_if_present(settings) as facts,
-    ):
-        found = await read_outcome(memory, facts, rules, episode_id)
-        return found, await read_results(memory, facts, rules, found, paused)
-
-
 @asynccontextmanager
-async def _open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
+async def open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
+    """Open the episodes for reading; yield None when no episode was ever put."""
     if not inspections_of(settings).episodes.exists():
         yield None
         return
