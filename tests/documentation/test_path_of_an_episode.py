@@ -18,18 +18,20 @@ import structlog
 
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.config.settings import LoggingSettings, Settings
+from slumberd.config.settings import Settings
+from slumberd.config.settings_schema import LoggingSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import open_for_writing, rule_runner_of
 from tests.support.builders import at, rule, triple
+from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 
 WARM_UP = 3
 """Episodes that pass before the one that is traced."""
