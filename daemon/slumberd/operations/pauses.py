@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
-import structlog
-
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.late_log import LateLogger
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.requests import choose_rules
 
-_log = structlog.get_logger("slumberd")
+_log = LateLogger()
 
 
 class RulesForm(OperatorForm):
