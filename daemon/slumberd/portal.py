@@ -45,9 +45,6 @@ class Portal:
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine, or raise its error; from any thread.
 
-        Args:
-            work: Makes the coroutine.
-
         Raises:
             StoreClosedError: The portal is closed, or belongs to the parent of this process.
         """
@@ -60,9 +57,6 @@ class Portal:
     async def call_asynchronously(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine, or raise its error; from another event loop.
 
-        Args:
-            work: Makes the coroutine.
-
         Raises:
             StoreClosedError: The portal is closed, or belongs to the parent of this process.
         """
@@ -73,11 +67,7 @@ class Portal:
             self._finish()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Let the running calls finish, run a last coroutine, and end the thread; only once.
-
-        Args:
-            last: Makes the coroutine.
-        """
+        """Let the running calls finish, run a last coroutine, and end the thread; only once."""
         if os.getpid() != self._process:
             return  # the thread is not here, and the parent still needs what it holds
         with self._changed:

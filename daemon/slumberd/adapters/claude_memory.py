@@ -367,7 +367,6 @@ def inserted(text: str, line: int, new: str) -> str:
     """Return a text with lines inserted after a line; it ends with a line feed.
 
     Args:
-        text: The text.
         line: The number of the line before; 0 inserts at the beginning.
         new: The new lines.
 

@@ -84,7 +84,6 @@ class SlumberdStore(BaseStore):
         user_at: The place of the label that names the user, from 1; None keeps all namespaces in
             the memory of `user`.
         ttl: The time to live of items that are put without one, and whether a read extends it.
-        clock: The time.
     """
 
     supports_ttl = True
@@ -132,7 +131,6 @@ class SlumberdStore(BaseStore):
                 ``("memories", "ada")`` are in the memory of ada. Then each call must name that
                 label. None keeps all namespaces in the memory of `user`.
             ttl: As LangGraph defines it: ``default_ttl`` in minutes, and ``refresh_on_read``.
-            clock: The time.
 
         Raises:
             ConfigurationError: The configuration or the rules in the directory have mistakes.

@@ -167,7 +167,6 @@ def matches(namespace: Namespace, match_type: str, path: Sequence[str]) -> bool:
     """Return whether a namespace begins, or ends, as a path says.
 
     Args:
-        namespace: The namespace.
         match_type: ``prefix`` or ``suffix``.
         path: Labels; a star matches any label.
 

@@ -15,7 +15,6 @@ class NamedFacts:
     Each change is a correction: the ledger keeps it with its reason, and can undo it.
 
     Args:
-        memory: The memory.
         predicate: The predicate; no rule may make it multi-valued.
     """
 
@@ -52,7 +51,6 @@ class NamedFacts:
         """Assert the value of a subject.
 
         Args:
-            subject: The subject.
             value: The value; any JSON.
             reason: Why; the ledger keeps it.
             known: The fact that the value is to replace, as it was read; it keeps its id. None
@@ -69,7 +67,6 @@ class NamedFacts:
         """Retract the fact of a subject.
 
         Args:
-            subject: The subject.
             reason: Why; the ledger keeps it.
             known: The fact as it was read; None retracts whatever the subject has now.
 

@@ -40,11 +40,7 @@ def caller_in(request: Request) -> Caller:
 
 
 class Endpoints:
-    """Answers the requests of all operations.
-
-    Args:
-        served: The daemon.
-    """
+    """Answers the requests of all operations."""
 
     def __init__(self, served: Served) -> None:
         self._served = served

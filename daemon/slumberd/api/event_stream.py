@@ -35,7 +35,6 @@ class EventStream:
     """Sends the changes of a caller's scope, after the number that the caller saw last.
 
     Args:
-        served: The daemon.
         beat_seconds: How often a quiet stream sends a comment.
     """
 

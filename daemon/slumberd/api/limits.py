@@ -63,12 +63,7 @@ def log_refused_sign_ins(counts: dict[str, int]) -> None:
 
 
 class RefusalCounter:
-    """Counts refused clients by reason or place, and logs the counts at most once a minute.
-
-    Args:
-        clock: The time.
-        log: Logs counts.
-    """
+    """Counts refused clients by reason or place, and logs the counts at most once a minute."""
 
     def __init__(self, clock: Clock, log: Callable[[dict[str, int]], None] = log_refusals) -> None:
         self._clock = clock
@@ -136,7 +131,6 @@ class LimitedProtocol(H11Protocol):
     """One connection: HTTP/1.1 by `h11`, with limits on time, and the peer of a unix socket.
 
     Args:
-        limits: The limits.
         kept: What the server gives to each connection.
     """
 

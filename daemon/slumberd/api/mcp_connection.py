@@ -51,7 +51,6 @@ class Connection:
         """Return the answer to a request in the scope of the connection.
 
         Args:
-            operation: The operation's name.
             request: Its fields, without a user and an agent.
 
         Raises:

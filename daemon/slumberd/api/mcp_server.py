@@ -198,9 +198,6 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
 
     The server keeps no sessions: each request brings its caller, as ``request.state.caller``, and
     its scope in the query of the address.
-
-    Args:
-        served: The daemon.
     """
     server = server_of(partial(_connect_over_http, served))
     sessions = StreamableHTTPSessionManager(

@@ -55,11 +55,7 @@ def is_local(headers: Headers) -> bool:
 
 
 class PageChecks:
-    """Checks whose page sends a request, and the type of its body.
-
-    Args:
-        serve: The configuration.
-    """
+    """Checks whose page sends a request, and the type of its body."""
 
     def __init__(self, serve: ServeSettings) -> None:
         own = [] if serve.address is None else [serve.address.rpartition(":")[0]]

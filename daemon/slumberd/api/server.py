@@ -70,7 +70,6 @@ async def serve_http(
     """Serve HTTP while the block runs.
 
     Args:
-        served: The daemon.
         extensions: What adds further routes.
         pages: The web console; None without it.
         listening: Is told the sockets, when clients can connect; None tells nobody.
@@ -124,7 +123,6 @@ def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) 
     """Return what answers the requests that the gate lets in.
 
     Args:
-        served: The daemon.
         stream: Sends changes as they are committed.
         more: Further routes.
     """

@@ -58,11 +58,7 @@ _NO_MESSAGES = (
 
 
 def traces_route(served: Served) -> Route:
-    """Return the route that takes traces.
-
-    Args:
-        served: The daemon.
-    """
+    """Return the route that takes traces."""
     most_bytes = served.settings.serve.max_body_bytes
     receiver = TraceReceiver(served.putter, most_bytes, served.settings.capture_rules)
     return Route(PATH, receiver.receive, methods=["POST"])
@@ -70,11 +66,7 @@ def traces_route(served: Served) -> Route:
 
 @asynccontextmanager
 async def serve_traces(served: Served) -> AsyncIterator[BaseRoute]:
-    """Add the route that takes traces to the HTTP interface.
-
-    Args:
-        served: The daemon.
-    """
+    """Add the route that takes traces to the HTTP interface."""
     yield traces_route(served)
 
 
@@ -94,7 +86,6 @@ class TraceReceiver:
     """Takes requests with traces.
 
     Args:
-        episodes: Puts the episodes.
         most_bytes: The longest request, decompressed.
         capture: What is left out of new episodes.
     """

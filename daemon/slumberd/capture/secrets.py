@@ -128,7 +128,6 @@ def pieces(text: str, most: int) -> Iterator[tuple[int, int]]:
     """Yield the pieces of a long text, by begin and end; none ends within a secret.
 
     Args:
-        text: The text.
         most: The longest piece, in characters; a longer secret is cut.
     """
     if len(text) <= most:

@@ -41,7 +41,6 @@ def ask_daemon(
 
     Args:
         settings: The configuration of the daemon.
-        operation: The operation's name.
         seconds: How long the daemon may take to answer.
     """
     answers: list[dict[str, Any]] = []

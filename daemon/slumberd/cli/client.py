@@ -44,8 +44,6 @@ def perform_request(
     configuration. On a terminal, a bar shows the progress of a long operation.
 
     Args:
-        settings: The configuration.
-        operation: The operation's name.
         verbose: Whether a terminal shows the log line of each delta, and no bar.
         request: The operation's arguments.
     """

@@ -12,7 +12,6 @@ def require_confirmation(question: str, done: str) -> None:
     """Ask a person on the terminal a question that must be answered with yes.
 
     Args:
-        question: The question.
         done: What is not done without that answer, as ``erased``.
 
     Raises:

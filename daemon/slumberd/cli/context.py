@@ -31,7 +31,6 @@ def with_shard(settings: Settings, users: Users = None) -> Settings:
     Without either they are unchanged.
 
     Args:
-        settings: The configuration.
         users: The users that the command names.
 
     Raises:
@@ -59,7 +58,6 @@ def run_for_each_shard(command: Callable[..., Any], given: Mapping[str, Any]) ->
     the others may. The exit code is the greatest of all.
 
     Args:
-        command: The function of the command.
         given: Its arguments.
 
     Raises:
@@ -134,7 +132,6 @@ def settings_of(config: Path | None, state_dir: Path | None, *, user: Users = No
     """Return the settings from the command line, the environment and the file.
 
     Args:
-        config: The configuration file.
         state_dir: The state directory.
         user: The users that the command names: the settings are for their shard.
 

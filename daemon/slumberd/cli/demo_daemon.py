@@ -65,7 +65,6 @@ def serve_until_signal(config: Path, token: str) -> None:
     """Run the daemon until SIGINT or SIGTERM; print where to sign in, and how.
 
     Args:
-        config: The configuration.
         token: The token to print.
     """
     clock = SystemClock()

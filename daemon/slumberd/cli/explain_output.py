@@ -115,7 +115,6 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
     """Print an episode for people.
 
     Args:
-        episode_id: Its id.
         version: Its newest version; None when it is no longer stored.
     """
     print(f"episode     {cell(episode_id)}")

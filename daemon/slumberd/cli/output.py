@@ -27,7 +27,6 @@ class ShardOutput(NamedTuple):
     """What a command prints of one shard of several.
 
     Attributes:
-        shard: The number of the shard.
         seen: What is true of the whole database, and is printed already.
     """
 
@@ -96,7 +95,6 @@ def print_table(
     """Print a table, fitted to the terminal; without a terminal, as wide as its cells.
 
     Args:
-        columns: The names of the columns.
         rows: The values of each row; see `cell`.
         empty: The message on standard error, instead of the table, when there are no rows.
     """
@@ -167,7 +165,6 @@ def plural(count: int, singular: str, many: str = "") -> str:
     """Return a count with its noun, as ``1 row`` and ``10,000 rows``.
 
     Args:
-        count: The count.
         singular: The noun in the singular.
         many: The noun in the plural; empty when the plural is the singular and an s.
     """

@@ -21,7 +21,6 @@ def write_report(settings: Settings, since: datetime, limit: int, name: str) -> 
     """Write the report of a time as one HTML file.
 
     Args:
-        settings: The configuration.
         since: The first instant.
         limit: At most this many users and batches.
         name: The new file; ``-`` is standard output.

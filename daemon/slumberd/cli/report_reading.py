@@ -17,7 +17,6 @@ async def read_report(
     """Return what the ledger's rows of a time changed, and the batches that await approval.
 
     Args:
-        settings: The configuration.
         since: The first instant.
         limit: At most this many of the largest batches.
     """

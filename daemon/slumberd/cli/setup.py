@@ -44,7 +44,6 @@ def interfaces_of(settings: Settings, listening: Listening | None = None) -> Seq
     """Return the interfaces that the configuration enables.
 
     Args:
-        settings: The configuration.
         listening: Is told the sockets of HTTP; None tells nobody.
 
     Raises:

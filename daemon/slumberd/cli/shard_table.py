@@ -15,7 +15,6 @@ def print_shards(settings: Settings, rules: RuleSet, *, json: bool) -> None:
 
     Args:
         settings: The configuration, which names no shard.
-        rules: The loaded rules.
         json: Whether to print JSON.
     """
     counted = count_shards(settings, rules)

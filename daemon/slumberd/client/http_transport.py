@@ -206,7 +206,6 @@ class _Address(NamedTuple):
     Attributes:
         text: The address, for errors.
         secure: Whether the connection is encrypted.
-        host: The host.
         port: The port; None for that of the scheme.
         prefix: The path before that of an operation.
     """

@@ -258,7 +258,6 @@ class Memory:
         """Return the episodes and facts that answer a question, best first.
 
         Args:
-            query: The question.
             kinds: What is searched: ``fact``, ``episode``, or both.
             session: Only episodes of this session; by default all sessions, and facts.
             as_of: What was known at this instant; by default now.
@@ -294,7 +293,6 @@ class Memory:
         """Return what an agent takes with it to answer a question, quoted as data.
 
         Args:
-            question: The question.
             budget: At most this many tokens.
             session: The conversation whose latest turns are taken; by default those of all.
             as_of: What was known at this instant; by default now.

@@ -64,7 +64,6 @@ class Transport(Protocol):
         """Return the answer to a request.
 
         Args:
-            operation: The operation's name.
             request: Its fields.
         """
         ...
@@ -138,11 +137,7 @@ class DatabaseTransport:
 
 
 class OwnTransport:
-    """Calls operations of a daemon of this process.
-
-    Args:
-        daemon: The daemon.
-    """
+    """Calls operations of a daemon of this process."""
 
     def __init__(self, daemon: OwnDaemon) -> None:
         self._daemon = daemon

@@ -179,7 +179,6 @@ def load_pattern_tests(file: Path, person: Collection[str] = PERSON) -> list[Pat
     """Load a file of tests for patterns.
 
     Args:
-        file: The file.
         person: The speakers whose words are those of the user.
 
     Raises:

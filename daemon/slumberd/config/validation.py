@@ -109,7 +109,6 @@ def problems(
 
     Args:
         form: What it must be.
-        value: The value.
         strict: Whether text is not read as a number.
         is_yaml: Whether a person wrote it in YAML, whose remedies are then of use.
     """

@@ -217,7 +217,6 @@ def read_document_text(text: str, file: str) -> Document:
     """Read the text of a file that is not on this disk, such as one of a database.
 
     Args:
-        text: The text.
         file: The name of the file in messages.
     """
     reader = _Reader(file, _QUICK)

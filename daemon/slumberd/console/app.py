@@ -83,7 +83,6 @@ def console_route(
     """Return the route of the console, and what finds out who is signed in to it.
 
     Args:
-        served: The daemon.
         access: Finds out whose a token is.
         refused: Counts refused attempts to sign in, by where they came from.
     """
@@ -95,7 +94,6 @@ class Console:
     """Answers every request under ``/console``.
 
     Args:
-        served: The daemon.
         access: Finds out whose a token is.
         refused: Counts refused attempts to sign in, by where they came from.
     """

@@ -233,7 +233,6 @@ def read_dry_run(answer: Answer, *, most: int) -> DryRun:
     """Return what the answer of a dry run says.
 
     Args:
-        answer: The answer.
         most: At most so many changes are listed.
     """
     counts = _counts_in(answer)

@@ -362,7 +362,6 @@ def draw_days(report: Report, page_of: Address = no_page) -> list[Picture]:
     """Return the pictures of the days: their changes, and the growth of the facts.
 
     Args:
-        report: The report.
         page_of: Returns the page of a day.
     """
     days = report["days"]
@@ -381,7 +380,6 @@ def draw_largest(report: Report, page_of: Address = no_page) -> Picture:
     """Return the picture of the largest changes.
 
     Args:
-        report: The report.
         page_of: Returns the page of a firing.
     """
     columns = [_column(one["firing_id"], "", one, page_of) for one in report["largest"]]

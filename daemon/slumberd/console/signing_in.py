@@ -41,7 +41,6 @@ class SignIn:
 
     Args:
         access: Finds out whose a token is.
-        clock: The time.
     """
 
     def __init__(self, access: Access, clock: Clock) -> None:
@@ -52,7 +51,6 @@ class SignIn:
         """Return the page.
 
         Args:
-            request: The request.
             problem: Why the attempt before failed; empty without one.
         """
         values = {

@@ -195,11 +195,7 @@ class BrowserSession:
 
 
 class Sessions:
-    """All sessions of a daemon; its restart ends them.
-
-    Args:
-        clock: The time.
-    """
+    """All sessions of a daemon; its restart ends them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -86,7 +86,6 @@ class Consolidator:
         ask_for_summaries: Called with the summaries that the language model of a rule is to write.
 
     Args:
-        episodes: The episode log.
         facts: The store of facts, with its ledger.
         log: Where each delta is logged, after its commit.
         clock: Measures durations.
@@ -405,9 +404,7 @@ class Consolidator:
         """Report what a firing would do now, to at most `Sizes.previewed` log rows.
 
         Args:
-            rule: The rule.
             at: The firing's instant.
-            bounds: What bounds the dry run.
 
         Raises:
             StoppedError: The stop of the bounds was set.
@@ -486,7 +483,6 @@ class Consolidator:
             dry_run: Report the effect on at most `Sizes.previewed` log rows; write nothing.
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
-            bounds: What bounds a dry run.
             approved: The backfill that waited for approval until now; None for a new one.
 
         Raises:
@@ -558,14 +554,12 @@ class Consolidator:
         """Evaluate quarantined episodes again, as if they came in order now.
 
         Args:
-            rule: The rule.
             at: The firing's instant.
             by: Who requested it.
             eids: Their ids; None takes all that are quarantined for the rule.
             dry_run: Report the effect, and write nothing.
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
-            bounds: What bounds a dry run.
             approved: The retry that waited for approval until now; None for a new one.
 
         Raises:
@@ -640,7 +634,6 @@ class Consolidator:
         Args:
             rule: The rule, as it is now.
             held: The firing.
-            at: The moment.
         """
         call = await self._begin_call(FireRequest(rule, "manual", at))
         report = self._new_report(rule)

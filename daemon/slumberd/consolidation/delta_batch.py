@@ -80,7 +80,6 @@ def classify(
 
     Args:
         episodes: The episodes that the rule selects.
-        rule_id: The rule.
         channels: The channels that it emits into; without one the deltas go to ``facts``.
         at: The promotion instant.
         others: Further episodes that `names_of` may name.

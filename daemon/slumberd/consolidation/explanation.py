@@ -33,7 +33,6 @@ class Near(NamedTuple):
     """A link to a fact with a similar text.
 
     Attributes:
-        fact_id: Its id.
         cosine: The cosine of the two texts.
     """
 
@@ -45,7 +44,6 @@ class DetailedRecord(NamedTuple):
     """A record of the ledger, what its rule evaluated, and why the rule fired.
 
     Attributes:
-        record: The record.
         first: The number of the first row of an equal evaluation; its own number if it is new.
         event: What the row records, such as ``claim``, ``withdrawal`` or ``restored``.
         log_number: The log row of the evaluated version; 0 for manual edits.
@@ -53,7 +51,6 @@ class DetailedRecord(NamedTuple):
         claimed_at: The instant of its claim, microseconds since 1970 UTC; None without a claim.
         document: The evaluated claim, as the ledger stores it; empty when it was erased.
         rule_hash: The rule's content hash then; empty for manual edits.
-        trigger: Why the rule fired.
         by: Who requested the firing; empty when the rule was due.
         undoes: The id of the firing that it undoes; empty when it does not.
         firing_reason: Why that person requested the firing; empty without a reason.
@@ -93,7 +90,6 @@ class AssertingRow(NamedTuple):
     """A row that asserts a fact, or restores it.
 
     Attributes:
-        row: The row.
         counts: Whether the claim still counts: it was not undone, and its rule evaluated no newer
             version of the episode.
     """
@@ -106,7 +102,6 @@ class KeyChange(NamedTuple):
     """A row that changed a key, or that claimed something of it in vain.
 
     Attributes:
-        row: The row.
         said_at: The instant of the claim that the row is about, microseconds since 1970 UTC; None
             when the ledger has none.
         payload: What that claim says; empty when it was erased.
@@ -244,7 +239,6 @@ class Read(NamedTuple):
     """A loaded rule's progress, and its reading of an episode.
 
     Attributes:
-        rule: The rule.
         watermark: The number of the last log row that it has passed; None when it never ran.
         version: The episode's newest version, with the number of its log row; None when the
             episode is no longer stored.

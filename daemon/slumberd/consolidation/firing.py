@@ -128,9 +128,7 @@ async def resume_rule(
     restored from a backup, and the rule resumes where the log and the ledger last agree.
 
     Args:
-        episodes: The log.
         watermarks: How far the rules have read; a new rule gets a watermark.
-        rule: The rule.
         at: The instant, for a new rule.
     """
     mark = await watermarks.position(rule.id)
@@ -237,7 +235,6 @@ class DeltaLines:
         behind: Whether ledger rows have no log lines yet.
 
     Args:
-        ledger: The ledger.
         log: The log that gets the lines.
         clock: Measures the time between checkpoints.
         at_once: At most this many lines are written, and at most this many pending ones are read,
@@ -319,7 +316,6 @@ class Checkpoints:
     """Decides when a checkpoint is due, and writes it.
 
     Args:
-        ledger: The ledger.
         log: The log that gets the checkpoint.
         clock: Measures the time between checkpoints.
     """

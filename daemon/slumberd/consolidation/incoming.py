@@ -83,12 +83,10 @@ class ClaimCandidate(NamedTuple):
     """The version, or the manual edit, makes a claim.
 
     Attributes:
-        fact_id: The fact id of its claim.
         owner: User, agent and channel that it comes from.
         rule_id: The rule, or `precedence.MANUAL_RULE_ID`.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of a manual edit the fact id.
-        claim: Its claim.
         version: Number of the episode's version; 0 for manual edits.
         session: The episode's session; empty for manual edits.
         reread: Whether the rule has passed this version, and a read logged it again.
@@ -294,7 +292,6 @@ def set_aside_future(
     A version that the filter does not select, or that cannot be read, stays as it is.
 
     Args:
-        versions: The versions.
         latest: Microseconds since 1970 UTC; None sets none aside.
     """
     if latest is None or all(version.at <= latest for version in versions):

@@ -39,7 +39,6 @@ class ValuePeriod(NamedTuple):
     """A period in which a fact was current.
 
     Attributes:
-        fact_id: The fact.
         payload: What it said.
         begins_at: When it became current.
         ends_at: When it ceased to be current; None when it is current now.
@@ -118,7 +117,6 @@ def valid_periods(
 
     Args:
         known_state: Holds the key in full. Its heads are of the last instant afterwards.
-        key: The key.
         most: At most so many instants, the latest ones.
     """
     claims = [*_claims_about(known_state, key)]
@@ -137,7 +135,6 @@ def believed_periods(states: Iterable[tuple[datetime, KnownState]], key: str) ->
 
     Args:
         states: The instants of the firings that changed the key, and the state after each.
-        key: The key.
     """
     periods = _Periods()
     for at, known_state in states:
@@ -206,7 +203,6 @@ def is_held(claim: Claim, declared: Iterable[str], known_state: KnownState) -> b
     Args:
         claim: The claim; its slot is loaded.
         declared: The slots of the declared facts of its key.
-        known_state: The known state.
     """
     return any(
         current.object == claim.object
@@ -254,7 +250,6 @@ def retracting_claim(
         target: The claim that was retracted.
         by: The precedence of the retraction.
         fact_ids: The fact ids that the retracting claim may have; their evaluations are loaded.
-        known_state: The known state.
     """
     found = [
         effective.claim
@@ -277,8 +272,6 @@ class MultiValuedHint(NamedTuple):
     """A single-valued predicate whose objects keep replacing each other.
 
     Attributes:
-        channel: The channel.
-        predicate: The predicate.
         keys: How many keys the predicate has.
         replaced: How many of the keys had `MANY_OBJECTS` different objects or more.
         most: How many different objects one key had at most.

@@ -27,7 +27,6 @@ class ManualAssertion(NamedTuple):
     """A fact that a manual edit asserts, before it becomes a claim.
 
     Attributes:
-        fact_id: The fact's id.
         user: The fact's user.
         agent: The fact's agent.
         payload: The fact's body.
@@ -55,7 +54,6 @@ class Assert(NamedTuple):
     """Assert a fact as a person does; it competes with the facts of its key.
 
     Attributes:
-        fact: The fact.
         again: Whether an equal assertion is repeated when its fact is not current any more.
         only: Whether it replaces every older value of its key, also where the key holds several.
     """
@@ -66,21 +64,13 @@ class Assert(NamedTuple):
 
 
 class Declare(NamedTuple):
-    """Declare a fact, as another program does that pins a row.
-
-    Attributes:
-        fact: The fact.
-    """
+    """Declare a fact, as another program does that pins a row."""
 
     fact: ManualAssertion
 
 
 class Remove(NamedTuple):
-    """Remove a fact, as the program does that pinned it.
-
-    Attributes:
-        fact_id: Its id.
-    """
+    """Remove a fact, as the program does that pinned it."""
 
     fact_id: str
 
@@ -89,7 +79,6 @@ class Retract(NamedTuple):
     """Retract facts as a person does; those that are not current stay as they are.
 
     Attributes:
-        fact_ids: Their ids.
         lineage: The lineage entries of the retraction.
         known_only: Whether an id that no claim ever had is an error.
     """
@@ -103,7 +92,6 @@ class ApplyDelta(NamedTuple):
     """Apply one delta with complete provenance.
 
     Attributes:
-        delta: The delta.
         strict: Whether an id in ``replaces`` that no fact ever had is an error.
     """
 
@@ -119,7 +107,6 @@ class ManualBatch(NamedTuple):
     """Manual edits that a store of facts applies in order, in one transaction and one firing.
 
     Attributes:
-        edits: The edits.
         by: The person; empty for a program.
     """
 
@@ -215,7 +202,6 @@ def removal(target: Claim, precedence: Precedence, *, covers: int) -> Claim:
 
     Args:
         target: The claim of the fact.
-        precedence: Its precedence.
         covers: The newest version of the episode that any rule has evaluated.
     """
     return Claim(

@@ -55,7 +55,6 @@ def known_marks(
 
     Args:
         facts: The current facts of the channels ``marks``, ``summaries`` and ``weights``.
-        rule_id: The rule.
         anew: Whether the rule decides about its own marks again.
     """
     by_owner: dict[Owner, list[Fact]] = defaultdict(list)
@@ -134,7 +133,6 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
     Args:
         versions: The newest versions of one user's and agent's episodes: all that the rule
             selects, and those that have a mark or a weight. Unreadable ones keep what they have.
-        rule: The rule.
         known: The marks in force.
         at: Now.
         embed: Returns the vectors of texts, for a stage that compares them.

@@ -70,7 +70,6 @@ class Evaluation(NamedTuple):
         version: Number of the episode's version; 0 for manual edits.
         claim: Its claim; None when the filter does not select the version, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
-        firing: The number of the firing.
         owner: User, agent and channel; different owners may use one fact id in turn.
     """
 
@@ -151,7 +150,6 @@ class EffectiveClaim(NamedTuple):
     """A claim that counts, and the rules that promote it.
 
     Attributes:
-        claim: The claim.
         promoters: Rule id and promotion instant (microseconds), sorted by rule id.
     """
 

@@ -166,7 +166,6 @@ class Watermarks(Protocol):
         """Record that a rule's cron instants are served up to an instant; never move back.
 
         Args:
-            rule_id: The rule.
             instant: The last cron instant that is served.
             succeeded_at: When the firing for it began; None when there was no firing.
         """
@@ -240,9 +239,7 @@ class Ledger(Protocol):
         """Return the first episodes of the future, up to an instant, that wait for a rule.
 
         Args:
-            rule_id: The rule.
             latest: Microseconds since 1970 UTC.
-            limit: At most this many.
         """
         ...
 
@@ -250,9 +247,7 @@ class Ledger(Protocol):
         """Remove episodes whose instant has come, and that a rule no longer selects.
 
         Args:
-            rule_id: The rule.
             episodes: Their ids.
-            at: The moment.
         """
         ...
 

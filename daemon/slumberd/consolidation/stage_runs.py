@@ -41,7 +41,6 @@ class Marking:
     """Finds what the stages of a rule change about the marks and weights of all episodes.
 
     Args:
-        episodes: The episode log.
         facts: The store of facts, with the marks.
         at_once: At most this many candidates are in one batch, and marks on a page; 1 or more.
     """
@@ -180,7 +179,6 @@ async def purge(
     has not read it, and when it changed after a position. Its mark and its ledger rows stay.
 
     Args:
-        episodes: The episode log.
         facts: The store of facts, with the marks.
         retention: How long archived episodes are kept.
         rule: The rule, whose stages have just run.

@@ -49,8 +49,6 @@ class CurrentFact(NamedTuple):
     """A current fact, with the values that its row is made of.
 
     Attributes:
-        fact_id: The fact's id.
-        effective: The effective claim.
         trail: Links to the facts that it replaced.
     """
 
@@ -417,7 +415,6 @@ def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bo
     It does not when a gate holds the candidate back, or when the rule has passed it already.
 
     Args:
-        candidate: The candidate.
         known_state: Holds the evaluations of the fact id, and what the rule waits for.
     """
     if candidate.reread and candidate.fact_id not in known_state.waiting:

@@ -108,7 +108,6 @@ class Draft(NamedTuple):
     """A record that was checked, and is not stored yet.
 
     Attributes:
-        episode_id: The id of its episode.
         item_id: Its id, not blank.
         content: The text.
         metadata: A copy.

@@ -76,9 +76,6 @@ class EpisodeMemoryStore(MemoryStore):
     A namespace is a user there, with the session ``records`` and the agent ``contract``. The store
     may be used from any threads. Other stores and processes may use the same file.
 
-    Attributes:
-        path: The file.
-
     Args:
         path: The file; the first call creates it and its directories.
         language: The language of the texts, for the stems of words; ``auto`` recognises it in each
@@ -122,7 +119,6 @@ class EpisodeMemoryStore(MemoryStore):
         committed when this returns. They survive the end of the process.
 
         Args:
-            records: The records.
             namespace: Where they go, without spaces around it; blank means ``default``.
 
         Raises:
@@ -148,9 +144,6 @@ class EpisodeMemoryStore(MemoryStore):
 
         Equal scores are ordered by ``updated_at``, then by ``item_id``, both descending. The
         records are as they are in the file now, whoever wrote them.
-
-        Args:
-            query: The question.
 
         Raises:
             MemoryScopeError: The namespace holds a control character.

@@ -123,7 +123,6 @@ def check_disk_space(directory: Path, databases: int, machine: Machine) -> Itera
     Args:
         directory: The state directory.
         databases: The size of its databases, in bytes.
-        machine: The host.
     """
     free = shutil.disk_usage(directory).free
     needed = max(machine.low_bytes, int(databases * LOW_SHARE))
@@ -219,7 +218,6 @@ def check_unit_user(machine: Machine, state: Path, files: Iterable[Path]) -> Ite
     Finds nothing without systemd or a unit, or for another state directory than the unit's.
 
     Args:
-        machine: The host.
         state: The state directory.
         files: The files that the daemon reads; some may be missing.
     """
@@ -317,7 +315,6 @@ class Account:
         """Return the account with a number, which may have no name.
 
         Args:
-            uid: The number.
             gid: A group of the account.
         """
         groups = {gid}

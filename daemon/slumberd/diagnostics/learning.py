@@ -180,7 +180,6 @@ def check_transcripts(directory: Path, now: datetime) -> Iterator[Finding]:
 
     Args:
         directory: The state directory.
-        now: The time.
     """
     since = (now - LATELY).timestamp()
     found = [one for one in read_transcript_counts(directory) if one.at >= since]

@@ -57,11 +57,9 @@ def find_path_mistakes(
     """Return the paths of the configuration that the daemon cannot use, in the order of the file.
 
     Args:
-        settings: The configuration.
         config: Its file; None without one.
         read_tokens: Reads the file of tokens; None checks only who may read it.
         account: Whom the daemon runs as; None asks `account_of`.
-        machine: The host.
     """
     who = account or account_of(settings, machine)
     problems = [
@@ -87,7 +85,6 @@ def find_unreadable_files(
     """Find configuration and rule files that the daemon cannot read.
 
     Args:
-        settings: The configuration.
         config: Its file; None without one.
         account: Whom the daemon runs as.
     """

@@ -94,8 +94,6 @@ def read_status(
     """Read the status of the databases and rules. Creates no file, not even a write-ahead log.
 
     Args:
-        settings: The configuration.
-        rules: The loaded rules.
         now: The wall clock.
         paused: The ids of the paused rules.
 
@@ -135,8 +133,6 @@ def read_backlogs(
 
     Args:
         episodes: Looks at the episodes.
-        rules: The loaded rules.
-        seen: The status of the fact store.
         most: Returns how many versions are counted for a rule at most.
     """
     unread = {
@@ -161,8 +157,6 @@ class StatusContext(NamedTuple):
     """What the states of all rules are computed from.
 
     Attributes:
-        settings: The configuration.
-        seen: The status of the fact store.
         backlogs: What is pending; None when this is unknown.
         paused: The ids of the paused rules.
         now: The wall clock.

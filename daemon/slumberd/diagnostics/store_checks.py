@@ -84,7 +84,6 @@ def check_fact_store(
 
     Args:
         where: Where the facts are.
-        seen: Its status.
         unreached: The ids of episodes whose retractions cover nothing.
         context: The installation.
     """

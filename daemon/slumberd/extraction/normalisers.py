@@ -32,7 +32,6 @@ def normalise(name: NormaliserName, text: str, at: int) -> Value | list[str] | N
     The form of ``list`` is several texts.
 
     Args:
-        name: The normaliser.
         text: The captured words.
         at: The instant that relative dates refer to, in microseconds since 1970 UTC.
     """
@@ -85,7 +84,6 @@ def replace_alias(text: str, aliases: Mapping[str, str]) -> str:
     """Return the name that a text is an alias of; a text that is no alias unchanged.
 
     Args:
-        text: The text.
         aliases: The name of each alias, by `alias_key`.
     """
     return aliases.get(alias_key(text), text)
@@ -346,8 +344,6 @@ class DateInText(NamedTuple):
     """A phrase that names a date.
 
     Attributes:
-        start: Where it begins.
-        end: Where it ends.
         dates: The dates that it may mean, in ISO 8601: a day, a month, or a year.
     """
 
@@ -360,7 +356,6 @@ def find_dates(text: str, at: int) -> list[DateInText]:
     """Return the phrases of a text that name dates, in order; of two that overlap, the longer.
 
     Args:
-        text: The text.
         at: The instant that relative dates refer to, in microseconds since 1970 UTC.
     """
     words = [(one.start(), one.start() + len(one[0].rstrip(_END))) for one in _WORD.finditer(text)]
@@ -406,7 +401,6 @@ def write_dates_out(text: str, at: int) -> str:
     A phrase with more than one meaning stays, and so does a name such as ``Next Friday``.
 
     Args:
-        text: The text.
         at: The instant that relative dates refer to, in microseconds since 1970 UTC.
     """
     for one in reversed(find_dates(text, at)):

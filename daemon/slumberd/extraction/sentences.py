@@ -141,9 +141,7 @@ def clause_around(sentence: str, start: int, end: int) -> str:
     ``or`` begin one before a new subject. A comma alone ends none: "maybe, I like tea".
 
     Args:
-        sentence: The sentence.
         start: Where the part begins, in characters.
-        end: Where it ends.
     """
     limits = [match.end() for match in _NEXT_CLAUSE.finditer(sentence)]
     begin = max((limit for limit in limits if limit <= start), default=0)

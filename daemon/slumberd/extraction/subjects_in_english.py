@@ -36,7 +36,6 @@ class Said(NamedTuple):
 
     Attributes:
         words: What follows the subject, without adverbs and negation.
-        negated: Whether it is negated.
         ended: Whether it was true before, as with ``no longer`` and ``any more``.
         also: Whether it is true beside something else.
         past: Whether it was true before and is not denied otherwise, as with ``used to``.
@@ -270,7 +269,6 @@ class Subject(NamedTuple):
     Attributes:
         kind: ``i``, ``we``, ``she``, ``he``, ``who``, ``my`` or ``name``; ``me`` for a part of what
             ``I am`` begins.
-        words: The words of the subject.
         rest: What follows.
         mention: The person or pet after ``my``.
     """

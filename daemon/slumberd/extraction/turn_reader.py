@@ -58,7 +58,6 @@ class TurnReader:
     """Reads one turn.
 
     Args:
-        turn: The turn.
         speaker: What the speaker is called.
         vocabulary: The words that are known.
         parsed: The parsed sentences of the turn, by the place and number of each.
@@ -132,7 +131,6 @@ class TurnReader:
 
         Args:
             sentence: Where the sentence stands.
-            words: Its words.
             before: The triples of the sentences before.
             read: The clauses that have been read.
         """

@@ -14,7 +14,6 @@ def name_of_speaker(turn: Turn, speakers: Mapping[str, str]) -> str:
     """Return what a rule calls the speaker of a turn; empty when nobody is known to have spoken.
 
     Args:
-        turn: The turn.
         speakers: The names, by the speaker of a turn. ``{user}`` and ``{agent}`` mean the user and
             the agent of the turn. Other speakers keep theirs; the person is ``{user}``.
     """
@@ -26,7 +25,6 @@ def name_of_node(turn: Turn, speakers: Mapping[str, str]) -> str:
     """Return what slumberd 0.2.0 called the speaker of a turn: there the ``source_node`` spoke.
 
     Args:
-        turn: The turn.
         speakers: As of `name_of_speaker`.
     """
     return _filled(speakers.get(turn.source_node, turn.source_node), turn)

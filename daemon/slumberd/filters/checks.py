@@ -38,7 +38,6 @@ def check_work(tokens: list[FilterToken], names: Collection[str]) -> None:
     """Check how many texts a row can make, how long they grow, and how deep paths go.
 
     Args:
-        tokens: The tokens of the filter.
         names: The names of columns and functions.
 
     Raises:

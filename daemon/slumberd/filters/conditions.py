@@ -234,7 +234,6 @@ def describe_unmet(
     """Return what an episode lacks to meet a condition, such as ``a predicate``; none if it does.
 
     Args:
-        condition: The condition.
         unmet: The texts of the single conditions that it does not meet.
         unstated: The columns that are NULL for it.
     """

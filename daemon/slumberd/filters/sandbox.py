@@ -303,7 +303,6 @@ def prepare(
     """Create the views and functions of filters on a connection, outside of any transaction.
 
     Args:
-        connection: The connection.
         naive: How a timestamp without an offset is read.
         person: The speakers whose words are those of the user.
     """

@@ -63,7 +63,6 @@ def check_bounds(text: QueryText, tree: Node) -> None:
     """Check that a query builds no value of more than `MAX_PARTS` parts by itself.
 
     Args:
-        text: The query.
         tree: The tree of the query.
 
     Raises:

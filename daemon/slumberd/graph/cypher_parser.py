@@ -45,7 +45,6 @@ class QueryText(NamedTuple):
     """A query that every parser splits into the same tokens.
 
     Attributes:
-        cypher: The query.
         unquoted: The query with blanks in place of quoted text; the length is the same.
     """
 

@@ -146,7 +146,6 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
 
     Args:
         graph_store: The graph; it is queried once.
-        fact_store: The store of the facts.
         fathom_adapter: The sink that gets each current fact, after the commit and at least once;
             None for no sink. The slots are ``subject predicate object source``. An error of the
             sink is logged and loses no fact. A synchronous adapter is called in this thread.
@@ -336,7 +335,6 @@ class Promoter:
         """Report what a firing would do now; write nothing.
 
         Args:
-            rule: The rule.
             at: The firing's instant.
             bounds: When its stop is set, the query is cancelled. All rows are read.
 

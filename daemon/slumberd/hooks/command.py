@@ -253,7 +253,6 @@ def find_newer(path: str, session: str) -> str | None:
 
     Args:
         path: The transcript that the coding agent names.
-        session: The conversation.
     """
     given = Path(path)
     try:

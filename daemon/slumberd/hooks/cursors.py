@@ -19,12 +19,7 @@ _CHARACTERS_OF_NAME = 32
 
 
 class Transcript(NamedTuple):
-    """The file in which a coding agent writes a conversation.
-
-    Attributes:
-        path: The file.
-        session: The conversation.
-    """
+    """The file in which a coding agent writes a conversation."""
 
     path: str
     session: str

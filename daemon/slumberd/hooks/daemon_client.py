@@ -39,7 +39,6 @@ def call_daemon(directory: Path, operation: str, request: dict[str, Any]) -> Dae
 
     Args:
         directory: The state directory of the daemon.
-        operation: The operation's name.
         request: Its fields.
 
     Raises:

@@ -40,8 +40,6 @@ class SettingsFile:
     """The settings of a coding agent, in one file.
 
     Args:
-        path: The file.
-        agent: The coding agent.
         records: The directory of the records.
     """
 

@@ -23,7 +23,6 @@ def install_hooks(text: str, agent: CodingAgent, command: str) -> EditedText:
 
     Args:
         text: The settings, without hooks of slumberd; may be empty.
-        agent: The coding agent.
         command: The command line of the hooks.
 
     Raises:
@@ -53,7 +52,6 @@ def remove_hooks(text: str, agent: CodingAgent) -> str:
 
     Args:
         text: The settings; may be empty.
-        agent: The coding agent.
 
     Raises:
         ValueError: As `install_hooks`.
@@ -215,7 +213,6 @@ class JsonItem(NamedTuple):
         value_start: Where the text of its value begins.
         end: Where its text ends.
         key: The key of a member; empty for an element.
-        value: The value.
     """
 
     start: int
@@ -252,7 +249,6 @@ class EditedText(NamedTuple):
     """A text, and which parts of it were inserted.
 
     Attributes:
-        text: The text.
         inserted: The start and the end of each inserted part, in order.
     """
 
@@ -327,7 +323,6 @@ def append_item(
     """Return a text with one more item at the end of an object or an array.
 
     Args:
-        edited: The text.
         at: The place of the opening bracket.
         value: The value of the item.
         style: How the file lays out its values.
@@ -345,7 +340,6 @@ def remove_item(text: str, items: Sequence[JsonItem], index: int) -> str:
     """Return a text without one item of an object or an array, and without its comma.
 
     Args:
-        text: The text.
         items: All items of the object or array.
         index: Which one.
     """

@@ -31,7 +31,6 @@ class TranscriptTurn(NamedTuple):
 
     Attributes:
         key: What names it within its session.
-        session: The conversation.
         speaker: ``user`` or ``assistant``.
         text: What was said; not empty.
         when: ISO 8601 with an offset; None when the line has no valid instant.
@@ -160,7 +159,6 @@ def episodes_of(turn: TranscriptTurn, user: str, agent: str) -> Iterator[dict[st
     The same turn of the same session has the same ids, so that it may be put again.
 
     Args:
-        turn: The turn.
         user: Whose memory it goes to.
         agent: Which agent's memory it goes to.
     """
@@ -214,7 +212,6 @@ class _Block(NamedTuple):
 
     Attributes:
         name: The name of its tag.
-        start: Where it begins.
         end: Where the text after it begins.
     """
 

@@ -62,7 +62,6 @@ class EpisodeRefusal(NamedTuple):
 
     Attributes:
         kind: Whether an import would refuse it, or every rule would quarantine it.
-        reason: Why.
     """
 
     kind: Literal["unreadable", "quarantined"]

@@ -61,7 +61,6 @@ class SpanReading(NamedTuple):
     """What one span says.
 
     Attributes:
-        span: The span.
         episodes: What is new in it, in the order of its messages.
         left_out: How many of its messages are no episodes: the history, messages of the system
             and of tools, further choices, and messages without text.

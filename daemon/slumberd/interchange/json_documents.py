@@ -318,7 +318,6 @@ def read_records(
 
     Args:
         stream: The file, uncompressed.
-        format: The name of its format.
         keys: The keys under which an object holds arrays of records.
         convert: Makes a record of each of them.
         secrets: Masks, keeps or refuses the secrets of each.

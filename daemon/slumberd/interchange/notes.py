@@ -47,7 +47,6 @@ class NoteFile(NamedTuple):
     Attributes:
         path: Its path in the folder, with slashes.
         modified: When it was modified.
-        text: Its text.
         problem: Why it has no text; empty when it has.
         unread: Why it was not read, though it may be no note at all; empty when it was.
     """
@@ -325,7 +324,6 @@ def sections(note: NoteText, deepest: int) -> Iterator[Section]:
     """Yield the sections that have more than a heading.
 
     Args:
-        note: The note.
         deepest: A heading of this level, or of a higher one, begins a section; 0 splits nothing.
     """
     line, heading = note.line, ""

@@ -361,7 +361,6 @@ class Remarks:
         """Yield records, and count the remarks on them.
 
         Args:
-            records: The records.
             limit: How many of them a program returns by default; None when it returns all.
         """
         count = 0

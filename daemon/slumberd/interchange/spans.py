@@ -144,7 +144,6 @@ class SpanEvent(NamedTuple):
     """An event of a span.
 
     Attributes:
-        name: Its name.
         attributes: Its attributes, if it is one of the calls of models.
     """
 
@@ -163,7 +162,6 @@ class Span(NamedTuple):
         end: When it ended, nanoseconds since 1970 UTC; 0 when that is not known.
         attributes: Its wanted attributes.
         resource: The wanted attributes of the program that it comes from.
-        events: Its events.
         others: The names of attributes that are not read, and may hold messages.
     """
 
@@ -182,7 +180,6 @@ def without_secrets(span: Span, secrets: Callable[[Any], Any]) -> Span:
     """Return a span as a filter of secrets leaves it; its names stay.
 
     Args:
-        span: The span.
         secrets: Returns a value without its secrets.
     """
     events = tuple(

@@ -71,7 +71,6 @@ class AnswerLog(Protocol):
         """Return what the language model of a rule is to be asked about a window of the log.
 
         Args:
-            rule: The rule.
             after: The number of the log row before the window.
             limit: At most this many log rows.
             again: Whether questions count whose recorded answer is ``refused`` or ``invalid``.
@@ -117,7 +116,6 @@ class Spending:
 
     Args:
         answers: Keeps the sums.
-        budget: The budget.
         clock: Says which day it is.
     """
 

@@ -188,10 +188,7 @@ class AnswerRecorder:
         stops: How often `stop` was called.
 
     Args:
-        answers: Keeps the answers.
-        model: The language model.
         spending: Counts the calls.
-        clock: The time.
     """
 
     def __init__(

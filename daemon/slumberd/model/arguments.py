@@ -17,7 +17,6 @@ def require_object(name: str, value: object, kind: str) -> None:
 
     Args:
         name: The argument.
-        value: Its value.
         kind: The class of slumberd that it needs.
 
     Raises:

@@ -86,7 +86,6 @@ class EpisodeVersion(NamedTuple):
 
     Attributes:
         seq: Its number in the episode log; with the log's generation in the high bits.
-        id: The episode's id.
         user: From the scope.
         session: From the scope.
         agent: From the scope.

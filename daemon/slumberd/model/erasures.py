@@ -33,7 +33,6 @@ class Rewrite(NamedTuple):
     """What is left to do until the bytes of an erasure are gone from one store.
 
     Attributes:
-        store: The store.
         row: The ledger row of the erasure.
         is_rewritten: Whether the store was rewritten, so that only its log has old bytes.
     """

@@ -52,7 +52,6 @@ def turn_of(version: EpisodeVersion, person: Collection[str] = PERSON) -> Turn:
     """Return what an extractor reads of a version of an episode: nothing that was recalled.
 
     Args:
-        version: The version.
         person: The speakers whose words are those of the user.
     """
     content, speaker = without_recalled(version.content), version.speaker
@@ -166,7 +165,6 @@ class RecordedAnswer(NamedTuple):
     Attributes:
         key: The question; see `answer_key`.
         episode_id: The episode of the turn.
-        model: The model.
         status: Whether the answer can be read.
         triples: The triples that count; empty unless `status` is ``ok``.
         dropped: How many triples do not count: their predicate is not in the list, or their words
@@ -299,7 +297,6 @@ class RecordedSummary(NamedTuple):
     Attributes:
         key: The question; see `summary_key`.
         episode_id: The episode of the first turn.
-        model: The model.
         status: Whether there is a summary.
         text: The summary; empty unless `status` is ``ok``.
         problem: Why there is none; else empty. It holds none of the texts.
@@ -322,7 +319,6 @@ class Question(NamedTuple):
 
     Attributes:
         key: Of the recorded answer.
-        turn: The turn.
         before: The turn before it, as an `Extractor` gets it.
     """
 
@@ -421,7 +417,6 @@ def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:
 
     Args:
         digest: Of the extraction.
-        turn: The turn.
         before: The turn before it.
     """
     context = None if before is None else [*map(ascii, (*_spoken(before), before.content))]
@@ -463,7 +458,6 @@ def answer_key_by_node(digest: str, turn: Turn, before: Turn | None) -> str:
 
     Args:
         digest: Of the extraction.
-        turn: The turn.
         before: The last earlier turn of another ``source_node``.
     """
     context = None if before is None else (before.source_node, before.content)

@@ -26,8 +26,6 @@ def fact_id_of(channel: str, episode_id: str, part: int = 0) -> str:
     ``@facts/{id}`` of an episode whose own id ends so. No two episodes share an id.
 
     Args:
-        channel: The channel.
-        episode_id: The episode.
         part: Which of several claims of the episode it is, from 1; 0 for the episode's own.
     """
     own = _own_id(channel, episode_id)

@@ -151,7 +151,6 @@ class HeldBatch(NamedTuple):
     """A batch, or a whole command, that awaits approval.
 
     Attributes:
-        rule_id: Its rule.
         firing_id: The id by which a person approves or rejects it.
         upto: Its last log row, and the episode of that row.
         problem: The limit that it exceeds, in words.

@@ -81,8 +81,6 @@ class GraphTriple(NamedTuple):
 
     Attributes:
         id: The graph's own id of it, or subject, predicate and object joined.
-        subject: Its subject.
-        predicate: Its predicate.
         object: Its object, as text.
         confidence: 0 to 1.
     """
@@ -98,7 +96,6 @@ class Owner(NamedTuple):
     """The owner and the origin of the facts of a promotion.
 
     Attributes:
-        rule_id: The rule.
         user: The facts' user. It may be empty; then no query by user finds them.
         agent: The facts' agent. It may be empty.
         source: The kind of graph, as an identifier.

@@ -12,7 +12,6 @@ class Move(NamedTuple):
     """A request to move a user.
 
     Attributes:
-        user: The user.
         target: The number of the shard that gets the user.
         at: The instant of the request.
         by: Who requested it.

@@ -142,7 +142,6 @@ class InvalidGlobError(ValueError):  # the caller, who knows the slot, raises th
     """An invalid glob.
 
     Attributes:
-        problem: What is wrong.
         position: Character, from 0.
     """
 

@@ -136,7 +136,6 @@ def encode(value: object, *, slot: str) -> Plain:
     a dict or list compact JSON with sorted keys; text and integers stay.
 
     Args:
-        value: The value.
         slot: Its name, for the error.
 
     Raises:
@@ -231,7 +230,6 @@ class Promotion(NamedTuple):
         firing_id: The firing of the row.
         rule_id: The firing's rule, or ``@manual`` and the like.
         at: The firing's instant.
-        fact_id: The promoted fact.
         user: The fact's user.
         agent: The fact's agent.
         channel: The fact's channel.

@@ -72,8 +72,6 @@ class RecordedFiring(NamedTuple):
         number: The number of its own row.
         firing_id: ``{rule}@{number}``.
         rule_id: The rule; edits, undos and erasures have ids that begin with ``@``.
-        at: Its instant.
-        trigger: Why it fired.
         by: The person or program that requested it; empty for a cadence.
         reason: Why it was requested; empty when no reason was given.
         counts: What became of the episode versions, in all channels together. A firing without
@@ -101,8 +99,6 @@ class ChangeGroup(NamedTuple):
 
     Attributes:
         firing: The number of the firing's own row.
-        rule_id: Its rule.
-        at: Its instant.
         kind: What each row did.
         marks: Whether they concern marks or weights of episodes, not facts.
         user: Whose they are; empty when it is not known.
@@ -140,7 +136,6 @@ class Break(NamedTuple):
 
     Attributes:
         seq: The defective row, or the last row before a missing one; 0 for no single row.
-        problem: What is wrong.
     """
 
     seq: int
@@ -306,7 +301,6 @@ class FiringGrowth(NamedTuple):
     """How many more facts a firing made current.
 
     Attributes:
-        firing: The number of the firing.
         user: Whose facts they are; empty when that is unknown or erased.
         more: How many more; negative for fewer.
     """

@@ -144,7 +144,6 @@ class KnownWeight(NamedTuple):
     """A weight that is in force.
 
     Attributes:
-        weight: The weight.
         own: Whether the rule made it that asks.
     """
 
@@ -156,7 +155,6 @@ class KnownMark(NamedTuple):
     """A mark that is in force.
 
     Attributes:
-        mark: The mark.
         own: Whether the rule made it that asks.
     """
 

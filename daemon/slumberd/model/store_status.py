@@ -141,7 +141,6 @@ class UserFacts(NamedTuple):
     """How many facts a user has.
 
     Attributes:
-        user: The user.
         agents: The agents that know them, in order; at most `MOST_AGENTS`.
         facts: How many there are, of all agents; marks and weights do not count.
     """
@@ -161,7 +160,6 @@ class LogRange(NamedTuple):
     Attributes:
         after: The last row that the rule has read.
         at_most: The most versions that are counted after it.
-        rule_id: The rule.
     """
 
     after: int
@@ -226,7 +224,6 @@ class ShardHolder(NamedTuple):
     """Who may write a shard of a database.
 
     Attributes:
-        shard: The shard.
         holder: The host and the process that hold it; None when nobody does.
         held_seconds: How long the lease of the holder still lasts; 0 without a holder.
         free_seconds: For how long nobody has held it; 0 while it is held.

@@ -44,7 +44,6 @@ class QuotedEpisode(NamedTuple):
     Attributes:
         id: The episode.
         user: Its user; another scope may have a fact of the same id.
-        agent: Its agent.
         content: Its text. What an earlier text of the episode claimed does not count.
     """
 

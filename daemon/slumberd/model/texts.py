@@ -102,7 +102,6 @@ def note_of(what: str, at: date, value: str) -> str:
 
     Args:
         what: What happened.
-        at: When.
         value: The value that is current now, the one that was retracted, or the id of an episode.
     """
     if len(value) > _MOST_CHARACTERS:

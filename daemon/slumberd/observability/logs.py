@@ -43,7 +43,6 @@ def configure(
         stream: Belongs to the caller, who may close it when nothing logs any more.
         terminal: Whether `stream` is a terminal.
         colors: Whether that terminal shows colours.
-        now: Returns the time.
     """
     return send(
         LineStream(stream), choose_renderer(style, terminal=terminal, colors=colors), level, now
@@ -82,7 +81,6 @@ def send(
         out: Writes the lines.
         render: Renders events as lines.
         level: The lowest level that is written.
-        now: Returns the time.
         scope: How ``delta.applied`` lines name user and agent.
     """
     _configure_structlog(out, level=level, now=now, render=render)
@@ -195,7 +193,6 @@ def log_events_into(out: LineStream, now: Now) -> Iterator[None]:
 
     Args:
         out: The log.
-        now: Returns the time.
     """
     if not structlog.is_configured():  # its default prints to standard output
         _configure_structlog(_OwnLogs(), level="info", now=now, render=json_line)

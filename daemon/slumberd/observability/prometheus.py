@@ -23,7 +23,6 @@ class Family(NamedTuple, Generic[Of]):
         name: Its name without the prefix ``slumberd_``.
         meaning: The text of its ``HELP`` line.
         value: Returns its value; None without one.
-        kind: Its type.
     """
 
     name: str

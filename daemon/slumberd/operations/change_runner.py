@@ -40,7 +40,6 @@ class ChangeRunner:
         stores: The open stores.
         runner: Fires rules into the facts.
         rules: Returns the rules in force.
-        clock: The time.
         stop: When it is set, firings stop; what is committed stays.
 
     Attributes:

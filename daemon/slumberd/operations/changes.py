@@ -26,7 +26,6 @@ class Operations(Firing, Edits, QuarantineChanges, WrongClock):
         stores: The open stores.
         runner: Fires rules into the facts.
         rules: Returns the rules in force.
-        clock: The time.
         stop: When it is set, firings stop; what is committed stays.
         waits: Returns whether erasures leave the rewriting of the stores to a quiet window.
 

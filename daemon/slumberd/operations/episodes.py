@@ -229,7 +229,6 @@ class EpisodeOperations:
         memory: The episodes.
         outcomes: Returns what became of episodes.
         rules: Returns the rules that may fire.
-        clock: The time.
         tolerance: How far ahead of the clock a timestamp may be.
         capture: What is left out of new episodes.
         transcripts: Keeps how hooks read transcripts; None keeps nothing.

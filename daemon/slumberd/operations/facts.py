@@ -221,7 +221,6 @@ class FactOperations:
     """Runs requests on the facts of one user.
 
     Args:
-        facts: The facts.
         changes: Runs what changes the facts.
     """
 

@@ -191,7 +191,6 @@ def read_cursor(operation: str, cursor: str, parts: int) -> tuple[str, ...]:
 
     Args:
         operation: The operation that is asked for a page.
-        cursor: The cursor.
         parts: How many parts a place has.
 
     Raises:

@@ -44,7 +44,6 @@ def handler_of(
 
     Args:
         operation: The declaration of the operation.
-        run: Runs it.
 
     Raises:
         NotAllowedError: By the handler; the caller has not the right.
@@ -108,7 +107,6 @@ class Dispatcher:
         Args:
             name: The operation.
             request: Its fields.
-            caller: Who calls.
 
         Raises:
             NotAllowedError: The caller has no right to the operation, or to the scope.

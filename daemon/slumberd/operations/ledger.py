@@ -286,7 +286,6 @@ class LedgerReads:
     """Runs requests that read the ledger.
 
     Args:
-        facts: The facts.
         commits: Tells when something was committed.
     """
 

@@ -98,7 +98,6 @@ class UserMoving:
     Args:
         moves: Moves them; None for a store without shards.
         turn: The lock that each change of the facts holds.
-        clock: The time.
         where: The store in words.
     """
 

@@ -161,7 +161,6 @@ def episode_of(
     """Return the episode of a request.
 
     Args:
-        request: The request.
         scope: Its user and agent.
         session: The conversation, when the request names none.
         now: The instant, when the request gives none.
@@ -197,7 +196,6 @@ def episode_of_turn(turn: TurnForm, scope: ScopeFilter, now: datetime) -> Episod
     """Return the episode of a turn of a transcript.
 
     Args:
-        turn: The turn.
         scope: Its user and agent.
         now: The instant, when the transcript gives none.
     """
@@ -214,8 +212,6 @@ def keep_turn(turn: TurnForm, episode: Episode, stored: EpisodeVersion | None) -
     What a person asked to forget loses its text, and never comes back.
 
     Args:
-        turn: The turn.
-        episode: Its episode.
         stored: The stored version; None when there is none.
     """
     if stored is None:
@@ -275,8 +271,6 @@ def keep_instants(
     person asked to forget. A request may be sent again because its answer was lost.
 
     Args:
-        requests: The requests.
-        episodes: Their episodes.
         known: The stored episodes by id.
 
     Raises:

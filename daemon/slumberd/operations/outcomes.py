@@ -159,7 +159,6 @@ class Outcomes:
     Args:
         stores: The open stores.
         rules: Returns the rules that may fire.
-        clock: The time.
         tolerance: How far ahead of the clock a timestamp may be.
         commits: Tells when something was committed.
         paused: Returns the ids of the paused rules.
@@ -266,7 +265,6 @@ class Outcomes:
 
         Args:
             id: The episode.
-            scope: Its scope.
             seconds: The longest wait.
             among: The ids of the rules that are waited for; None for all.
         """
@@ -316,7 +314,6 @@ def _is_pending(
 
     Args:
         found: The outcome of the episode.
-        rules: The rules.
         among: Only the rules of these ids count; None for all.
     """
     enabled = {rule.id for rule in rules if rule.enabled and (among is None or rule.id in among)}

@@ -123,11 +123,7 @@ class QuarantinePage(Result):
 
 
 class QuarantineReads:
-    """Runs requests that read the quarantine.
-
-    Args:
-        facts: The facts.
-    """
+    """Runs requests that read the quarantine."""
 
     def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts

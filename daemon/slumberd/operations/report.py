@@ -138,12 +138,7 @@ class ScopeReport(Result):
 
 
 class Reports:
-    """Runs requests that sum up what changed.
-
-    Args:
-        facts: The facts.
-        clock: The time.
-    """
+    """Runs requests that sum up what changed."""
 
     def __init__(self, facts: EngineFactStore, clock: Clock) -> None:
         self._facts = facts
@@ -216,7 +211,6 @@ def report_of(
     """Return a report as the operation ``report`` answers.
 
     Args:
-        found: What changed.
         since: The first instant.
         until: The last instant.
         limit: At most this many users.

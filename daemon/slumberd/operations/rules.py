@@ -226,7 +226,6 @@ class RuleReads:
         progress: Reads how far rules are.
         loaded: Returns the rules in force.
         paused: Returns who paused each paused rule, by the rule's id.
-        clock: The time.
         tolerance_seconds: A served instant that lies further ahead of the clock counts as now.
     """
 

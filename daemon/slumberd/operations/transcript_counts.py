@@ -33,7 +33,6 @@ class TranscriptCounts(NamedTuple):
         agent: Which agent's memory that is.
         coding_agent: The coding agent that wrote it.
         agent_version: The agent's version; empty when unknown.
-        session: The conversation.
         transcript: Its path.
         at: When it was read last, in seconds since 1970.
         lines: How many lines were read.

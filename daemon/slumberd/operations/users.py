@@ -53,11 +53,7 @@ class UserPage(Result):
 
 
 class Users:
-    """Runs requests that list users.
-
-    Args:
-        facts: The facts.
-    """
+    """Runs requests that list users."""
 
     def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts

@@ -148,7 +148,6 @@ class ProvenancePublisher:
     Args:
         ledger: The fact store.
         sink: The sink; it must not block the event loop.
-        clock: The time.
         policy: How promotions are delivered.
     """
 

@@ -77,11 +77,7 @@ class Context:
 
 
 class ContextBuilder:
-    """Builds contexts.
-
-    Args:
-        tokens: Counts tokens.
-    """
+    """Builds contexts."""
 
     def __init__(self, tokens: TokenCounter) -> None:
         self._tokens = tokens

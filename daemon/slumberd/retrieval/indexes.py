@@ -63,7 +63,6 @@ class FactIndex:
 
         Args:
             query: The question. A name with one typing error counts as the name.
-            limit: At most this many.
             least: The least score.
         """
         return self.index.search(
@@ -173,7 +172,6 @@ class EpisodeIndex:
     """The readable episodes of one scope, with their index; those without any text are left out.
 
     Args:
-        scope: The scope.
         language: The language of the episodes; `languages.AUTO` recognises it; None stems no word.
         vectors: Whether meanings count.
 
@@ -252,7 +250,6 @@ class EpisodeIndex:
 
         Args:
             session: Only those of this session; None for all.
-            most: At most this many.
         """
         ordered = (self.versions[id] for _, id in reversed(self._ages))
         found = (

@@ -73,8 +73,6 @@ def sought_by(
     """Return what a question says about the texts that answer it.
 
     Args:
-        question: The question.
-        words: Its words.
         speakers: The speakers of the scope, each with the words of the name.
     """
     known = {word.removesuffix("'s") for word in words}
@@ -89,7 +87,6 @@ class TextSigns(NamedTuple):
     Attributes:
         is_long: Whether it has more than `MOST_WORDS` words; the others are then False.
         asks: Whether it ends with a question mark.
-        names_a_time: Whether it names a time.
     """
 
     is_long: bool

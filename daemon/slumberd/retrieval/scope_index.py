@@ -67,7 +67,6 @@ class IndexedTurn(NamedTuple):
 
     Attributes:
         id: Unique in the index.
-        text: The text.
         session: The conversation that it belongs to; empty for a text without neighbours.
         at: When it was said, microseconds since 1970 UTC; 0 for a text without a date.
         speaker: Who said it.
@@ -86,7 +85,6 @@ class FoundText(NamedTuple):
     """A text that was found.
 
     Attributes:
-        id: Its id.
         score: How much of the question it answers, above 0 and up to 1.
         lexical: The part of the words, 0 to 1.
         vector: The cosine of the meanings, -1 to 1; None without vectors.
@@ -308,8 +306,6 @@ class ScopeIndex:
         """Return the texts that answer a question best, best first; equal scores by id.
 
         Args:
-            query: The question.
-            limit: At most this many.
             least: The least score. A text with a score of 0 is never returned.
             accept: Chooses the texts that may be found, before they are ranked.
             aliases: Groups of names that mean the same.

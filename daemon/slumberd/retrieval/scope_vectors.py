@@ -70,7 +70,6 @@ class ScopeVectors:
         """Add a text under the next number.
 
         Args:
-            text: The text.
             short: Whether the vectors of its neighbours count.
         """
         self._waiting.append(text)

@@ -91,7 +91,6 @@ class Searcher:
     in memory. Each search first reads what any program has written or deleted since the last one.
 
     Args:
-        memory: The episodes.
         facts: The facts; None searches episodes only, and knows no marks.
         language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
             it in each scope; None stems no word.
@@ -153,7 +152,6 @@ class Searcher:
         """Return the episodes and facts that answer a question best, best first.
 
         Args:
-            query: The question.
             user: Whose memory is searched.
             agent: Only what this agent knows; None for all agents.
             session: Only episodes of this session, and no facts; None for all.
@@ -237,7 +235,6 @@ class Searcher:
         episodes in the order of time. An episode whose claims are not current any more says so.
 
         Args:
-            question: The question.
             user: Whose memory is read.
             agent: Only what this agent knows; None for all agents.
             session: The conversation whose latest turns are taken; None takes those of all.
@@ -444,7 +441,6 @@ def _with_superseded(
     """Return parts whose episodes say what took the place of their claims.
 
     Args:
-        parts: The parts.
         superseded: By episode, its claims that are not current any more.
         omit: Whether an episode none of whose claims is current is left out.
     """

@@ -41,9 +41,7 @@ class Neighbours:
         """Add a text. Its number must be the next one.
 
         Args:
-            number: The number.
             session: The session; a text of the empty session has no neighbours.
-            at: The instant.
             id: The id, which decides between equal instants.
         """
         self.previous.append(NONE)

@@ -75,7 +75,6 @@ def read_cases(file: Path, known: Collection[str] | None) -> list[Case]:
     """Read one file of tests.
 
     Args:
-        file: The file.
         known: The ids of the rules that a test may name; None skips that check.
 
     Raises:
@@ -224,7 +223,6 @@ def _named_episodes(
     """Yield each episode id of an expectation: its place, the id, and the ids allowed there.
 
     Args:
-        expect: The expectation.
         own: The ids of the episodes of its step.
         known: These, and the ids of all earlier steps.
     """

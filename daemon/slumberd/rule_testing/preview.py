@@ -260,7 +260,6 @@ async def preview_rules(
 
     Args:
         settings: The settings of the data.
-        rules: The rules.
         whole: Whether these are all rules. If not, the channel settings of other rule files still
             apply.
         clock: The clock of the firings.

@@ -98,7 +98,6 @@ async def run_trial(
     """Run one trial, on stores of its own.
 
     Args:
-        trial: The trial.
         in_memory: A directory in memory. When it is not writable, the stores are on disk.
         person: The speakers whose words are those of the user.
     """
@@ -306,7 +305,6 @@ async def _record_answers(
     """Answer every open question of a rule; nothing is sent.
 
     Args:
-        log: Keeps the answers.
         rule: The rule. It may ask no language model.
         answers: The answers, as a language model writes them, by the id of the episode.
     """
@@ -337,9 +335,6 @@ class PatternTestResult(NamedTuple):
     """The result of one test of patterns.
 
     Attributes:
-        file: The test file.
-        line: The line of the test.
-        name: The name of the test.
         failures: What differs, in words; empty when the test passes.
     """
 

@@ -88,7 +88,6 @@ class DueRuleFinder:
             such an episode.
 
     Args:
-        episodes: The log of episodes.
         ledger: Keeps watermarks and served instants.
         future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
             now.
@@ -259,7 +258,6 @@ class Scheduler:
         """Connect the scheduler to the stores that it watches and the function that fires.
 
         Args:
-            clock: Gives the time.
             episodes: The scheduler asks it every `poll_seconds` whether episodes changed.
             ledger: Keeps watermarks and served instants.
             fire: Consolidates what is pending for a rule, as of an instant, and returns after the

@@ -79,7 +79,6 @@ class EffectTracker:
         """Count a firing as effective or not.
 
         Args:
-            rule_id: The rule.
             report: What the firing did.
             gated: Whether the rule has a salience gate, which may hold back all it selects.
         """
@@ -110,7 +109,6 @@ class ReductionAlarm:
     Args:
         reads: Reads the ledger.
         fraction: Returns the setting ``limits.alarm_fraction``.
-        clock: The time.
         rows: So many rows of the ledger need no look.
     """
 

@@ -70,9 +70,7 @@ class Components:
         """Return the operations on memory, facts and rules, by name.
 
         Args:
-            settings: The configuration.
             loaded: Returns the rules in force, and the time zone of rules without one.
-            clock: The time.
         """
         stores = self.stores
         searcher = searcher_of(settings, stores.memory, stores.facts, clock)

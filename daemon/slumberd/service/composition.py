@@ -116,8 +116,6 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
     """Open the stores of a configuration, create missing ones, and close them at the end.
 
     Args:
-        settings: The configuration.
-        clock: The time.
         facts_path: The database of facts.
 
     Raises:
@@ -172,8 +170,6 @@ def tenure_of(
     """Return the right to write the state of a configuration, not yet taken.
 
     Args:
-        settings: The configuration.
-        clock: The time.
         is_daemon: Whether a daemon takes it, which answers the requests of commands.
         name: The name of a process that holds several shards of a database; else None.
     """
@@ -312,7 +308,6 @@ def retention_of(settings: Settings, rules: Callable[[], RuleSet]) -> Retention 
     """Return how long archived episodes are kept; None means for ever.
 
     Args:
-        settings: The configuration.
         rules: Returns the rules in force; all enabled ones must have read an episode before.
     """
     seconds = settings.retention.purge_archived_after

@@ -269,7 +269,6 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     Args:
         operations: The operations, by name.
         line: The request.
-        caller: Who sent it.
     """
     try:
         request = read_object(line)

@@ -133,10 +133,8 @@ class Daemon:
     """One run of slumberd over a state directory.
 
     Args:
-        settings: The configuration.
         rules: The rules to fire.
         load: Reads configuration and rules again, for a reload.
-        clock: The time.
         logs: The log of deltas.
         notifier: Reports to the service manager.
         intervals: How often background work is repeated.

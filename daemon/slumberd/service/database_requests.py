@@ -98,7 +98,6 @@ class ServedShards:
         """Serve a shard while the block runs; then requests under way get some seconds to end.
 
         Args:
-            shard: The shard.
             operations: The operations, by name.
         """
         self._operations[shard] = {name: for_forwarded(one) for name, one in operations.items()}

@@ -152,7 +152,6 @@ class DatabaseTenure:
     """The lease of a shard, renewed while it is held; implements `Tenure`.
 
     Args:
-        shard: The shard.
         map_address: The address of the database that has the table of hosts.
         clock: The time, to compare it with that of the database.
         seconds: How long the lease lasts without a renewal.
@@ -344,7 +343,6 @@ class HostReports:
     """Writes the state of this process into the table of hosts, and compares rules.
 
     Args:
-        table: The table of hosts.
         clock: The time, to compare it with that of the database.
     """
 

@@ -108,7 +108,6 @@ class HealthCollector:
 
     Args:
         sources: Where they come from.
-        clock: The time.
         progress: Reads how far rules are, for another part, too; None for a reader of its own.
     """
 

@@ -39,7 +39,6 @@ class Heartbeat:
 
     Args:
         collect: Returns the figures of this instant; it gets how late the event loop is.
-        clock: The time.
         textfile: Writes the figures as Prometheus text; None writes none.
         is_active: Returns whether there are figures at all; without them no line is logged.
     """
@@ -107,7 +106,6 @@ class StandbyHeartbeat:
     """Logs ``daemon.standby`` each minute while a daemon waits for its database.
 
     Args:
-        clock: The time.
         textfile: Writes the figures as Prometheus text; None writes none.
         every_seconds: The interval between two lines.
     """

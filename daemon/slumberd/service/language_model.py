@@ -51,7 +51,6 @@ async def read_model_state(
     """Return what the language model cost today, and whether it answers; None without one.
 
     Args:
-        settings: The configuration.
         stores: The open stores.
         worker: Asks the model; None when its extra is not installed.
         clock: Says which day it is.

@@ -39,10 +39,7 @@ async def run_operation(
     """Run an operation of the control socket in this process, under the daemon's lock.
 
     Args:
-        settings: The configuration.
-        operation: The operation's name.
         request: Its request; with ``dry_run`` nothing is written.
-        clock: The time.
         logs: The log of deltas.
 
     Raises:

@@ -205,7 +205,6 @@ def moves_of(settings: Settings, facts: EngineFactStore) -> UserMoves:
     """Return what moves users out of the shard of a configuration.
 
     Args:
-        settings: The configuration.
         facts: The open store of the facts of the shard.
     """
     if not isinstance(facts, PostgresFactStore):

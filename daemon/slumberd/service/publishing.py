@@ -16,7 +16,6 @@ def rules_to_publish(
     """Check the rules of a directory, and return them for their publication.
 
     Args:
-        settings: The configuration.
         directory: The directory of rule files.
         by: Who publishes them.
         reason: Why; empty without a reason.

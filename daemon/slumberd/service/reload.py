@@ -116,7 +116,6 @@ class Reloading:
         runner: Holds the facts whose changed channels are resolved again.
         turn: The lock that each change of the facts holds.
         follow: Called with each new set of rules.
-        clock: The time.
     """
 
     def __init__(

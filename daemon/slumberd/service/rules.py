@@ -60,7 +60,6 @@ def rules_of_texts(settings: Settings, texts: Mapping[str, str], place: str) -> 
     """Load the rules of texts, for a configuration.
 
     Args:
-        settings: The configuration.
         texts: The text of each file, by its name within a directory of rules.
         place: What stands for that directory in messages.
 
@@ -150,7 +149,6 @@ def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore
     """Return where the paused rules of a configuration are kept.
 
     Args:
-        settings: The configuration.
         holder: Under which name this process must hold the database to change them; None for any.
     """
     if settings.store is not None:

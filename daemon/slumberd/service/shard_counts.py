@@ -19,7 +19,6 @@ def count_shards(settings: Settings, rules: RuleSet) -> ShardList:
 
     Args:
         settings: The configuration, which names a database.
-        rules: The loaded rules.
 
     Raises:
         StoreError: A store cannot be read.

@@ -47,10 +47,8 @@ async def serve_interfaces(
     Each request goes to the shard that it concerns, on whatever host that is.
 
     Args:
-        settings: The configuration.
         interfaces: What serves beside the control socket.
         commits: Tells when something was committed.
-        clock: The time.
         health: Returns the figures of the heartbeat as of now.
         rules: Returns the rules in force.
     """

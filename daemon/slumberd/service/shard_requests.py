@@ -126,7 +126,6 @@ class ShardRequests:
         """Return the answer of the daemon that holds the shard of a request.
 
         Args:
-            operation: The operation's name.
             request: Its fields.
             caller: For whom; None for this process itself.
 
@@ -214,7 +213,6 @@ def _run_in_thread(call: Callable[[], Answer], ended: Callable[[], None]) -> asy
     A cancelled call leaves the thread behind, since the request is under way.
 
     Args:
-        call: The function.
         ended: Called in the event loop when the thread has ended.
     """
     loop = asyncio.get_running_loop()

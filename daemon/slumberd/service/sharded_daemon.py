@@ -87,8 +87,6 @@ class ShardedDaemon:
         settings: The configuration, which names a database.
         rules: The rules to fire.
         load: Reads configuration and rules again, for a reload.
-        clock: The time.
-        logs: The log of deltas.
         notifier: Reports to the service manager.
         interfaces: What serves beside the control socket, in the same event loop.
         intervals: How often background work is repeated.

@@ -39,11 +39,8 @@ def make_daemon(  # noqa: PLR0913 # one for each part that it joins
     """Return the daemon of a configuration, not yet running.
 
     Args:
-        settings: The configuration.
         rules: The rules to fire.
         load: Reads configuration and rules again, for a reload.
-        clock: The time.
-        logs: The log of deltas.
         notifier: Reports to the service manager.
         interfaces: What serves beside the control socket, in the same event loop.
         waits: Whether to stand by while another daemon holds the state; else it is refused. A

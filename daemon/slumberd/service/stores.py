@@ -80,9 +80,6 @@ def facts_of(
     """Return the fact store of a configuration, not yet opened.
 
     Args:
-        settings: The configuration.
-        clock: The time.
-        path: The database.
         key: The ledger key; reading rows and facts needs none.
         traceless: Whether reads leave no files beside a database that no program has open.
     """
@@ -141,7 +138,6 @@ def settings_of_user(settings: Settings, user: str | None) -> Settings:
     """Return settings for the shard of a user; unchanged for files, and for the only shard.
 
     Args:
-        settings: The configuration.
         user: The user; None for the shard that the configuration names.
 
     Raises:
@@ -264,7 +260,6 @@ def database_status_of(
     """Return the state of the database of a configuration; None when it names none.
 
     Args:
-        settings: The configuration.
         most_xids: A transaction is reported first when more transactions began after it.
         few_dead_rows: Tables with at most so many old versions of rows are not reported.
 

@@ -68,7 +68,6 @@ class ShardNotifier(Notifier):
     """Notes that the daemon of one shard is alive, for the process that reports for all.
 
     Args:
-        clock: The time.
         watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
     """
 

@@ -23,7 +23,6 @@ class AddedColumn(NamedTuple):
 
     Attributes:
         table: The specified table.
-        name: The name of the column.
         type: Its type in SQL.
     """
 

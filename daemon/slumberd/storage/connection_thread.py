@@ -31,7 +31,6 @@ class ConnectionThread(Generic[C]):
 
     Args:
         connect: Opens the connection. Other threads must be allowed to close and interrupt it.
-        name: The name of the thread.
     """
 
     def __init__(self, connect: Callable[[], C], name: str = "slumberd-sqlite") -> None:

@@ -65,7 +65,6 @@ def record_erased_scope(
 
     Args:
         session: In a transaction.
-        scope: The scope.
         moment: The last erased instant, microseconds.
         key: The key of the hashes if this database has none yet; None draws one. All databases of
             a state directory share it, so that each can take over the hashes of another.
@@ -83,8 +82,6 @@ def record_erased_episodes(
 
     Args:
         session: In a transaction.
-        user: The user.
-        eids: The ids.
         key: As of `record_erased_scope`.
     """
     key = _begin(session, key or secrets.token_bytes(32))

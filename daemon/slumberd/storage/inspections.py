@@ -63,7 +63,6 @@ class StoreInspection:
     A method with a limit of seconds returns None when the time was over; None sets no limit.
 
     Args:
-        store: The store.
         count_erased: Counts content of erased scopes in it.
     """
 
@@ -116,7 +115,6 @@ class EpisodeInspection(StoreInspection):
     """Looks at a store of episodes.
 
     Args:
-        store: The store.
         naive: How to read a timestamp without an offset.
         mismatch: Which of scope key and content names the owner, when they differ.
         person: The speakers whose words are those of the user.
@@ -196,11 +194,7 @@ class EpisodeInspection(StoreInspection):
 
 
 class FactInspection(StoreInspection):
-    """Looks at a store of facts.
-
-    Args:
-        store: The store.
-    """
+    """Looks at a store of facts."""
 
     def __init__(self, store: ClosedStore) -> None:
         super().__init__(store, facts_of_erased)

@@ -153,7 +153,6 @@ class RuleSets(Protocol):
         """Put rules in force for all hosts, unless their files are those in force already.
 
         Args:
-            rules: The rules.
             expected: The version that must be the newest, 0 for none at all; None accepts any.
 
         Returns:

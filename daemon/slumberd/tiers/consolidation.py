@@ -229,7 +229,6 @@ class ConsolidationScheduler:
     """Consolidates the entries of a store at intervals, and writes the result back.
 
     Args:
-        store: The store.
         consolidator: Decides what a pass changes.
         config: The configuration; None takes that of the consolidator.
         store_triple: Stores each triple that was extracted; None drops them.

@@ -135,7 +135,6 @@ class EntityMemoryStore(_Store):
         """Store an entry; it replaces the one of its id, with its entities.
 
         Args:
-            entry: The entry.
             entities: What it mentions, which ``metadata.entities`` then has; None takes what the
                 metadata have already.
         """

@@ -49,10 +49,6 @@ class HybridScorerImpl:
     """Scores entries by their recency, and by their relevance to a text.
 
     Without a text, long entries count as relevant.
-
-    Args:
-        recency_weight: The weight of the recency.
-        relevance_weight: The weight of the relevance.
     """
 
     def __init__(self, recency_weight: float = 0.6, relevance_weight: float = 0.4) -> None:
@@ -108,7 +104,6 @@ class DynamicContextPruner:
     """Keeps the best entries that fit into a budget of tokens, which it never exceeds.
 
     Args:
-        token_counter: Counts tokens.
         default_strategy: Which entries are kept first, unless a call says so.
     """
 
@@ -130,7 +125,6 @@ class DynamicContextPruner:
         """Keep the best entries that fit; one that does not fit is left out, and smaller ones stay.
 
         Args:
-            entries: The entries.
             token_budget: The most tokens, 0 or more.
             query: What the entries should be relevant to.
             strategy: Which entries are kept first; None takes the default.

@@ -93,7 +93,6 @@ class SemanticMemoryStore:
     """Keeps facts of a sufficient confidence, and only so many of one subject.
 
     Args:
-        fact_store: Keeps the facts.
         extractor: Extracts triples from entries, for `ingest`; None extracts none.
         min_confidence: Facts of a lower confidence are neither stored nor returned, 0 to 1.
         max_facts_per_entity: The most facts of one subject of an owner, 1 or more.
@@ -237,7 +236,6 @@ class FactStore:
 
     Args:
         store: The store of facts; the caller closes it.
-        agent: The agent of the facts.
         clock: The time of writes.
     """
 
@@ -269,7 +267,6 @@ class FactStore:
             object_: What the subject is related to.
             confidence: 0 to 1.
             metadata: Free form.
-            owner_id: The owner.
             sources: The ids of the entries that it comes from.
 
         Raises:

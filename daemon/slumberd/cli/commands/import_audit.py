@@ -100,7 +100,6 @@ def audit_records(
     Args:
         settings: The configuration; its rules say which predicates may have several objects.
         format: The name of the format of the records.
-        records: The records.
         json: Whether to print JSON.
 
     Raises:
@@ -192,7 +191,6 @@ async def keep_instants(memory: EngineMemoryStore, episodes: Sequence[Episode]) 
     A copied or rewritten file has a later time, and states nothing new.
 
     Args:
-        memory: The store.
         episodes: The episodes of an import.
     """
     dated = [each.id for each in episodes if each.metadata.get(INSTANT_FROM) in (FILE, UPDATE)]

@@ -76,7 +76,6 @@ class Input(NamedTuple):
     """A file or folder that is open.
 
     Attributes:
-        records: Its records.
         position: Returns how many bytes of a file are read.
         size: How many bytes a file has on disk; None when that is not known.
     """
@@ -385,7 +384,6 @@ async def put_records(
 
     Args:
         put_many: Puts episodes in one transaction.
-        records: The records.
         tally: The counts of the records so far.
     """
     counts, refused = await _put([one for one in records if one.episodes], put_many)

@@ -132,7 +132,6 @@ def _follow_file(path: Path, wait: Callable[[], bool], *, last: int = 10) -> Ite
     next replacement, because its writer may still have it open.
 
     Args:
-        path: The file.
         wait: Waits a moment; returns False to end.
         last: The number of existing lines that are read.
 

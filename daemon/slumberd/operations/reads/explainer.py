@@ -53,7 +53,6 @@ class ExplainedEpisode(NamedTuple):
         """Yield what would change each decision.
 
         Args:
-            rules: The loaded rules.
             latest: The latest instant that is not in the future.
         """
         by_id = {rule.id: rule for rule in rules}
@@ -82,9 +81,7 @@ async def explain_fact(
     """Return why a fact is current, or why it is not.
 
     Args:
-        facts: The facts.
         memory: The episodes; None when there are none yet.
-        fact_id: The fact.
         content: Whether to include what the episodes say.
         scope: Only what episodes of this scope say is included; None for those of all.
 
@@ -111,7 +108,6 @@ async def read_outcome(
         memory: The episodes; None when there are none yet.
         facts: The facts; None when slumberd has not made them yet.
         rules: The rules that read episodes.
-        episode_id: The episode.
 
     Raises:
         NoInputError: Neither the episodes nor the ledger have it.

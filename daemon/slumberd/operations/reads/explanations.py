@@ -297,11 +297,9 @@ class ExplainedFact:
     """An explanation of a fact, with what its episodes say now.
 
     Attributes:
-        explanation: The explanation.
         content: Whether to show what the episodes say, in their own words.
 
     Args:
-        explanation: The explanation.
         versions: The newest versions of the episodes that the fact comes from.
         content: Whether to show what the episodes say, in their own words.
     """

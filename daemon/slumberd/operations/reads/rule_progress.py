@@ -66,7 +66,6 @@ class RuleProgressReader:
         episodes: The episodes that rules read.
         facts: The facts that rules write.
         awake: Returns which of some rules are not paused.
-        clock: The time.
         tolerance_seconds: How far ahead of the clock an instant is not of the future.
     """
 

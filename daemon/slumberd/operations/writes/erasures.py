@@ -201,7 +201,6 @@ class Erasures:
     Args:
         stores: The open stores.
         consolidator: Writes the log lines of an erasure.
-        clock: The time.
         turn: The lock that each change of the facts holds.
         drop_questions: Called before each erasure; drops what waits for a language model.
         waits: Returns whether an erasure leaves the rewriting of the stores to the next quiet

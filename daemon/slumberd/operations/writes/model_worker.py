@@ -62,7 +62,6 @@ class _Looked(NamedTuple):
     """What a look at a rule has asked about; the same again has no new questions.
 
     Attributes:
-        rule_hash: Of the rule.
         after: The rule's watermark.
         newest: All log rows up to this number have answers.
         pending: What their turns assert.
@@ -78,13 +77,10 @@ class ModelWorker:
     """Asks about the pending episodes of each rule, and records the answers.
 
     Args:
-        episodes: The log of episodes.
         facts: The current facts, which a question may show.
         watermarks: How far each rule has read.
-        answers: Keeps the answers.
         recorder: Asks.
         rules: Returns the rules that may be asked about.
-        clock: The time.
         recorded: Called with the id of a rule that may fire now.
 
     Attributes:

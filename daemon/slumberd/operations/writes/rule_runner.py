@@ -58,9 +58,7 @@ class RuleRunner:
         """Report what a firing would do now; write nothing.
 
         Args:
-            rule: The rule.
             at: The firing's instant.
-            bounds: What bounds the dry run.
 
         Raises:
             StoppedError: The stop of the bounds was set.

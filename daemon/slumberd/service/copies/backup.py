@@ -66,8 +66,6 @@ class Source(NamedTuple):
 
     Attributes:
         name: Its name in the backup.
-        role: Its role.
-        path: The file.
     """
 
     name: str
@@ -102,9 +100,7 @@ async def back_up(
     """Make a backup; the daemon and hosts may run meanwhile, and do not wait.
 
     Args:
-        settings: The configuration.
         folder: The absolute path of the backup; it must not exist, or must be empty.
-        clock: The time.
         on_step: Called before each step.
         key: Whether the backup holds the key of the ledger.
 
@@ -358,9 +354,7 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
     finishes it.
 
     Args:
-        settings: The configuration.
         folder: The directory of the backup.
-        clock: The time.
         on_step: Called before each step.
 
     Raises:

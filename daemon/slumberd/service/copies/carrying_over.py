@@ -31,8 +31,6 @@ def carry_over(settings: Settings, target: Path, *, at: datetime, by: str) -> Ca
     Args:
         settings: The configuration of the old state directory.
         target: The new state directory, which must be missing or empty.
-        at: The moment.
-        by: The person.
 
     Raises:
         OutputExistsError: The new directory holds something.

@@ -24,7 +24,6 @@ def copy_file(source: Path, target: Path, saved: SavedFile | None = None) -> boo
     """Copy a file to a new file and sync it; return whether its owner could be set.
 
     Args:
-        source: The file.
         target: The new file.
         saved: The mode and owner of the new file; None leaves both for later.
     """

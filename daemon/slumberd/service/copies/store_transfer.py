@@ -173,7 +173,6 @@ async def copy_into_database(
         address: The address of the database, with the schema of slumberd.
         settings: The names of the files, how rows of other programs are read, the key of the
             ledger, and the shard; without one, the database must have one.
-        clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:
@@ -237,7 +236,6 @@ async def copy_into_files(
         address: The address of the database; no daemon may hold it.
         folder: The directory; it may have a configuration and rules.
         settings: The names of the files, and the shard; without one, the database must have one.
-        clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:
@@ -303,7 +301,6 @@ async def compare(
         folder: The state directory.
         address: The address of the database.
         settings: The names of the files, the key of the ledger, and the shard.
-        clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:

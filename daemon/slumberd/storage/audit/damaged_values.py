@@ -135,8 +135,6 @@ class DamagedValue(NamedTuple):
     Attributes:
         table: Its table, as copies call it.
         row: The first value of its row.
-        column: Its column.
-        value: The value.
     """
 
     table: str

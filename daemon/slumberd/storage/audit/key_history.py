@@ -26,7 +26,6 @@ def history_of(
 
     Args:
         session: Inside a snapshot.
-        fact_id: The fact.
         scope: Whose fact it must be.
         depth: Links of lineage.
         most: At most so many periods of each clock, the latest ones.

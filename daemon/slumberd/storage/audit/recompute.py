@@ -54,7 +54,6 @@ class SettingsChange(NamedTuple):
     """A firing that changed the multi-valued predicates or the law.
 
     Attributes:
-        n: Its number.
         at: Its instant, microseconds.
         multi: The multi-valued predicates from then on; None when they stay.
         law: The number of the law from then on; None when it stays.

@@ -15,7 +15,6 @@ class Replay(NamedTuple):
 
     Attributes:
         rows: Rows of the ledger.
-        firings: Firings.
         facts: Facts that are current after the replay.
         erased: Rows whose content was erased.
         differing: Rows with another delta, facts and keys with other content; counted together.
@@ -41,7 +40,6 @@ class Side(NamedTuple):
     """A fact before or after.
 
     Attributes:
-        fact_id: Its id.
         payload: Its payload; empty when it is unreadable, or equal on both sides.
         confidence: 0 to 1; None when it is equal on both sides.
         rules: The rules that promote it, for a fact whose rules differ.

@@ -46,7 +46,6 @@ class AccessRecorder:
     Reads that cannot be written, since the file is locked or read-only, are kept up to a limit.
 
     Args:
-        engine: Opens the transactions.
         limits: How many reads are recorded, and for how long.
     """
 
@@ -73,7 +72,6 @@ class AccessRecorder:
         """Record that episodes were read; in a running event loop.
 
         Args:
-            eids: Their ids.
             at: When, microseconds since 1970 UTC.
         """
         if accepted := eids[: self._limits.most_waiting - self._count]:

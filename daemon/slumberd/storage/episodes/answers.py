@@ -19,12 +19,7 @@ from slumberd.storage.episodes.windows import Reader
 
 
 class AnswerStore:
-    """The questions and answers in a store of episodes; implements ``AnswerLog``.
-
-    Args:
-        engine: Opens the transactions.
-        reader: Returns the reader of a rule.
-    """
+    """The questions and answers in a store of episodes; implements ``AnswerLog``."""
 
     def __init__(
         self, engine: EpisodeEngine, reader: Callable[[ConsolidationRule], Reader]
@@ -38,7 +33,6 @@ class AnswerStore:
         """Return what the language model of a rule is to be asked about a window of the log.
 
         Args:
-            rule: The rule.
             after: The number of the log row before the window.
             limit: At most this many log rows.
             again: Whether questions count whose recorded answer is ``refused`` or ``invalid``.

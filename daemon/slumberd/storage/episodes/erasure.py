@@ -81,7 +81,6 @@ class Found(NamedTuple):
 
     Attributes:
         rowids: The rowids of their rows.
-        eids: Their ids.
         newest: The latest instant of those whose content names the scope, microseconds; None
             when there are none.
         naming: How many rows of other scopes name this one, in their content or scope key.
@@ -108,7 +107,6 @@ def find_scope(
 
     Args:
         session: Of the episodes.
-        scope: The scope.
         mismatch: Which of scope key and content names the owner of a row.
         naive: The zone of a timestamp without an offset.
         rowids: The only rows that can belong to the scope; None when any can.
@@ -183,7 +181,6 @@ class EpisodeErasure(NamedTuple):
     """A request to erase a scope.
 
     Attributes:
-        scope: The scope.
         eids: More ids of its episodes, which their host has deleted before.
         moment: The last instant that is erased, microseconds.
         key: The key of the hashes of scopes, if the database has none yet.
@@ -235,7 +232,6 @@ def erase_episodes(
     """Erase the episodes of a scope and their ids in the log; store the scope as erased.
 
     Args:
-        session: The transaction.
         erasure: The request.
         mismatch: Which of scope key and content names the owner of a row.
         before: The result of a search before the transaction.
@@ -268,7 +264,6 @@ def erase_named(session: Session, erasure: NamedErasure, mismatch: ScopeMismatch
     """Erase episodes and their ids in the log; store their ids as erased.
 
     Args:
-        session: The transaction.
         erasure: The request.
         mismatch: Which of scope key and content names the owner of a row.
 

@@ -76,7 +76,6 @@ class Conversation(NamedTuple):
         """Return the last earlier turn of another speaker in a version's session.
 
         Args:
-            version: The version.
             spoken: Returns who spoke a version.
         """
         other = _find_previous(self, version, spoken)

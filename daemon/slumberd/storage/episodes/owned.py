@@ -23,7 +23,6 @@ class OwnedEpisodes:
     facts that it promoted stay. `EngineMemoryStore.forget` erases all traces of a scope instead.
 
     Args:
-        engine: Opens the transactions.
         reads: Records the reads of episodes.
         mismatch: Which of scope key and content names the owner of a row.
         naive: The zone of a stored timestamp without an offset.
@@ -62,7 +61,6 @@ class OwnedEpisodes:
         """Record that episodes were read, in a running event loop; they are written later.
 
         Args:
-            eids: Their ids.
             at: When, microseconds since 1970 UTC.
         """
         self._reads.note([*eids], at)

@@ -52,7 +52,6 @@ def record(
 
     Args:
         session: In a transaction.
-        answers: The answers.
         request: The request; None when nobody was asked.
     """
     if request is not None:

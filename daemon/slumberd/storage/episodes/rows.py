@@ -62,8 +62,6 @@ def encode(
     The reader gets such a value as a string, mostly.
 
     Args:
-        episode: The episode.
-        scope: Its scope.
         operation: The operation that an error names.
         naive: The zone of a timestamp without an offset.
 
@@ -444,7 +442,6 @@ def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:
     """Return a readable version as an episode.
 
     Args:
-        version: The version.
         timestamp: The timestamp of its row, if known.
     """
     # Parsing a UTC timestamp takes a fifth of the time of computing it from microseconds.

@@ -87,7 +87,6 @@ class EngineMemoryStore:
     """Episodes on any engine; implements ``MemoryStore`` and ``EpisodeLog``.
 
     Args:
-        engine: Opens the transactions.
         records_reads: Whether the store records that `recent` returned episodes.
         write_rows: Writes the rows of puts.
 
@@ -213,7 +212,6 @@ class EngineMemoryStore:
         (``anon``, ``default``, ``default``) means the episode's own scope.
 
         Args:
-            episode: The episode.
             user: The user of the episode; must equal the episode's own.
             session: The session of the episode; must equal the episode's own.
             agent: The agent of the episode; must equal the episode's own.
@@ -239,7 +237,6 @@ class EngineMemoryStore:
         """Write many episodes, each in its own scope, in one transaction.
 
         Args:
-            episodes: The episodes.
             strict: Refuse all of them when every rule would quarantine one of them.
 
         Raises:
@@ -338,7 +335,6 @@ class EngineMemoryStore:
         a dry run, all that was read survives a power cut afterwards.
 
         Args:
-            rule: The rule.
             window: The part of the episode log; None takes all episodes.
             bounds: What ends the reading of the window early.
 
@@ -494,7 +490,6 @@ class EngineMemoryStore:
         """Return the episodes of a scope.
 
         Args:
-            scope: The scope.
             latest: The last instant that is not still to come, microseconds.
         """
         work = partial(find_scope, scope=scope, latest=latest)
@@ -531,7 +526,6 @@ class EngineMemoryStore:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
-            scope: The scope.
             eids: Ids of its episodes that their host has deleted before.
             moment: Microseconds since 1970 UTC; None erases only the episodes with these ids, and
                 refuses them from now on.

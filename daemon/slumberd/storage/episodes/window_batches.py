@@ -162,7 +162,6 @@ class WindowReader:
     """Turns windows of an episode log into batches of requested deltas.
 
     Args:
-        log: The episode log.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
         at_once: Versions that it evaluates between two checks for cancellation.
         person: The speakers whose words are those of the user.
@@ -199,8 +198,6 @@ class WindowReader:
         episodes that the gate holds back are logged again once they are read.
 
         Args:
-            rule: The rule.
-            window: The window.
             at: The firing's instant.
             bounds: What ends the reading early.
 

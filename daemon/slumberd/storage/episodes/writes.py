@@ -242,7 +242,6 @@ def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local
     """Write rows within the caller's transaction, all or none; return what each of them changed.
 
     Args:
-        session: The session.
         rows: What to write.
         naive: The zone of a stored timestamp without an offset.
 
@@ -377,9 +376,7 @@ class GroupCommit:
     open, the first put raises the error, and the next one tries again.
 
     Args:
-        engine: Opens the transactions.
         naive: The zone of a timestamp without an offset.
-        write_rows: Writes the rows.
     """
 
     def __init__(

@@ -59,8 +59,6 @@ class FactTransactions:
     """The transactions of a store of facts and their ledger.
 
     Attributes:
-        engine: Opens the transactions.
-        clock: The time.
         lineage_depth: How many replaced assertions a fact's lineage names.
         skips_checkpoint: Whether the store must close without a checkpoint.
         future_tolerance_seconds: How far ahead of the clock an instant is not of the future.
@@ -255,7 +253,6 @@ class WatermarkTable:
         """Record that a rule's cron instants are served up to an instant; never move back.
 
         Args:
-            rule_id: The rule.
             instant: The last cron instant that is served.
             succeeded_at: When the firing for it began; None when there was no firing.
         """

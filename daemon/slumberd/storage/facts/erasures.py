@@ -62,7 +62,6 @@ class ErasureTable:
         `scrub` then removes the bytes.
 
         Args:
-            scope: The scope.
             eids: Ids of its episodes; the ledger need not know them.
             kept: Those of them that now belong to an episode of another scope.
             alone: Those of them that are erased by their ids, whatever their instants.
@@ -71,7 +70,6 @@ class ErasureTable:
             moment: The last erased instant, microseconds; not before the scope's newest instant.
                 None erases only the episodes of `alone`, and `edits`.
             at: The moment of the request.
-            by: The person.
             dry_run: Return the outcome, and write nothing.
             reason: Why; empty without a reason. Later erasures keep it.
             cancelled: Called often, in any thread; True cancels the erasure. None never cancels.
@@ -117,7 +115,6 @@ class ErasureTable:
         """Return what the ledger knows of a scope.
 
         Args:
-            scope: The scope.
             latest: The last instant that is not still to come, microseconds.
         """
         return await self._transactions.read(partial(find_scope, scope=scope, latest=latest))

@@ -58,7 +58,6 @@ class FactLedger:
 
     Args:
         transactions: The transactions of the store of facts.
-        watermarks: Its table of watermarks.
     """
 
     def __init__(self, transactions: FactTransactions, watermarks: WatermarkTable) -> None:
@@ -93,9 +92,7 @@ class FactLedger:
         """Approve or reject a batch that awaits approval; the ledger records the decision.
 
         Args:
-            held: The batch.
             approve: Whether the rule commits it at its next firing; else the rule skips it.
-            at: The moment.
             by: The person who decides.
             reason: Why; empty without a reason.
         """
@@ -179,9 +176,7 @@ class FactLedger:
         """Return the first episodes of the future, up to an instant, that wait for a rule.
 
         Args:
-            rule_id: The rule.
             latest: Microseconds since 1970 UTC.
-            limit: At most this many.
         """
         values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
         return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
@@ -217,9 +212,7 @@ class FactLedger:
         """Remove episodes whose instant has come, and that a rule no longer selects.
 
         Args:
-            rule_id: The rule.
             episodes: Their ids.
-            at: The moment.
         """
         wanted = set(episodes)
         entries = [
@@ -248,8 +241,6 @@ class FactLedger:
         Args:
             rules: Only entries of these rules; None means all.
             episodes: Only entries of these episodes; None means all.
-            at: The moment.
-            by: The person.
             dry_run: Count, and write nothing.
             reason: Why; empty without a reason.
         """
@@ -280,8 +271,6 @@ class FactLedger:
 
         Args:
             firing_id: The firing of a rule, a manual edit, or an undo.
-            at: The moment.
-            by: The person.
             dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
             reason: Why; empty without a reason.

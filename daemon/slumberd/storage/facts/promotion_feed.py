@@ -40,7 +40,6 @@ def page(session: Session, after: int, limit: int, *, current_only: bool) -> Pro
     """Return the promotions in at most `limit` ledger rows after a number.
 
     Args:
-        session: The transaction.
         after: The number of a row.
         limit: At most so many rows are read, of any kind.
         current_only: Return only promotions of current facts.

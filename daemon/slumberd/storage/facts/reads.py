@@ -50,7 +50,6 @@ def list_users(session: Session, prefix: str, after: str | None, limit: int) -> 
         session: Inside a snapshot.
         prefix: Only users whose names begin with this text.
         after: Only users after this one; None for the first page.
-        limit: At most this many.
     """
     # NUL is the first character: no text lies between a text and that text with NUL appended.
     low = prefix if after is None else max(prefix, f"{after}\0")
@@ -146,7 +145,6 @@ class FactReader:
             rule_id: Only firings of this rule, for episodes and for a graph; None for all.
             run: Only firings of this run; None for all.
             since: Only firings from this instant on; None for all.
-            limit: At most this many.
         """
         return await self._transactions.read(
             lambda session: firings_before(
@@ -245,7 +243,6 @@ class FactReader:
         Args:
             rule: Only entries of this rule; None for all.
             after: Rule, channel and episode of the entry before the page; None for the first page.
-            limit: At most this many.
             episodes: Only entries of these episodes, which needs a rule; None for all.
         """
         return await self._transactions.read(
@@ -258,7 +255,6 @@ class FactReader:
         Args:
             prefix: Only users whose names begin with this text.
             after: Only users after this one; None for the first page.
-            limit: At most this many.
         """
         return await self._transactions.read(
             lambda session: list_users(session, prefix, after, limit)

@@ -235,7 +235,6 @@ def read_quarantine_page(
         session: A session of the facts.
         rule: Only entries of this rule; None for all.
         after: Rule, channel and episode of the entry before the page; None for the first page.
-        limit: At most this many.
         episodes: Only entries of these episodes, which needs a rule; None for all.
     """
     last_rule, channel, eid = after or ("", "", "")

@@ -61,7 +61,6 @@ def change_law(session: Session, law: int, depth: int, at: datetime) -> Outcome:
         session: In a transaction.
         law: The number of the law from now on.
         depth: How many replaced assertions a fact's lineage names.
-        at: The moment.
     """
     multi, former = channels_at(session), law_at(session)
     changed = _find_changed_keys(session, multi, depth, (former, law))
@@ -106,7 +105,6 @@ def change_channels(session: Session, target: MultiValued, depth: int, at: datet
         session: In a transaction.
         target: The multi-valued predicates from now on.
         depth: How many replaced assertions a fact's lineage names.
-        at: The moment.
     """
     before = channels_at(session)
     keys, after = _next_step(session, before, target)

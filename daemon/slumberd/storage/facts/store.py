@@ -77,8 +77,6 @@ class EngineFactStore:
         promotion_feed: The promotions for provenance sinks; implements ``Promotions``.
 
     Args:
-        engine: Opens the transactions.
-        clock: The time.
         lineage_depth: How many replaced assertions a fact's lineage names.
         comparer: Returns what compares texts, for rules that compare; None when there is none.
         backlog_rows: A batch of so many candidates counts as a backlog.
@@ -226,8 +224,6 @@ class EngineFactStore:
         Args:
             fact: The fact; it replaces the fact of its id. Its lineage may be empty: the store adds
                 `by` and `reason`. Its ``pinned_at`` becomes the current instant.
-            by: The person.
-            reason: The reason.
 
         Raises:
             ValueError: `by` or `reason` is empty, or the confidence lies outside 0..1.
@@ -245,8 +241,6 @@ class EngineFactStore:
 
         Args:
             fact_ids: Their ids, declared or promoted.
-            by: The person.
-            reason: The reason.
 
         Raises:
             ValueError: `by` or `reason` is empty.
@@ -329,7 +323,6 @@ class EngineFactStore:
         """Return the window after what a rule has read; a new rule begins with the log.
 
         Args:
-            rule_id: The rule.
             limit: At most this many log rows.
         """
         require_text("rule_id", rule_id)

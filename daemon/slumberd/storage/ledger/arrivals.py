@@ -94,7 +94,6 @@ class Copied(NamedTuple):
         head: The chain hash of the last row of the source, in hexadecimal.
         rows: The number of that row.
         kept: How many rows of the source the shard has.
-        shard: The shard.
         shards: How many shards the database had.
     """
 

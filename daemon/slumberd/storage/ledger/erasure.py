@@ -54,7 +54,6 @@ class Unfinished(NamedTuple):
     """An erasure whose episodes may not be erased yet.
 
     Attributes:
-        reach: The scope.
         eids: Ids of its episodes.
         moment: Claims up to this instant are erased, microseconds since 1970 UTC; None when only
             the episodes of `alone` are erased.
@@ -130,7 +129,6 @@ class GoingFact(NamedTuple):
     """A current fact that an erasure removes.
 
     Attributes:
-        id: Its id.
         payload: Its body.
     """
 
@@ -165,7 +163,6 @@ class ErasureRequest(NamedTuple):
     """The request of an erasure.
 
     Attributes:
-        scope: The scope.
         eids: Ids of its episodes; the ledger may not know all of them.
         kept: Ids among them that an episode of another scope has now.
         moment: Claims up to this instant are erased, microseconds; None when only the episodes
@@ -200,7 +197,6 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
 
     Args:
         session: Of the facts.
-        request: The erasure.
         depth: Links of lineage.
     """
     scope = request.scope

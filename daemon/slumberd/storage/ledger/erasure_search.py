@@ -43,7 +43,6 @@ class ScopeContent:
         """Add a row of `_rows`.
 
         Args:
-            row: The row.
             latest: The last instant that is not still to come, microseconds.
             said_by: The only episodes whose ids are added; None adds every one.
         """
@@ -75,7 +74,6 @@ def find_scope(
 
     Args:
         session: Of the facts.
-        scope: The scope.
         eids: Ids of its episodes; quarantined rows of them without an owner are found too.
         latest: The last instant that is not still to come, microseconds.
     """
@@ -100,7 +98,6 @@ def find_named(
 
     Args:
         session: Of the facts.
-        scope: The scope.
         eids: The ids of the episodes. All that names one of them as a source belongs to it.
         fact_ids: Facts of manual edits and of other programs; all their claims are found.
         unshared: Those of the episodes whose ids no other scope has; their quarantined rows without

@@ -93,7 +93,6 @@ def firings_before(
         rule_id: Only firings of this rule, for episodes and for a graph; None for all.
         run: Only firings of this run; None for all.
         since: Only firings from this instant on; None for all.
-        limit: At most this many.
     """
     if run is None:
         values = {"before": place.number, "upto": place.at, "limit": limit}

@@ -28,7 +28,6 @@ class FutureClaim(NamedTuple):
     """A current fact whose claim has an instant that is still to come.
 
     Attributes:
-        fact_id: Its id.
         at: The instant, microseconds since 1970 UTC.
     """
 

@@ -165,7 +165,6 @@ def read_superseded(
 
     Args:
         session: Inside a snapshot.
-        episodes: The episodes.
         depth: Links of lineage.
         valid_at: Claims later than this instant, in microseconds, do not count; None counts all.
     """

@@ -156,9 +156,7 @@ class RowWithFiring(NamedTuple):
 
     Attributes:
         row: The row, without its hashes.
-        rule_id: The firing's rule.
         rule_hash: The rule's content hash then; empty for manual edits.
-        trigger: Why the rule fired.
         fired_at: The firing's instant, microseconds since 1970 UTC.
     """
 

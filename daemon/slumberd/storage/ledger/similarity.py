@@ -30,9 +30,6 @@ class Statement(NamedTuple):
     """The part of a fact that is compared with other facts.
 
     Attributes:
-        fact_id: The fact's id.
-        key: Its key.
-        precedence: Its precedence.
         payload: Its body.
     """
 

@@ -142,7 +142,6 @@ class LoadedState:
         """Begin with nothing loaded.
 
         Args:
-            session: The session.
             multi: The multi-valued predicates.
             depth: Links of lineage.
             law: The number of the law that claims are resolved under.

@@ -29,7 +29,6 @@ class Undoing(NamedTuple):
 
     Attributes:
         number: The number of its own row in the ledger.
-        rule_id: Its rule.
     """
 
     number: int
@@ -222,7 +221,6 @@ def withdraw(
 
     Args:
         resolution: Of the undo firing.
-        fact_id: The fact id.
         history: Its evaluations before.
         firings: The number of the undone firing, and of the undo firing.
         at: The instant of the undo firing, microseconds since 1970 UTC.

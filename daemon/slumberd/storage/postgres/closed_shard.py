@@ -26,7 +26,6 @@ class ClosedShard:
     """One store of a shard; implements `ClosedStore`.
 
     Args:
-        shard: The shard.
         tables: The store.
         naive: How to read a timestamp without an offset.
         person: The speakers whose words are those of the user.

@@ -63,13 +63,11 @@ class PostgresEngine:
     """The transactions of one shard; the base of both engines.
 
     Attributes:
-        shard: The shard.
         where: Its database in words, without the password.
         key: The key of the ledger; None without one.
         halted: Set by `halt`.
 
     Args:
-        shard: The shard.
         table: The specified table of the store.
         store: The store's name, for errors.
         key: The key of the ledger; None without one.
@@ -278,7 +276,6 @@ class PostgresFactEngine(PostgresEngine):
     whichever host they are on.
 
     Args:
-        shard: The shard.
         key: The key of the ledger; None for a ledger without a key.
         read_address: The address of a replica, for the reads that may run there; None without one.
     """
@@ -367,7 +364,6 @@ class PostgresFactEngine(PostgresEngine):
         """Check that the database has the last row that this store wrote or found.
 
         Args:
-            session: The transaction.
             is_older: Whether the database also lacks the epoch of this store.
 
         Raises:
@@ -391,7 +387,6 @@ class PostgresEpisodeEngine(PostgresEngine):
     and follow the order of commits.
 
     Args:
-        shard: The shard.
         naive: The zone of a timestamp without an offset, in filters.
         person: The speakers whose words are those of the user, in filters.
         must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,

@@ -26,7 +26,6 @@ class PostgresFactStore(EngineFactStore):
 
     Args:
         address: The address of the shard's database, as ``postgresql://host/database``.
-        shard: The number of the shard.
         lineage_depth: How many replaced assertions a fact's lineage names.
         clock: The time; None means the system's.
         key: The key of the ledger, from its first row on; None for a ledger without a key.

@@ -42,7 +42,6 @@ class FilterRows:
         """Return which rows a filter selects, by their numbers.
 
         Args:
-            rule_filter: The filter.
             numbers: The numbers of the rows to check.
             rows: Each row's number, then its columns.
 

@@ -320,7 +320,6 @@ def check_shard(connection: Connection, shard: Shard) -> None:
 
     Args:
         connection: To its database.
-        shard: The shard.
 
     Raises:
         SchemaError: It has none, or that of another version; or the server cannot hold it.
@@ -435,7 +434,6 @@ def columns_by_table(
 
     Args:
         connection: To the database.
-        schema: The schema.
         is_plain: Whether columns are left out whose values the server makes.
     """
     with psycopg.RawCursor(connection) as cursor:

@@ -26,7 +26,6 @@ class PostgresMemoryStore(EngineMemoryStore):
 
     Args:
         address: The address of the shard's database, as ``postgresql://host/database``.
-        shard: The number of the shard.
         naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
             ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further

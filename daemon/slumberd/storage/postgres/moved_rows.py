@@ -81,8 +81,6 @@ class MovedFiring(NamedTuple):
     """A firing with rows of the user.
 
     Attributes:
-        n: Its number.
-        rule: Its rule.
         rule_hash: The content hash of the rule.
         cause: Why it fired.
         at: Its instant, microseconds.
@@ -193,7 +191,6 @@ def _content_of(session: Session, user: str, eids: Iterable[str]) -> _Content:
 
     Args:
         session: Of the shard.
-        user: The user.
         eids: The ids of the user's episodes.
     """
     scope = ScopeFilter(user, None, None)
@@ -274,7 +271,6 @@ class Arrived(NamedTuple):
 
     Attributes:
         target: The shard that gets the user.
-        at: The instant.
         by: Who requested the move.
         depth: Links of lineage.
     """
@@ -568,7 +564,6 @@ def blank_rows(session: Session, user: str, arrived: Arrived, head: bytes) -> No
 
     Args:
         session: Of the source, in a transaction.
-        user: The user.
         arrived: The move.
         head: The head of the target's ledger after the arrival.
     """

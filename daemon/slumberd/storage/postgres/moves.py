@@ -59,7 +59,6 @@ class UserMoves:
 
     Args:
         engine: Of the facts of the source; it holds the shard.
-        shard_map: The map of the shards.
         depth: Links of lineage.
         key: The key of the ledgers; None without one.
     """

@@ -148,7 +148,6 @@ def send_request(  # the parts of a request
     When that daemon ends before it has taken the request, the next one takes it.
 
     Args:
-        shard: The shard.
         operation: The name of the operation, for people who look into the table.
         line: The request, as a line of JSON.
         host: Who sends it.
@@ -173,7 +172,6 @@ class _Sent:
     """A request that this process sends, and waits for.
 
     Args:
-        shard: The shard.
         poll_seconds: How often to look when no notification comes.
     """
 
@@ -302,7 +300,6 @@ def take_requests(connection: Connection, shard: Shard, most: int, holder: str) 
 
     Args:
         connection: A connection that commits each statement.
-        shard: The shard.
         most: How many at most.
         holder: The name under which the daemon holds the shard.
     """

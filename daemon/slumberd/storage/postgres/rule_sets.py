@@ -73,9 +73,6 @@ class RuleSetTable:
     def newest(self, limit: int) -> list[PublishedRules]:
         """Return the newest versions, newest first.
 
-        Args:
-            limit: At most this many.
-
         Raises:
             StoreError: The database cannot be read.
         """
@@ -92,7 +89,6 @@ class RuleSetTable:
         """Put rules in force for all hosts, unless their files are those in force already.
 
         Args:
-            rules: The rules.
             expected: The version that must be the newest, 0 for none at all; None accepts any.
 
         Returns:

@@ -35,7 +35,6 @@ class AddedShard(NamedTuple):
     """A shard that was added.
 
     Attributes:
-        number: Its number.
         where: Its database in words.
         positions: How many of the positions of users it has.
         planned: How many users are to move there, from each shard.

@@ -109,7 +109,6 @@ class Difference(NamedTuple):
     """How a table differs between two stores.
 
     Attributes:
-        table: Its name.
         rows: How many rows differ, or are in one of them only.
         first: The key of the first such row, and what is different.
     """
@@ -160,7 +159,6 @@ class _Comparison:
     """Compares a table with its copy; all rows come in the order of their keys.
 
     Args:
-        table: The table.
         theirs: The rows of the copy.
         names: What to call the stores, and the copy.
 
@@ -240,7 +238,6 @@ class ShardRows:
     """All rows of a shard, in one transaction.
 
     Args:
-        session: The transaction.
         stores: The stores that are read or written.
     """
 
@@ -322,7 +319,6 @@ def reading_shard(shard: Shard, stores: Sequence[StoreName] = STORES) -> Iterato
     """Yield the rows of a shard as of one moment.
 
     Args:
-        shard: The shard.
         stores: The stores that are read.
     """
     with (
@@ -400,11 +396,7 @@ def _delete(path: Path) -> None:
 
 
 class PostgresCopies:
-    """Copies the stores of a shard into SQLite files; implements `StoreCopies`.
-
-    Args:
-        shard: The shard.
-    """
+    """Copies the stores of a shard into SQLite files; implements `StoreCopies`."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard

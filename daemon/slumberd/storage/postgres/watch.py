@@ -60,7 +60,6 @@ class PostgresWatch:
     """Calls back soon after any host has committed episodes; implements ``Watch``.
 
     Args:
-        shard: The shard.
         notify: The callback; called from the thread of the watch.
         poll_seconds: How long a commit may go unnoticed when no notification comes, at first.
     """

@@ -119,8 +119,6 @@ def carry_facts_over(
         path: The copy.
         key: The key of its ledger.
         source: What it was copied from, for errors.
-        at: The moment.
-        by: The person.
 
     Raises:
         SchemaError: It is no such file, or its ledger is not as 0.1.0 wrote it.

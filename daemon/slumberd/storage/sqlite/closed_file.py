@@ -25,7 +25,6 @@ class ClosedFile:
     """One SQLite file; implements `ClosedStore` and `StoreFiles`.
 
     Args:
-        path: The file.
         schema: The schemas of such a file.
         is_begun: Returns whether slumberd has made its tables in a file.
     """
@@ -134,7 +133,6 @@ class ClosedEpisodeFile(ClosedFile):
     """A file of episodes, on which filters of rules run, too.
 
     Args:
-        path: The file.
         naive: How to read a timestamp without an offset.
         person: The speakers whose words are those of the user.
     """

@@ -83,7 +83,6 @@ def connect(
     """Open one SQLite file; for writing, create it first, as `create_file` does.
 
     Args:
-        path: The file.
         pragmas: The settings of the connection.
         access: Whether the connection writes.
         key: The key of its ledger.

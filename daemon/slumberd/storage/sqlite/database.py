@@ -39,7 +39,6 @@ class Database:
     once the path has no file any more, or another file than the open one.
 
     Args:
-        path: The file.
         pragmas: The settings of the connections.
         key: The key of its ledger.
         check: Called before a file is opened, and with each new connection; raises `SchemaError`
@@ -216,7 +215,6 @@ def fsync_file(path: Path, before: Place | None) -> Place | None:
     the log drops none of our locks: SQLite locks other files.
 
     Args:
-        path: The database.
         before: The result of the last call; the directory entry of that log is synced already.
 
     Returns:
@@ -359,7 +357,6 @@ def traceless(path: Path, read: Callable[[str], T]) -> T:
     beside it. If the file changed meanwhile, it is read again with SQLite's locks.
 
     Args:
-        path: The file.
         read: Opens the file with the given URI parameters, and reads. It may be called twice; only
             the result of the last call counts.
     """

@@ -274,9 +274,6 @@ class Installation:
     """Knows whether one file has the episode log, its indexes and its triggers.
 
     The whole schema is compared only after the file's schema version has changed.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,6 @@ class SQLiteFactStore(EngineFactStore):
     """Facts and their ledger in one SQLite file; implements `FactStore`.
 
     Attributes:
-        path: The file.
         engine: Opens the transactions of the file.
 
     Args:

@@ -132,7 +132,6 @@ class FileRows:
 
     Args:
         connections: The connection of each file, in a transaction.
-        paths: The paths of the files.
         foreign: How rows of other programs are read.
     """
 

@@ -31,7 +31,6 @@ class SQLiteMemoryStore(EngineMemoryStore):
     and so repairs a table that another program has rebuilt.
 
     Attributes:
-        path: The file.
         engine: Opens the transactions of the file.
 
     Args:

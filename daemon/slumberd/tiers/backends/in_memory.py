@@ -168,7 +168,6 @@ def storable(entry: MemoryEntry, ttl_seconds: float, at: datetime, store: str) -
     """Return an entry as a store keeps it: apart from the caller's values, with its expiry.
 
     Args:
-        entry: The entry.
         ttl_seconds: How long the store keeps entries that do not say when they expire; 0 for ever.
         at: The instant of the write.
         store: The name of the store, for errors.
