@@ -26,7 +26,6 @@ import typer
 
 import slumberd
 from slumberd import errors
-from slumberd.api.routes import PROTOCOL_FIELDS, ROUTES
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.config.docstrings import describe_attributes
@@ -41,6 +40,7 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.rule_testing.case_schema import CaseFile
+from slumberd.web.http.routes import PROTOCOL_FIELDS, ROUTES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -11,8 +11,8 @@ import pytest
 
 from slumberd.cli import report_file
 from slumberd.cli.output_file import open_output
-from slumberd.console.report_file import ReportFile, render_report
 from slumberd.errors import OutputExistsError
+from slumberd.web.console.report_file import ReportFile, render_report
 from tests.support.daemons import Home
 
 pytestmark = pytest.mark.unit

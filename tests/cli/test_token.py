@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.api.access import Access
+from slumberd.web.http.access import Access
 from tests.support.cli_runner import called
 
 pytestmark = pytest.mark.integration

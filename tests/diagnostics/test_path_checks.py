@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.api.access import read_tokens
 from slumberd.config.settings import Settings, load_settings
 from slumberd.diagnostics.host_checks import Account, Machine
 from slumberd.diagnostics.path_checks import (
@@ -16,6 +15,7 @@ from slumberd.diagnostics.path_checks import (
     find_path_mistakes,
     find_unreadable_files,
 )
+from slumberd.web.http.access import read_tokens
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration

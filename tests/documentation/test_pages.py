@@ -26,7 +26,6 @@ from docs.generate import (
     outdated,
     parts_of,
 )
-from slumberd.api.access import TokenFile
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
@@ -36,6 +35,7 @@ from slumberd.config.vocabulary_loader import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
+from slumberd.web.http.access import TokenFile
 from tests.support.documentation import DOCS, PAGES, README, Block, blocks_of
 from tests.support.lists import of_each
 from tests.support.repository import ROOT

@@ -16,9 +16,6 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from slumberd.api.limits import SERVER_LOGGER
-from slumberd.api.routes import ROUTES
-from slumberd.api.server import serve_http
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import NotRunningError
@@ -33,6 +30,9 @@ from slumberd.operations.search import Search
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served
+from slumberd.web.http.limits import SERVER_LOGGER
+from slumberd.web.http.routes import ROUTES
+from slumberd.web.http.server import serve_http
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory

@@ -18,9 +18,9 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 from starlette.types import Message, Scope
 
-from slumberd.api.mcp_connection import PATH
-from slumberd.api.mcp_server import BUG, open_mcp
 from slumberd.operations.caller import Caller, Right
+from slumberd.web.mcp.connection import PATH
+from slumberd.web.mcp.server import BUG, open_mcp
 from tests.fuzz.targets import Finding
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 

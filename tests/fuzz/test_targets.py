@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from slumberd.api.mcp_connection import Connection
 from slumberd.config import rule_loader
 from slumberd.interchange import span_messages, spans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
+from slumberd.web.mcp.connection import Connection
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.http import HttpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled

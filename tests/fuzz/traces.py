@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import orjson
 
-from slumberd.api import otlp_protobuf
 from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
 from slumberd.interchange.span_messages import MOST_CHARACTERS
 from slumberd.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
 from slumberd.model.texts import BEGIN
+from slumberd.web.http import otlp_protobuf
 from tests.fuzz.targets import Finding
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from slumberd import Memory
-from slumberd.api.access import hash_of
 from slumberd.client.http_transport import as_json
 from slumberd.client.transports import load_directory, run_daemon
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.interfaces import Served
+from slumberd.web.http.access import hash_of
 from tests.support.http_daemon import write_entries
 
 PROGRAM_TOKEN = "program"  # noqa: S105 # of tests only
@@ -55,7 +55,7 @@ def served_by(memory: Memory) -> Served:
 @asynccontextmanager
 async def served_over_http(memory: Memory, port: int = 0) -> AsyncIterator[str]:
     """Serve the daemon of a memory over HTTP in this loop; yield the address."""
-    from slumberd.api.server import serve_http  # a large library, not for the collection
+    from slumberd.web.http.server import serve_http
 
     served = served_by(memory)
     tokens = served.settings.state_dir / "tokens.yaml"

@@ -38,8 +38,8 @@ FORKS.set_forkserver_preload(
         "__main__",
         "slumberd.service.daemon",
         "slumberd.cli.commands.run",
-        "slumberd.api.server",
-        "slumberd.console.app",
+        "slumberd.web.http.server",
+        "slumberd.web.console.app",
         "slumberd.service.postgres_stores",
         "tests.support.failpoints",
     ]

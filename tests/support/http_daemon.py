@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import orjson
 
-from slumberd.api.access import hash_of, new_token
+from slumberd.web.http.access import hash_of, new_token
 from tests.support.daemons import Daemon, Home
 from tests.support.waiting import PATIENCE_SECONDS
 

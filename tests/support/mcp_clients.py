@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from slumberd import Memory
-from slumberd.api.access import hash_of
 from slumberd.operations.caller import Right
 from slumberd.service.new_state_directory import make_state_directory
+from slumberd.web.http.access import hash_of
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.forked_commands import words_of_program
 from tests.support.late_imports import LateModule
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     import mcp_types
     from mcp.client import streamable_http
 
-    from slumberd.api import mcp_server, server, traces
+    from slumberd.web.http import server, traces
+    from slumberd.web.mcp import server as mcp_server
 else:
     httpx2 = LateModule("httpx2")
     mcp = LateModule("mcp")
     mcp_types = LateModule("mcp_types")
     streamable_http = LateModule("mcp.client.streamable_http")
-    mcp_server = LateModule("slumberd.api.mcp_server")
-    server = LateModule("slumberd.api.server")
-    traces = LateModule("slumberd.api.traces")
+    mcp_server = LateModule("slumberd.web.mcp.server")
+    server = LateModule("slumberd.web.http.server")
+    traces = LateModule("slumberd.web.http.traces")
 
 
 SCOPED = ("read", "write", "erase")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import orjson
 
-from slumberd.api.access import hash_of, new_token
 from slumberd.cli.setup import daemon_logs, interfaces_of
 from slumberd.cli.stop_signals import stop_on_signals
 from slumberd.clock import SystemClock
@@ -19,6 +18,7 @@ from slumberd.service.daemon import run_until
 from slumberd.service.rules import rules_of
 from slumberd.service.startup import make_daemon
 from slumberd.service.systemd import Notifier
+from slumberd.web.http.access import hash_of, new_token
 
 ADDRESS = "127.0.0.1:0"
 """Only programs of this machine can connect, at a port that is free."""

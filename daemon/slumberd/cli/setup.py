@@ -54,10 +54,10 @@ def interfaces_of(settings: Settings, listening: Listening | None = None) -> Seq
 
 def _http(settings: Settings, listening: Listening | None) -> Interface:
     try:
-        from slumberd.api.mcp_server import open_mcp
-        from slumberd.api.server import serve_http
-        from slumberd.api.traces import serve_traces
-        from slumberd.console.app import console_route
+        from slumberd.web.console.app import console_route
+        from slumberd.web.http.server import serve_http
+        from slumberd.web.http.traces import serve_traces
+        from slumberd.web.mcp.server import open_mcp
     except ImportError as error:
         raise ExtraMissingError("serve", "HTTP cannot be served") from error
     pages = console_route if settings.serve.console else None

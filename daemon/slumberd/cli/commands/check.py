@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.api.access import read_tokens
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
@@ -39,6 +38,7 @@ from slumberd.rule_testing.loader import ENDINGS
 from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.scheduling import cron
 from slumberd.service.rules import make_cypher_check, make_model_check
+from slumberd.web.http.access import read_tokens
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",

@@ -112,10 +112,10 @@ def _load_server() -> ModuleType:
         ExtraMissingError: The extra ``serve`` is not installed.
     """
     try:
-        from slumberd.api import mcp_stdio  # of an extra, and slow to import
+        from slumberd.web.mcp import stdio
     except ImportError as error:
         raise ExtraMissingError("serve", "the Model Context Protocol cannot be served") from error
-    return mcp_stdio
+    return stdio
 
 
 def _run_daemon(server: ModuleType, connect: partial[object], load: Load) -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.api.access import read_tokens
 from slumberd.cli.asking import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
@@ -57,6 +56,7 @@ from slumberd.service.rules import paused_rules_of, rules_of
 from slumberd.service.stores import database_status_of, inspections_of, settings_of_user, shards_of
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
+from slumberd.web.http.access import read_tokens
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "learned", "next",

@@ -7,7 +7,6 @@ from typing import Annotated
 import orjson
 import typer
 
-from slumberd.api.access import Token, hash_of, new_token
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
 from slumberd.cli.registry import examples
@@ -15,6 +14,7 @@ from slumberd.config.validation import problems
 from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Right
+from slumberd.web.http.access import Token, hash_of, new_token
 
 app = typer.Typer(
     add_completion=False,

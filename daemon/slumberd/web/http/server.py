@@ -1,0 +1,205 @@
+"""Serve HTTP in the daemon's event loop, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
+from typing import Any
+
+import orjson
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
+
+from slumberd.clock import set_within
+from slumberd.config.settings import Settings
+from slumberd.errors import SlumberdError
+from slumberd.service.interfaces import Served
+from slumberd.web.http.access import Access
+from slumberd.web.http.endpoints import JSON, Endpoints, answer_health
+from slumberd.web.http.event_stream import PATH as EVENTS_PATH
+from slumberd.web.http.event_stream import EventStream
+from slumberd.web.http.gate import DESCRIPTION, HEALTH, Gate, PersonOf
+from slumberd.web.http.limits import (
+    MOST_HEADER_BYTES,
+    ConnectionLimits,
+    LimitedProtocol,
+    RefusalCounter,
+    log_refused_sign_ins,
+)
+from slumberd.web.http.openapi import openapi_document
+from slumberd.web.http.problems import answer_error, answer_http_error
+from slumberd.web.http.sockets import open_sockets
+
+_log = structlog.get_logger("slumberd")
+
+Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
+"""Yields one more route, which is served until the end of its block."""
+
+Pages = Callable[[Served, Access, RefusalCounter], tuple[BaseRoute, PersonOf]]
+"""Returns the route of the web console, which counts refused attempts to sign in; and who asks."""
+
+Listening = Callable[[Sequence[socket.socket]], None]
+"""Is told the sockets, when clients can connect."""
+
+_IDLE_SECONDS = 30
+_STOP_SECONDS = 5
+_TICK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def serve_http(
+    served: Served,
+    extensions: Sequence[Extension] = (),
+    pages: Pages | None = None,
+    listening: Listening | None = None,
+) -> AsyncIterator[None]:
+    """Serve HTTP while the block runs.
+
+    Args:
+        extensions: What adds further routes.
+        pages: The web console; None without it.
+        listening: Is told the sockets, when clients can connect; None tells nobody.
+
+    Raises:
+        ConfigurationError: The file of tokens has mistakes.
+        ListenError: A socket cannot be opened.
+        StoreError: Another program listens on the unix socket.
+    """
+    settings = served.settings
+    refusals, stream = RefusalCounter(served.clock), EventStream(served)
+    sign_ins = RefusalCounter(served.clock, log_refused_sign_ins)
+    access = Access(settings.serve.tokens_file, credentials=settings.credentials_dir)
+    async with AsyncExitStack() as stack:
+        more = [await stack.enter_async_context(extension(served)) for extension in extensions]
+        person_of: PersonOf = _nobody
+        if pages is not None:
+            console, person_of = pages(served, access, sign_ins)
+            more.append(console)
+        by_place = stack.enter_context(open_sockets(settings))
+        sockets = [*by_place.values()]
+        gate = Gate(
+            application(served, stream, more),
+            access=access,
+            person_of=person_of,
+            serve=settings.serve,
+            refusals=refusals,
+        )
+        server = _Server(_server_configuration(gate, settings, refusals))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=sockets))
+            try:
+                await server.listening.wait()
+                for place in by_place:
+                    _log.info("http.listening", where=place)
+                if listening is not None:
+                    listening(sockets)
+                yield
+            finally:
+                stream.stop()
+                server.stop()
+        refusals.log()
+        sign_ins.log()
+
+
+def _nobody(_: Scope) -> None:
+    """Return who is signed in to a console that is not served."""
+
+
+def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) -> Starlette:
+    """Return what answers the requests that the gate lets in.
+
+    Args:
+        stream: Sends changes as they are committed.
+        more: Further routes.
+    """
+    endpoints = Endpoints(served)
+    description = orjson.dumps(openapi_document())
+
+    async def answer_description(_: Request) -> Response:
+        return Response(description, media_type=JSON)
+
+    return Starlette(
+        routes=[
+            *more,
+            Route(HEALTH, answer_health),
+            Route(DESCRIPTION, answer_description),
+            Route("/metrics", endpoints.metrics),
+            Route(EVENTS_PATH, stream.answer),
+            *endpoints.routes(),
+        ],
+        exception_handlers={HTTPException: answer_http_error, SlumberdError: answer_error},
+    )
+
+
+def _server_configuration(
+    gate: Gate, settings: Settings, refusals: RefusalCounter
+) -> uvicorn.Config:
+    serve = settings.serve
+    limits = ConnectionLimits(
+        most=serve.max_connections,
+        request_seconds=serve.timeout_seconds,
+        write_seconds=serve.timeout_seconds,
+        refusals=refusals,
+    )
+    protocol: Any = partial(LimitedProtocol, limits)
+    return uvicorn.Config(
+        gate,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the daemon, and wakes once a second.
+
+    Attributes:
+        listening: Set when clients can connect.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none: the daemon stops the server."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Renew the header ``Date`` once a second, until the daemon stops."""
+        await self.on_tick(0)
+        while not await set_within(self._stopping, _TICK_SECONDS):
+            await self.on_tick(0)
+
+    def stop(self) -> None:
+        """Stop: take no more connections, and end those that are open."""
+        self.should_exit = True
+        self._stopping.set()
