@@ -19,7 +19,7 @@ def main() -> NoReturn:
     _replace_closed_streams()
     try:
         # The command line takes ten times as long to import as a hook.
-        import_module("slumberd.hooks.command" if is_hook else "slumberd.cli").main()
+        import_module("slumberd.integrations.hooks.command" if is_hook else "slumberd.cli").main()
     finally:
         _discard_unwritable_output()
     raise AssertionError("a command ends the process")

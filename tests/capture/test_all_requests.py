@@ -12,11 +12,11 @@ import pytest
 
 from slumberd import SyncMemory
 from slumberd.errors import RecordRefusedError
-from slumberd.hooks import putting
-from slumberd.hooks.command import run_hook
-from slumberd.hooks.daemon_client import DaemonAnswer, call_daemon
-from slumberd.hooks.putting import read_line
-from slumberd.hooks.transcripts import TranscriptTurn, episodes_of
+from slumberd.integrations.hooks import putting
+from slumberd.integrations.hooks.command import run_hook
+from slumberd.integrations.hooks.daemon_client import DaemonAnswer, call_daemon
+from slumberd.integrations.hooks.putting import read_line
+from slumberd.integrations.hooks.transcripts import TranscriptTurn, episodes_of
 from tests.support.transcripts import (
     CLAUDE_CODE,
     CODEX,

@@ -13,8 +13,8 @@ import structlog
 
 from slumberd import SyncMemory, Triple
 from slumberd.errors import SecretRefusedError
-from slumberd.hooks.command import run_hook
-from slumberd.interchange.formats import FORMATS
+from slumberd.integrations.hooks.command import run_hook
+from slumberd.integrations.interchange.formats import FORMATS
 from tests.support.builders import episode
 from tests.support.installation import Installation, jsonl
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, said

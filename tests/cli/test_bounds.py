@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.cli import jsonl
 from slumberd.cli.commands.verify import Verification
-from slumberd.interchange.episode_lines import read_episode_lines
+from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.model.record import Break
 from tests.support.builders import episode
 from tests.support.cli_runner import called

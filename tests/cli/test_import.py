@@ -18,7 +18,7 @@ from slumberd.cli.commands.importing import (
 )
 from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError
-from slumberd.interchange.records import ImportedRecord
+from slumberd.integrations.interchange.records import ImportedRecord
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.interchange.formats import FORMATS
-from slumberd.interchange.records import without
+from slumberd.integrations.interchange.formats import FORMATS
+from slumberd.integrations.interchange.records import without
 from tests.support.builders import episode
 from tests.support.installation import Installation, jsonl
 

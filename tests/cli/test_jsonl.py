@@ -11,8 +11,8 @@ import pytest
 
 from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError, NoInputError
-from slumberd.interchange.episode_lines import read_episode_lines as read_lines
-from slumberd.interchange.records import GivenScope, ImportedRecord
+from slumberd.integrations.interchange.episode_lines import read_episode_lines as read_lines
+from slumberd.integrations.interchange.records import GivenScope, ImportedRecord
 from tests.support.builders import episode
 
 pytestmark = pytest.mark.unit

@@ -32,7 +32,7 @@ from tests.support.traces import NOON, SECOND, document_of, messages, span, text
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, said
 
 if TYPE_CHECKING:
-    from slumberd.adapters import langgraph, openai_agents
+    from slumberd.integrations import langgraph, openai_agents
 else:
     langgraph = LateModule("slumberd.adapters.langgraph")
     openai_agents = LateModule("slumberd.adapters.openai_agents")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from slumberd.config import rule_loader
-from slumberd.interchange import span_messages, spans
+from slumberd.integrations.interchange import span_messages, spans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import orjson
 
-from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
-from slumberd.interchange.span_messages import MOST_CHARACTERS
-from slumberd.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
+from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading, read_spans
+from slumberd.integrations.interchange.span_messages import MOST_CHARACTERS
+from slumberd.integrations.interchange.spans import WANTED, Span, SpanEvent, spans_of_document
 from slumberd.model.texts import BEGIN
 from slumberd.web.http import otlp_protobuf
 from tests.fuzz.targets import Finding

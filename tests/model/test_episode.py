@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.extraction.turns import name_of_speaker, previous_turns
-from slumberd.interchange.formats import FORMATS
+from slumberd.integrations.interchange.formats import FORMATS
 from slumberd.model.episode import (
     INTERFACES,
     READ_KEYS,

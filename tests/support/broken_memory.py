@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.tiers import (
+from slumberd.integrations.tiers import (
     HealthCheckResult,
     InMemoryMemoryBackend,
     MemoryQuery,

@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.contract import (
+from slumberd.errors import StoreClosedError
+from slumberd.integrations.contract import (
     EpisodeMemoryStore,
     MemoryRecord,
     MemorySearchQuery,
     MemoryStore,
     MemoryWriteRecord,
 )
-from slumberd.contract.records import are_equal, draft_records, json_problem
-from slumberd.errors import StoreClosedError
+from slumberd.integrations.contract.records import are_equal, draft_records, json_problem
 
 
 class RecordsInMemory(MemoryStore):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from slumberd.interchange.spans import Span
+from slumberd.integrations.interchange.spans import Span
 
 NOON = 1_772_366_400_000_000_000
 """2026-03-01 12:00 UTC in nanoseconds."""

@@ -1,4 +1,1 @@
-"""The memory of slumberd behind the interfaces of agent frameworks.
-
-Each module needs the extra that its docstring names. Nothing else of slumberd imports them.
-"""
+"""Public names of the adapters for agent frameworks; `slumberd.integrations` implements them."""

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from slumberd.errors import InputError, MemoryScopeError, SlumberdError
-from slumberd.interchange.episode_lines import read_episode_lines
+from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope

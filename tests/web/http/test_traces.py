@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import StoreBusyError
-from slumberd.interchange.genai_spans import SpanOwner, read_spans
-from slumberd.interchange.spans import Span, SpanEvent, spans_of_document
+from slumberd.integrations.interchange.genai_spans import SpanOwner, read_spans
+from slumberd.integrations.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import OncePutter

@@ -23,7 +23,7 @@ from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
-from slumberd.interchange.episode_lines import read_episode_lines
+from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record

@@ -18,7 +18,7 @@ from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Explanation, Source
 from slumberd.errors import InputError
-from slumberd.interchange.export import ExportScope, read_episodes, read_facts
+from slumberd.integrations.interchange.export import ExportScope, read_episodes, read_facts
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of

@@ -14,16 +14,16 @@ from slumberd.cli.output import plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
-from slumberd.interchange.audit import (
+from slumberd.integrations.interchange.audit import (
     Auditor,
     EpisodeRefusal,
     FindingKind,
     RecordFinding,
     document_of,
 )
-from slumberd.interchange.formats import FORMATS, FileFormat
-from slumberd.interchange.instants import FILE, INSTANT_FROM, UPDATE
-from slumberd.interchange.records import (
+from slumberd.integrations.interchange.formats import FORMATS, FileFormat
+from slumberd.integrations.interchange.instants import FILE, INSTANT_FROM, UPDATE
+from slumberd.integrations.interchange.records import (
     SENTENCES,
     ImportedRecord,
     Remarks,

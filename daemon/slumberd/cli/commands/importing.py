@@ -26,10 +26,16 @@ from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError, UsageError
-from slumberd.interchange import langgraph
-from slumberd.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
-from slumberd.interchange.records import Defaults, GivenScope, ImportedRecord, Remarks, place_of
-from slumberd.interchange.side_by_side import ReplacingStatements, join_statements
+from slumberd.integrations.interchange import langgraph
+from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
+from slumberd.integrations.interchange.records import (
+    Defaults,
+    GivenScope,
+    ImportedRecord,
+    Remarks,
+    place_of,
+)
+from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from slumberd.interchange.spans import (
+from slumberd.integrations.interchange.spans import (
     DEEPEST,
     LONGEST_NAME,
     MOST_OTHERS,

@@ -27,8 +27,8 @@ from slumberd.errors import (
     SlumberdError,
     UnreadableTracesError,
 )
-from slumberd.interchange.genai_spans import SpanOwner, SpanReading, read_spans
-from slumberd.interchange.spans import Span, spans_of_document, without_secrets
+from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading, read_spans
+from slumberd.integrations.interchange.spans import Span, spans_of_document, without_secrets
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
 from slumberd.service.control_socket import valid_text

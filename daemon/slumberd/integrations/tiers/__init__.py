@@ -1,0 +1,155 @@
+"""The tiered memory API: stores, back ends, search, working memory and consolidation.
+
+It is thin: entries are episodes of slumberd's store, and facts are facts of its store.
+"""
+
+from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend
+from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
+from slumberd.integrations.tiers.backends.vector import VectorMemoryBackend
+from slumberd.integrations.tiers.configs import (
+    ConsolidationConfig,
+    EpisodicMemoryConfig,
+    MemoryConfig,
+    SemanticMemoryConfig,
+    WorkingMemoryConfig,
+)
+from slumberd.integrations.tiers.consolidation import (
+    ConsolidationPlan,
+    ConsolidationScheduler,
+    MemoryConsolidator,
+)
+from slumberd.integrations.tiers.conversations import (
+    BufferMemoryStore,
+    ConversationBuffer,
+    ConversationMemoryStore,
+    EntityMemoryStore,
+    SummaryMemoryStore,
+)
+from slumberd.integrations.tiers.entries import (
+    ConsolidationResult,
+    ConsolidationStrategyProtocol,
+    HealthCheckResult,
+    HealthStatus,
+    MemoryEntry,
+    MemoryIndexProtocol,
+    MemoryQuery,
+    MemorySearchResult,
+    MemoryStoreProtocol,
+    RelevanceScorerProtocol,
+    SearchableProtocol,
+    StoredFact,
+    Triple,
+)
+from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
+from slumberd.integrations.tiers.errors import (
+    ConsolidationError,
+    EmbeddingError,
+    FactExtractionError,
+    MemoryCapacityError,
+    MemoryStoreError,
+    MemorySystemError,
+)
+from slumberd.integrations.tiers.events import (
+    MemoryConsolidatedHook,
+    MemoryRetrievedEvent,
+    MemoryRetrievedHook,
+    MemoryStoredEvent,
+    MemoryWrittenHook,
+)
+from slumberd.integrations.tiers.extraction import EntityExtractor, EpisodicCompressor
+from slumberd.integrations.tiers.module import (
+    Memory,
+    MemoryModule,
+    MemoryParts,
+    MemoryProvider,
+    open_memory,
+)
+from slumberd.integrations.tiers.pruning import (
+    DynamicContextPruner,
+    HybridScorerImpl,
+    PruningResult,
+    PruningStrategy,
+    RecencyScorerImpl,
+    RelevanceScorerImpl,
+    TokenBudgetAllocator,
+)
+from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.integrations.tiers.semantic import FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.strategies import (
+    AccessFrequencyStrategy,
+    DeduplicationStrategy,
+    RecencyDecayStrategy,
+    TimeDecayStrategy,
+)
+from slumberd.integrations.tiers.working import WorkingMemoryManager
+from slumberd.retrieval.context import TokenCounter as TokenCounterProtocol
+
+__all__ = [
+    "AccessFrequencyStrategy",
+    "BufferMemoryStore",
+    "CacheMemoryBackend",
+    "ConsolidationConfig",
+    "ConsolidationError",
+    "ConsolidationPlan",
+    "ConsolidationResult",
+    "ConsolidationScheduler",
+    "ConsolidationStrategyProtocol",
+    "ConversationBuffer",
+    "ConversationMemoryStore",
+    "DatabaseMemoryBackend",
+    "DeduplicationStrategy",
+    "DynamicContextPruner",
+    "EmbeddingError",
+    "EntityExtractor",
+    "EntityMemoryStore",
+    "EpisodicCompressor",
+    "EpisodicMemoryConfig",
+    "EpisodicMemoryStore",
+    "FactExtractionError",
+    "FactStore",
+    "HealthCheckResult",
+    "HealthStatus",
+    "HybridScorerImpl",
+    "InMemoryMemoryBackend",
+    "Memory",
+    "MemoryCapacityError",
+    "MemoryConfig",
+    "MemoryConsolidatedHook",
+    "MemoryConsolidator",
+    "MemoryEntry",
+    "MemoryIndexProtocol",
+    "MemoryModule",
+    "MemoryParts",
+    "MemoryProvider",
+    "MemoryQuery",
+    "MemoryRetrievedEvent",
+    "MemoryRetrievedHook",
+    "MemoryRetriever",
+    "MemorySearchResult",
+    "MemoryStoreError",
+    "MemoryStoreProtocol",
+    "MemoryStoredEvent",
+    "MemorySystemError",
+    "MemoryWrittenHook",
+    "PruningResult",
+    "PruningStrategy",
+    "RecencyDecayStrategy",
+    "RecencyScorerImpl",
+    "RelevanceRanker",
+    "RelevanceScorerImpl",
+    "RelevanceScorerProtocol",
+    "SearchableProtocol",
+    "SemanticMemoryConfig",
+    "SemanticMemoryStore",
+    "StoredFact",
+    "SummaryMemoryStore",
+    "TimeDecayStrategy",
+    "TokenBudgetAllocator",
+    "TokenCounterProtocol",
+    "Triple",
+    "VectorMemoryBackend",
+    "WorkingMemoryConfig",
+    "WorkingMemoryManager",
+    "open_memory",
+]

@@ -1,0 +1,137 @@
+"""Entries that are found by the vectors of their texts, in any other back end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slumberd.clock import Clock
+from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
+from slumberd.integrations.tiers.entries import (
+    HealthCheckResult,
+    MemoryEntry,
+    MemoryQuery,
+    MemorySearchResult,
+    MemoryStoreProtocol,
+    check_health,
+)
+from slumberd.integrations.tiers.errors import EmbeddingError
+from slumberd.integrations.tiers.search import best
+from slumberd.integrations.tiers.strategies import CLOCK
+from slumberd.model.salience import cosine
+from slumberd.retrieval.embeddings import WordEmbedder
+
+_SOURCE = "vector"
+
+EmbedFn = Callable[[str], Awaitable[Sequence[float]]]
+"""Returns the vector of a text."""
+
+
+def word_embed_fn() -> EmbedFn:
+    """Return a function that embeds texts with the model of the extra ``vectors``.
+
+    Raises:
+        ExtraMissingError: The extra ``vectors`` is not installed.
+    """
+    embedder = WordEmbedder()
+
+    async def embed(text: str) -> Sequence[float]:
+        return embedder.embed([text])[0]
+
+    return embed
+
+
+class VectorMemoryBackend:
+    """Finds entries by the vectors of their texts; implements `MemoryStoreProtocol`.
+
+    The vector is a part of its entry, which another back end keeps. So both are stored or neither,
+    and whatever deletes the entry deletes the vector. A search compares all entries of the owner.
+
+    Args:
+        entries: Keeps the entries; None keeps them in the process.
+        embed_fn: Returns the vector of a text; None allows only entries with a vector.
+        clock: The time of scores.
+    """
+
+    source = _SOURCE
+
+    def __init__(
+        self,
+        entries: MemoryStoreProtocol | None = None,
+        embed_fn: EmbedFn | None = None,
+        *,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._entries = InMemoryMemoryBackend(clock=clock) if entries is None else entries
+        self._embed_fn = embed_fn
+        self._clock = clock
+
+    async def store(self, entry: MemoryEntry) -> None:
+        """Store an entry with its vector; it replaces the entry of the same owner and id.
+
+        Raises:
+            EmbeddingError: The entry has no vector, and none can be made; nothing is stored.
+            MemoryStoreError: The store failed.
+        """
+        if entry.embedding is None:
+            entry = replace(entry, embedding=await self._embed(entry.content))
+        await self._entries.store(entry)
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return the best entries of an owner, best first.
+
+        An entry with a vector of another number of dimensions has no relevance.
+
+        Raises:
+            EmbeddingError: The text of the query cannot be embedded.
+        """
+        entries = await self._entries.get_recent(sys.maxsize, owner_id=query.owner_id)
+        if query.query.strip():
+            wanted = await self._embed(query.query)
+            relevances = [max(0.0, cosine(wanted, entry.embedding or ())) for entry in entries]
+        else:
+            relevances = [1.0] * len(entries)
+        found = zip(entries, relevances, strict=True)
+        return best(found, query, self._clock.now(), _SOURCE)
+
+    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+        """Return the latest entries of an owner, newest first."""
+        return await self._entries.get_recent(n, owner_id=owner_id)
+
+    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
+        """Delete an entry of an owner with its vector; one that does not exist is ignored."""
+        await self._entries.delete(entry_id, owner_id=owner_id)
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        """Delete all entries of an owner with their vectors."""
+        await self._entries.clear(owner_id=owner_id)
+
+    async def owners(self) -> list[str]:
+        """Return the owners that may have entries, sorted."""
+        return await self._entries.owners()
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return whether a text can be embedded, and whether the store of the entries answers."""
+        return await check_health(_SOURCE, self._probe, timeout, self._clock)
+
+    async def _probe(self) -> Mapping[str, Any]:
+        dimensions = None if self._embed_fn is None else len(await self._embed("a test"))
+        kept = await self._entries.health_check()
+        if kept.error is not None:
+            raise EmbeddingError(f"the store of the entries is {kept.status}: {kept.error}")
+        return {"dimensions": dimensions, "entries": kept.component}
+
+    async def _embed(self, text: str) -> list[float]:
+        """Return the vector of a text.
+
+        Raises:
+            EmbeddingError: There is no function, or it failed.
+        """
+        if self._embed_fn is None:
+            raise EmbeddingError("there is no embed_fn: give one, or entries with an embedding")
+        try:
+            return [float(value) for value in await self._embed_fn(text)]
+        except Exception as error:  # whatever a function of the caller raises
+            raise EmbeddingError(f"embed_fn failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,138 @@
+"""Extract triples from entries, and condense entries into one."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from slumberd.config.vocabulary_loader import shipped_vocabulary
+from slumberd.extraction.conversation import ConversationExtractor
+from slumberd.hygiene.summary import summarise
+from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
+from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
+from slumberd.model.episode import PERSON, microseconds
+from slumberd.model.extraction import Turn
+
+ExtractFn = Callable[[str], Awaitable[list[Triple]]]
+"""Returns the triples of a text."""
+
+SummariseFn = Callable[[list[MemoryEntry]], Awaitable[MemoryEntry]]
+"""Returns one entry for several."""
+
+_PARTS = 3
+
+
+class EntityExtractor:
+    """Extracts triples from entries.
+
+    Args:
+        extract_fn: Returns the triples of a text; None takes what the speaker says in plain
+            English, such as ``I live in Oslo``. The owner of the entry is the subject.
+    """
+
+    def __init__(self, extract_fn: ExtractFn | None = None) -> None:
+        self._extract_fn = extract_fn
+
+    async def extract(self, entry: MemoryEntry) -> list[Triple]:
+        """Return the triples of an entry's content.
+
+        Raises:
+            FactExtractionError: The function failed, or returned something else than triples.
+        """
+        if self._extract_fn is None:
+            return _extract_sentences(entry)
+        try:
+            found = [tuple(triple) for triple in await self._extract_fn(entry.content)]
+        except Exception as error:  # whatever a function of the caller raises
+            raise FactExtractionError(entry.id, f"{type(error).__name__}: {error}") from error
+        return [_check_triple(entry.id, triple) for triple in found]
+
+
+def _check_triple(entry_id: str, triple: tuple[object, ...]) -> Triple:
+    if len(triple) != _PARTS or not all(isinstance(part, str) and part for part in triple):
+        raise FactExtractionError(entry_id, f"{triple!r} is no triple of texts")
+    subject, predicate, object_ = map(str, triple)
+    return subject, predicate, object_
+
+
+def _extract_sentences(entry: MemoryEntry) -> list[Triple]:
+    turn = Turn(
+        entry.id, "", entry.role, entry.content, microseconds(entry.timestamp),
+        user=entry.owner_id or entry.role, is_person=entry.role in PERSON,
+    )  # fmt: skip
+    [found] = ConversationExtractor(shipped_vocabulary()).extract([turn], [None])
+    return [
+        (triple.subject, triple.predicate, str(triple.object))
+        for triple in found
+        if triple.intent == "add"
+    ]
+
+
+class EpisodicCompressor:
+    """Condenses entries into one.
+
+    Args:
+        summarise_fn: Returns one entry for several; None takes sentences of the entries.
+    """
+
+    def __init__(self, summarise_fn: SummariseFn | None = None) -> None:
+        self._summarise_fn = summarise_fn
+
+    async def compress(
+        self, entries: Sequence[MemoryEntry], *, max_tokens: int = 200
+    ) -> MemoryEntry:
+        """Return one entry for entries of one owner.
+
+        It has the mean of their importance and the instant of the newest one. Its metadata have
+        ``type``, which is ``summary``, and ``compressed_ids``.
+
+        Args:
+            entries: At least one.
+            max_tokens: The most tokens of the built-in summary; a hint to the function.
+
+        Raises:
+            ConsolidationError: There are no entries, they have several owners, or the function
+                failed.
+        """
+        if not entries:
+            raise ConsolidationError("there are no entries to compress")
+        if len({entry.owner_id for entry in entries}) > 1:
+            raise ConsolidationError("the entries have several owners; compress each owner's own")
+        ids = [entry.id for entry in entries]
+        found = await self._summary(entries, max_tokens)
+        importance = math.fsum(entry.importance for entry in entries) / len(entries)
+        return replace(
+            found,
+            owner_id=entries[0].owner_id,
+            importance=min(1.0, importance),
+            metadata={**found.metadata, "type": "summary", "compressed_ids": ids},
+        )
+
+    async def _summary(self, entries: Sequence[MemoryEntry], max_tokens: int) -> MemoryEntry:
+        if self._summarise_fn is not None:
+            try:
+                return await self._summarise_fn([*entries])
+            except Exception as error:  # whatever a function of the caller raises
+                problem = f"{type(error).__name__}: {error}"
+                raise ConsolidationError(f"the summary function failed: {problem}") from error
+        numbered = [
+            entry_for_stages(entry)._replace(id=f"{number:09}")
+            for number, entry in enumerate(entries)
+        ]
+        summary = summarise(numbered, max_tokens=max_tokens)
+        newest = max(entries, key=lambda entry: entry.timestamp)
+        return MemoryEntry(
+            id=_id_of(entries),
+            content=summary.text,
+            role="system",
+            timestamp=newest.timestamp,
+            metadata={"session_id": newest.session_id} if newest.session_id else {},
+        )
+
+
+def _id_of(entries: Sequence[MemoryEntry]) -> str:
+    """Return the id of a summary: the same for the same entries."""
+    ids = "\0".join(sorted(entry.id for entry in entries))
+    return f"summary-{hashlib.sha256(ids.encode()).hexdigest()[:16]}"

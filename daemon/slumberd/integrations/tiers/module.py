@@ -1,0 +1,415 @@
+"""Build all tiers from one configuration, and run them; a disabled memory keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from slumberd.clock import Clock
+from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend, open_cache
+from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
+from slumberd.integrations.tiers.backends.vector import EmbedFn, VectorMemoryBackend, word_embed_fn
+from slumberd.integrations.tiers.configs import MemoryConfig
+from slumberd.integrations.tiers.consolidation import ConsolidationScheduler, MemoryConsolidator
+from slumberd.integrations.tiers.entries import (
+    HealthCheckResult,
+    MemoryEntry,
+    MemoryQuery,
+    MemorySearchResult,
+    MemoryStoreProtocol,
+    StoredFact,
+    Triple,
+    check_health,
+)
+from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
+from slumberd.integrations.tiers.errors import MemoryStoreError
+from slumberd.integrations.tiers.events import Subscriber
+from slumberd.integrations.tiers.extraction import EntityExtractor, ExtractFn, SummariseFn
+from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
+from slumberd.integrations.tiers.semantic import (
+    INGEST_CONFIDENCE,
+    FactStore,
+    FactStoreProtocol,
+    SemanticMemoryStore,
+)
+from slumberd.integrations.tiers.strategies import CLOCK
+from slumberd.integrations.tiers.working import WorkingMemoryManager
+from slumberd.retrieval.context import TokenCounter
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryParts:
+    """What a program may bring instead of the built-in parts.
+
+    Attributes:
+        backend: Keeps the entries, whatever ``default_backend`` says; the program closes it.
+        embed_fn: Returns the vector of a text, for ``vector``; None takes the extra ``vectors``.
+        summarise_fn: Returns one entry for several; None takes sentences of the entries.
+        extract_fn: Returns the triples of a text; None takes plain English sentences.
+        token_counter: Counts tokens; None estimates them.
+        on_event: Is told of each write, each search and each strategy of a consolidation.
+        clock: The time.
+    """
+
+    backend: MemoryStoreProtocol | None = None
+    embed_fn: EmbedFn | None = None
+    summarise_fn: SummariseFn | None = None
+    extract_fn: ExtractFn | None = None
+    token_counter: TokenCounter | None = None
+    on_event: Subscriber | None = None
+    clock: Clock = field(default=CLOCK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """All tiers of one memory, on one store of entries and one of facts.
+
+    Attributes:
+        config: What they were built from.
+        backend: Keeps the entries.
+        episodic: Records and recalls entries.
+        semantic: Keeps facts.
+        working: Assembles the context of an answer.
+        retriever: Searches the entries; more stores can be added.
+        consolidator: Decides what a consolidation changes.
+        scheduler: Consolidates at intervals.
+    """
+
+    config: MemoryConfig
+    backend: MemoryStoreProtocol
+    episodic: EpisodicMemoryStore
+    semantic: SemanticMemoryStore
+    working: WorkingMemoryManager
+    retriever: MemoryRetriever
+    consolidator: MemoryConsolidator
+    scheduler: ConsolidationScheduler
+
+
+class MemoryProvider:
+    """Opens the stores of a memory, builds its tiers, and closes the stores at the end.
+
+    Args:
+        config: The configuration; None takes the defaults.
+        enable_consolidation: Whether `boot` starts the scheduler, if the configuration does, too.
+        parts: What the program brings.
+    """
+
+    def __init__(
+        self,
+        config: MemoryConfig | None = None,
+        enable_consolidation: bool = True,  # specified
+        *,
+        parts: MemoryParts | None = None,
+    ) -> None:
+        self.config = config or MemoryConfig()
+        self._consolidates = enable_consolidation
+        self._parts = parts or MemoryParts()
+        self._stack = AsyncExitStack()
+        self._memory: Memory | None = None
+
+    @property
+    def memory(self) -> Memory:
+        """The tiers.
+
+        Raises:
+            MemoryStoreError: The memory is not open.
+        """
+        if self._memory is None:
+            raise MemoryStoreError(f"memory {self.config.name!r} is not open; call register first")
+        return self._memory
+
+    async def register(self) -> Memory:
+        """Open the stores and build the tiers; a second call returns the same ones."""
+        if self._memory is None:
+            async with AsyncExitStack() as stack:
+                self._memory = await self._build(stack)
+                self._stack = stack.pop_all()
+        return self._memory
+
+    async def boot(self) -> Memory:
+        """Do what `register` does, and start the scheduler of consolidations."""
+        memory = await self.register()
+        if self._consolidates and self.config.enabled:
+            await memory.scheduler.start()
+        return memory
+
+    async def shutdown(self) -> None:
+        """Stop the scheduler and close the stores; nothing when the memory is not open."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            async with self._stack:
+                await memory.scheduler.stop()
+
+    async def __aenter__(self) -> Memory:
+        return await self.boot()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of all tiers; degraded when one is, or when the memory is not open."""
+        return await check_health(self.config.name, self._probe, timeout, self._parts.clock)
+
+    async def _probe(self) -> Mapping[str, Any]:
+        memory = self.memory
+        found = await asyncio.gather(
+            memory.episodic.health_check(),
+            memory.semantic.health_check(),
+            memory.consolidator.health_check(),
+        )
+        problems = [f"{part.component}: {part.error}" for part in found if not part.is_healthy()]
+        if problems:
+            raise MemoryStoreError("; ".join(problems))
+        return {part.component: str(part.status) for part in found}
+
+    async def _build(self, stack: AsyncExitStack) -> Memory:
+        config, parts = self.config, self._parts
+        backend = await self._open_backend(stack)
+        episodic = EpisodicMemoryStore(
+            backend, config.episodic, on_event=parts.on_event, clock=parts.clock
+        )
+        semantic = self._semantic(await self._open_facts(stack))
+        working = WorkingMemoryManager(
+            episodic,
+            semantic,
+            config.working,
+            token_counter=parts.token_counter,
+            clock=parts.clock,
+        )
+        consolidator = self._consolidator()
+        return Memory(
+            config=config,
+            backend=backend,
+            episodic=episodic,
+            semantic=semantic,
+            working=working,
+            retriever=MemoryRetriever([backend], RelevanceRanker(clock=parts.clock)),
+            consolidator=consolidator,
+            scheduler=self._scheduler(backend, consolidator, semantic),
+        )
+
+    def _semantic(self, facts: FactStoreProtocol) -> SemanticMemoryStore:
+        return SemanticMemoryStore(
+            facts,
+            EntityExtractor(self._parts.extract_fn),
+            self.config.semantic.min_confidence,
+            self.config.semantic.max_facts_per_entity,
+            on_event=self._parts.on_event,
+            clock=self._parts.clock,
+        )
+
+    def _consolidator(self) -> MemoryConsolidator:
+        return MemoryConsolidator(
+            self.config.consolidation,
+            self._parts.summarise_fn,
+            extractor=EntityExtractor(self._parts.extract_fn),
+            on_strategy=self._parts.on_event,
+            clock=self._parts.clock,
+        )
+
+    def _scheduler(
+        self,
+        backend: MemoryStoreProtocol,
+        consolidator: MemoryConsolidator,
+        semantic: SemanticMemoryStore,
+    ) -> ConsolidationScheduler:
+        async def store_triple(triple: Triple, entry: MemoryEntry) -> None:
+            await semantic.store_fact(
+                *triple, INGEST_CONFIDENCE, owner_id=entry.owner_id, sources=[entry.id]
+            )
+
+        return ConsolidationScheduler(
+            backend, consolidator, store_triple=store_triple, clock=self._parts.clock
+        )
+
+    async def _open_facts(self, stack: AsyncExitStack) -> FactStoreProtocol:
+        if not self.config.enabled:
+            return DisabledFactStore()
+        path = self.config.directory / "facts.db"
+        store = await stack.enter_async_context(SQLiteFactStore(path, clock=self._parts.clock))
+        return FactStore(store, agent=self.config.agent, clock=self._parts.clock)
+
+    async def _open_backend(self, stack: AsyncExitStack) -> MemoryStoreProtocol:
+        config, clock = self.config, self._parts.clock
+        if not config.enabled:
+            return DisabledMemoryBackend()
+        if self._parts.backend is not None:
+            return self._parts.backend
+        match config.default_backend:
+            case "in_memory":
+                return InMemoryMemoryBackend(
+                    ttl_seconds=config.ttl_seconds, language=config.language, clock=clock
+                )
+            case "cache":
+                client = await stack.enter_async_context(open_cache(config.cache_url))
+                return CacheMemoryBackend(
+                    client,
+                    config.ttl_seconds,
+                    namespace=config.agent,
+                    language=config.language,
+                    clock=clock,
+                )
+            case "database":
+                return await self._open_database(stack)
+            case "vector":
+                embed_fn = self._parts.embed_fn or word_embed_fn()
+                return VectorMemoryBackend(await self._open_database(stack), embed_fn, clock=clock)
+
+    async def _open_database(self, stack: AsyncExitStack) -> DatabaseMemoryBackend:
+        config, clock = self.config, self._parts.clock
+        path = config.directory / "memory.db"
+        store = await stack.enter_async_context(SQLiteMemoryStore(path, clock=clock))
+        return DatabaseMemoryBackend(
+            store,
+            agent=config.agent,
+            ttl_seconds=config.ttl_seconds,
+            language=config.language,
+            clock=clock,
+        )
+
+
+class _Trial(MemoryProvider):
+    """A memory in the process; its facts are in a directory that the shutdown removes."""
+
+    async def _build(self, stack: AsyncExitStack) -> Memory:
+        folder = stack.enter_context(TemporaryDirectory(prefix="slumberd"))
+        changes = {"default_backend": "in_memory", "directory": Path(folder)}
+        self.config = self.config.model_copy(update=changes)
+        return await super()._build(stack)
+
+
+class MemoryModule:
+    """Makes memories, for use and for tests."""
+
+    @classmethod
+    def configure(
+        cls,
+        config: MemoryConfig | None = None,
+        enable_consolidation: bool = True,  # specified
+        *,
+        parts: MemoryParts | None = None,
+    ) -> MemoryProvider:
+        """Return a memory that `async with` opens.
+
+        Args:
+            config: The configuration; None takes the defaults.
+            enable_consolidation: Whether it consolidates at intervals.
+            parts: What the program brings.
+        """
+        return MemoryProvider(config, enable_consolidation, parts=parts)
+
+    @classmethod
+    def stub(
+        cls, config: MemoryConfig | None = None, *, parts: MemoryParts | None = None
+    ) -> MemoryProvider:
+        """Return a memory for tests: it leaves no files, and consolidates only when it is told."""
+        return _Trial(config, enable_consolidation=False, parts=parts)
+
+
+def open_memory(
+    config: MemoryConfig | None = None,
+    *,
+    scheduler: bool = False,
+    parts: MemoryParts | None = None,
+) -> MemoryProvider:
+    """Return a memory, which `async with` opens and closes.
+
+    Args:
+        config: The configuration; None takes the defaults.
+        scheduler: Whether it consolidates at intervals. A pass deletes old entries.
+        parts: What the program brings.
+    """
+    return MemoryModule.configure(config, scheduler, parts=parts)
+
+
+class DisabledMemoryBackend:
+    """Keeps no entry; implements `MemoryStoreProtocol`."""
+
+    source = "disabled"
+
+    async def store(self, entry: MemoryEntry) -> None:
+        """Drop an entry."""
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return nothing."""
+        del query
+        return []
+
+    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+        """Return nothing."""
+        del n, owner_id
+        return []
+
+    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def owners(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return that all is well; at once, so the timeout has no effect."""
+        del timeout
+        return HealthCheckResult(self.source, message="the memory is disabled")
+
+
+class DisabledFactStore:
+    """Keeps no fact; implements `FactStoreProtocol`."""
+
+    async def add(  # noqa: PLR0913 # as `FactStore`
+        self,
+        subject: str,
+        predicate: str,
+        object_: str,
+        confidence: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        owner_id: str = "",
+        sources: Sequence[str] = (),
+    ) -> str:
+        """Drop a triple; its id is empty."""
+        del subject, predicate, object_, confidence, metadata, owner_id, sources
+        return ""
+
+    def id_of(self, triple: Triple, owner_id: str = "") -> str:
+        """Return no id."""
+        del triple, owner_id
+        return ""
+
+    async def all_of(self, owner_id: str = "") -> list[StoredFact]:
+        """Return nothing."""
+        del owner_id
+        return []
+
+    async def query_by_subject(self, subject: str, *, owner_id: str = "") -> list[dict[str, Any]]:
+        """Return nothing."""
+        del subject, owner_id
+        return []
+
+    async def get_entity_facts(self, entity: str, *, owner_id: str = "") -> list[dict[str, Any]]:
+        """Return nothing."""
+        del entity, owner_id
+        return []
+
+    async def update_confidence(
+        self, fact_id: str, confidence: float, *, owner_id: str = ""
+    ) -> None:
+        """Do nothing."""
+
+    async def delete(self, fact_id: str, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def count(self) -> int:
+        """Return 0."""
+        return 0

@@ -1,0 +1,185 @@
+"""Strategies that decide which entries of a memory are kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from slumberd.clock import Clock, SystemClock
+from slumberd.hygiene.decay import find_decayed, find_unimportant, reweighted
+from slumberd.hygiene.duplicates import Method, find_duplicates, no_vectors
+from slumberd.hygiene.entries import Duplicate, Entry, check_fraction
+from slumberd.integrations.tiers.entries import MemoryEntry, entry_for_stages
+from slumberd.retrieval.embeddings import WordEmbedder
+
+_HOUR_SECONDS = 3_600.0
+
+CLOCK = SystemClock()
+"""The clock of the system."""
+
+Parts = tuple[list[MemoryEntry], list[MemoryEntry]]
+"""The entries that are kept, and the others; each in the order that was given."""
+
+
+class AccessFrequencyStrategy:
+    """Prunes unimportant entries.
+
+    Args:
+        importance_threshold: An entry of a lower importance is pruned, 0 to 1.
+
+    Raises:
+        ValueError: The threshold is out of bounds.
+    """
+
+    def __init__(self, importance_threshold: float = 0.1) -> None:
+        check_fraction("importance_threshold", importance_threshold)
+        self._threshold = importance_threshold
+
+    def should_prune(self, entry: MemoryEntry) -> bool:
+        """Return whether an entry is pruned."""
+        return bool(self.filter([entry])[1])
+
+    def filter(self, entries: Sequence[MemoryEntry]) -> Parts:
+        """Return the kept and the pruned entries."""
+        found = find_unimportant(_numbered(entries), self._threshold)
+        return _divide(entries, {archive.id for archive in found})
+
+
+class RecencyDecayStrategy:
+    """Prunes old entries.
+
+    Args:
+        half_life_hours: The age at which the recency of an entry is a half; above 0.
+        threshold: An entry of a lower recency is pruned, 0 to 1.
+        protect_importance: An entry of at least this importance is kept, 0 to 1.
+        clock: Is read once for each call.
+    """
+
+    def __init__(
+        self,
+        half_life_hours: float = 24.0,
+        threshold: float = 0.05,
+        *,
+        protect_importance: float = 1.0,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._half_life = half_life_hours * _HOUR_SECONDS
+        self._threshold = threshold
+        self._protected = protect_importance
+        self._clock = clock
+        self.filter([])  # refuses parameters that are out of bounds
+
+    def should_prune(self, entry: MemoryEntry) -> bool:
+        """Return whether an entry is pruned now."""
+        return bool(self.filter([entry])[1])
+
+    def filter(self, entries: Sequence[MemoryEntry], at: datetime | None = None) -> Parts:
+        """Return the entries that are kept at an instant, and the pruned ones; None means now."""
+        found = find_decayed(
+            _numbered(entries),
+            self._clock.now() if at is None else at,
+            half_life_seconds=self._half_life,
+            threshold=self._threshold,
+            protect_importance=self._protected,
+        )
+        return _divide(entries, {archive.id for archive in found})
+
+
+class DeduplicationStrategy:
+    """Finds entries that say the same as an earlier entry of the list, of the same owner.
+
+    Args:
+        similarity_threshold: The least similarity of duplicates, above 0, at most 1.
+        method: How texts are compared; see `find_duplicates`.
+    """
+
+    def __init__(self, similarity_threshold: float = 0.85, *, method: Method = "jaccard") -> None:
+        self._similarity = similarity_threshold
+        self._method = method
+        self._embed = WordEmbedder().rows if method == "vectors" else no_vectors
+        self._find([])  # refuses what is invalid
+
+    def deduplicate(self, entries: Sequence[MemoryEntry]) -> Parts:
+        """Return the entries that are kept, and their duplicates.
+
+        The first of several entries is kept. It gets the highest importance of its duplicates.
+        """
+        importance = [entry.importance for entry in entries]
+        duplicates: set[str] = set()
+        for owned in _by_owner(entries):
+            for number, of, _ in self._find(owned):
+                duplicates.add(number)
+                kept = int(of)
+                importance[kept] = max(importance[kept], importance[int(number)])
+        kept_entries, others = _divide(entries, duplicates)
+        highest = [value for n, value in enumerate(importance) if str(n) not in duplicates]
+        return [
+            entry if entry.importance == value else replace(entry, importance=value)
+            for entry, value in zip(kept_entries, highest, strict=True)
+        ], others
+
+    def _find(self, entries: Iterable[Entry]) -> list[Duplicate]:
+        return find_duplicates(
+            entries,
+            self._method,
+            similarity=self._similarity,
+            keep="oldest",
+            embed=self._embed,
+        )
+
+
+class TimeDecayStrategy:
+    """Lowers the importance of entries with their age.
+
+    Args:
+        half_life_hours: The age at which an importance is half; above 0.
+        floor: No importance decays below this, 0 to 1.
+        clock: Is read once for each call.
+    """
+
+    def __init__(
+        self, half_life_hours: float = 168.0, floor: float = 0.01, *, clock: Clock = CLOCK
+    ) -> None:
+        self._half_life = half_life_hours * _HOUR_SECONDS
+        self._floor = floor
+        self._clock = clock
+        self.apply([])  # refuses parameters that are out of bounds
+
+    def apply(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Return the entries with the importance that they have now, the most important first.
+
+        The entries must have the importance that they were written with.
+        """
+        found = reweighted(
+            _numbered(entries),
+            self._clock.now(),
+            half_life_seconds=self._half_life,
+            floor=self._floor,
+        )
+        weights = {weight.id: weight.importance for weight in found}
+        changed = [
+            replace(entry, importance=weights.get(str(n), entry.importance))
+            for n, entry in enumerate(entries)
+        ]
+        return sorted(changed, key=lambda entry: -entry.importance)
+
+
+def _numbered(entries: Iterable[MemoryEntry]) -> list[Entry]:
+    """Return entries for stages; their ids are their places in the list."""
+    found = map(entry_for_stages, entries)
+    return [entry._replace(id=str(number)) for number, entry in enumerate(found)]
+
+
+def _by_owner(entries: Sequence[MemoryEntry]) -> Iterable[list[Entry]]:
+    """Return the entries of each owner; each entry is dated by its place in the list."""
+    owned: dict[str, list[Entry]] = defaultdict(list)
+    for number, (entry, numbered) in enumerate(zip(entries, _numbered(entries), strict=True)):
+        owned[entry.owner_id].append(numbered._replace(at=number))
+    return owned.values()
+
+
+def _divide(entries: Sequence[MemoryEntry], out: Container[str]) -> Parts:
+    kept = [entry for number, entry in enumerate(entries) if str(number) not in out]
+    return kept, [entry for number, entry in enumerate(entries) if str(number) in out]

@@ -1,0 +1,362 @@
+"""The consolidator and the scheduler of the tiered memory API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from pydantic import ValidationError
+from structlog.testing import capture_logs
+
+from slumberd.integrations.tiers import (
+    ConsolidationConfig,
+    ConsolidationError,
+    ConsolidationResult,
+    ConsolidationScheduler,
+    EntityExtractor,
+    EpisodicCompressor,
+    FactExtractionError,
+    MemoryConsolidator,
+    MemoryEntry,
+    Triple,
+)
+from tests.support.builders import START
+from tests.support.fakes import FakeClock
+
+pytestmark = pytest.mark.unit
+
+SMALL = ConsolidationConfig(batch_size=2, recency_threshold=0)
+
+
+def entry(id: str, content: str = "", hours: float = 25, **fields: Any) -> MemoryEntry:
+    at = START - timedelta(hours=hours)
+    return MemoryEntry(id, content or f"The word{id} is here", "user", at, **fields)
+
+
+class Store:
+    """A store in memory; it fails for the ids in `broken`."""
+
+    def __init__(self, *entries: MemoryEntry) -> None:
+        self.entries = {one.id: one for one in entries}
+        self.broken: set[str] = set()
+        self.calls: list[str] = []
+
+    async def store(self, entry: MemoryEntry) -> None:
+        self.calls.append(f"store {entry.id}")
+        self.entries[entry.id] = entry
+
+    async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+        newest = sorted(self.entries.values(), key=lambda one: one.timestamp, reverse=True)
+        return newest[:n]
+
+    async def delete(self, entry_id: str) -> None:
+        if entry_id in self.broken:
+            raise OSError("the disk is full")
+        self.calls.append(f"delete {entry_id}")
+        self.entries.pop(entry_id, None)
+
+
+def consolidator(config: ConsolidationConfig | None = None, **parts: Any) -> MemoryConsolidator:
+    return MemoryConsolidator(config, clock=FakeClock(), **parts)
+
+
+def counts(result: ConsolidationResult) -> tuple[int, int, int, int]:
+    return (
+        result.entries_processed,
+        result.entries_consolidated,
+        result.entries_pruned,
+        result.entities_extracted,
+    )
+
+
+async def test_pass_prunes_repeats_and_old_and_unimportant_entries() -> None:
+    told: list[str] = []
+    entries = [
+        entry("new", "Ann likes tea", 25, importance=0.2),
+        entry("repeat", "Ann likes tea", 26, importance=0.9),
+        entry("young", "Ann likes tea", 1),
+        entry("old", hours=9_999),
+        entry("dear", hours=9_999, importance=0.8),
+        entry("poor", importance=0.05),
+    ]
+    found = consolidator(on_strategy=lambda hook: told.append(hook.strategy))
+
+    plan = await found.plan(entries)
+
+    assert {one.id for one in plan.pruned} == {"repeat", "old", "poor"}
+    assert [(one.id, one.importance) for one in plan.updated] == [("new", 0.9)]
+    assert counts(await found.consolidate(entries)) == (5, 0, 3, 0)
+    assert told[:4] == ["deduplication", "recency_decay", "importance", "summarisation"]
+
+
+async def test_every_age_below_the_threshold_is_left_alone() -> None:
+    entries = [entry("a", hours=23.9, importance=0), entry("b", hours=24, importance=0)]
+
+    plan = await consolidator().plan(entries)
+
+    assert ([one.id for one in plan.pruned], plan.processed) == (["b"], 1)
+
+
+async def test_scheduler_writes_the_result_back() -> None:
+    store = Store(entry("new", "tea", 25, importance=0.2), entry("old", "tea", 26, importance=0.9))
+    scheduler = ConsolidationScheduler(store, consolidator(), clock=FakeClock())
+
+    first, second = await scheduler.run_once(), await scheduler.run_once()
+
+    assert (counts(first), counts(second)) == ((2, 0, 1, 0), (1, 0, 0, 0))
+    assert {id: one.importance for id, one in store.entries.items()} == {"new": 0.9}
+    assert store.calls == ["store new", "delete old"]
+
+
+async def test_summary_replaces_its_entries_and_is_not_summarised_again() -> None:
+    entries = [
+        entry(f"e{n}", f"Ann met person{n} in Oslo.", 30 - n, metadata={"session_id": "s1"})
+        for n in range(5)
+    ]
+    store = Store(*entries, entry("other", metadata={"session_id": "s2"}))
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL), clock=FakeClock())
+
+    first, second = await scheduler.run_once(), await scheduler.run_once()
+
+    assert (counts(first), counts(second)) == ((6, 4, 0, 0), (2, 0, 0, 0))
+    summaries = [one for one in store.entries.values() if one.metadata.get("type") == "summary"]
+    assert [one.metadata["compressed_ids"] for one in summaries] == [["e0", "e1"], ["e2", "e3"]]
+    assert "person0" in summaries[0].content
+    assert {"e4", "other"} <= store.entries.keys()
+    assert store.calls[0].startswith("store summary-")
+
+
+async def test_entries_of_different_owners_are_consolidated_apart() -> None:
+    store = Store(*(entry(f"{owner}{n}", f"note{n}", 30 - n, owner_id=owner)
+                    for owner in "ab" for n in range(3)))  # fmt: skip
+    store.broken = {"a0"}
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL), clock=FakeClock())
+
+    with capture_logs() as logs:
+        result = await scheduler.run_once()
+
+    assert counts(result) == (6, 4, 0, 0)
+    assert [(line["event"], line["error"]) for line in logs] == [
+        ("tiers.consolidation_failed", "OSError")
+    ]
+    summaries = [one for one in store.entries.values() if one.metadata.get("type") == "summary"]
+    assert {(one.owner_id, *one.metadata["compressed_ids"]) for one in summaries} == {
+        ("a", "a0", "a1"), ("b", "b0", "b1"),
+    }  # fmt: skip
+    assert "a0" in store.entries
+
+
+async def test_host_that_configures_no_structlog_finds_the_failure_in_its_logging(
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    structlog.reset_defaults()
+    # A command that another test has run in this process may have left its handler behind.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
+    store = Store(entry("a", importance=0))
+    store.broken = {"a"}
+
+    await ConsolidationScheduler(store, consolidator(), clock=FakeClock()).run_once()
+
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("slumberd", "ERROR")
+    assert record.getMessage() == "tiers.consolidation_failed: OSError: the disk is full"
+    assert capsys.readouterr().out == ""
+
+
+async def test_one_id_of_two_owners_is_refused_before_anything_is_deleted() -> None:
+    class Careless(Store):
+        async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+            return [entry("e1", owner_id=owner, importance=0) for owner in "ab"]
+
+    store = Careless()
+
+    with pytest.raises(ConsolidationError, match="two entries have the id 'e1'"):
+        await ConsolidationScheduler(store, consolidator(), clock=FakeClock()).run_once()
+
+    assert store.calls == []
+    with pytest.raises(ConsolidationError, match="two entries"):
+        await consolidator().plan([entry("e1"), entry("e1")])
+
+
+async def test_result_counts_only_what_was_written() -> None:
+    store = Store(entry("a", importance=0), entry("b", importance=0, hours=26))
+    store.broken = {"b"}
+    scheduler = ConsolidationScheduler(store, consolidator(), clock=FakeClock())
+
+    with capture_logs():
+        assert counts(await scheduler.run_once()) == (2, 0, 1, 0)
+
+
+async def test_triples_are_counted_when_they_are_stored() -> None:
+    stored: list[tuple[Triple, str]] = []
+
+    async def store_triple(triple: Triple, entry: MemoryEntry) -> None:
+        stored.append((triple, entry.id))
+
+    store = Store(entry("a", "Bob works at Acme. Hi!"), entry("b", "Bob works at Acme. Hi!", 26))
+    found = consolidator(extractor=EntityExtractor())
+
+    kept = ConsolidationScheduler(store, found, store_triple=store_triple, clock=FakeClock())
+    dropped = ConsolidationScheduler(store, found, clock=FakeClock())
+
+    assert counts(await dropped.run_once()) == (2, 0, 1, 0)
+    assert counts(await kept.run_once()) == (1, 0, 0, 1)
+    assert stored == [(("Bob", "works_at", "Acme"), "a")]
+
+
+async def test_scheduler_begins_at_once_and_does_not_drift() -> None:
+    clock, waits = FakeClock(), list[float]()
+    third = asyncio.Event()
+
+    async def wait(event: asyncio.Event, seconds: float) -> bool:
+        waits.append(seconds)
+        clock.advance(seconds)
+        if len(waits) == 3:
+            third.set()
+            await event.wait()
+        return event.is_set()
+
+    class Slow(Store):
+        async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+            clock.advance(5 if len(waits) < 2 else 99)
+            raise OSError("the disk is full")
+
+    scheduler = ConsolidationScheduler(
+        Slow(), consolidator(), ConsolidationConfig(interval_seconds=60), clock=clock, wait=wait
+    )
+    with capture_logs() as logs:
+        await scheduler.start()
+        await scheduler.start()
+        await third.wait()
+        assert scheduler.running
+        await scheduler.stop()
+        await scheduler.stop()
+
+    # A pass that takes longer than the interval is followed by the next one at once.
+    assert waits == [55, 55, 0]
+    assert [line["event"] for line in logs] == ["tiers.consolidation_failed"] * 3
+
+
+async def test_disabled_scheduler_does_not_start() -> None:
+    scheduler = ConsolidationScheduler(Store(), consolidator(ConsolidationConfig(enabled=False)))
+
+    await scheduler.start()
+
+    assert not scheduler.running
+
+
+async def test_health_tells_whether_the_last_pass_succeeded() -> None:
+    async def fail(_: list[MemoryEntry]) -> MemoryEntry:
+        raise OSError("the model is down")
+
+    found = consolidator(SMALL, summarise_fn=fail)
+    assert (await found.health_check()).is_healthy()
+
+    with pytest.raises(ConsolidationError, match="OSError: the model is down"):
+        await found.plan([entry(f"e{n}", hours=30 - n) for n in range(3)])
+
+    failed = await found.health_check()
+    assert (failed.is_healthy(), failed.is_degraded()) == (False, True)
+    assert failed.to_dict() == {
+        "component": "memory_consolidator", "status": "degraded", "message": None,
+        "error": "ConsolidationError: the summary function failed: OSError: the model is down",
+        "duration_ms": 0.0, "details": None, "checked_at": START.isoformat(),
+        "category": "readiness",
+    }  # fmt: skip
+    await found.plan([])
+    health = await found.health_check(timeout=1)
+    assert (health.is_healthy(), health.message) == (True, "0 entries")
+
+
+@pytest.mark.parametrize("key", ["interval_seconds", "age_threshold_hours", "batch_size"])
+def test_configuration_out_of_bounds_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        ConsolidationConfig.model_validate({key: 0})
+
+
+def test_unknown_key_of_the_configuration_is_refused() -> None:
+    with pytest.raises(ValidationError, match="intervall"):
+        ConsolidationConfig.model_validate({"intervall": 1})
+
+
+async def test_compressor_makes_one_entry_within_its_tokens() -> None:
+    entries = [
+        entry("a", "Ann went to Oslo. She met Bob there.", 3, importance=0.2, owner_id="o"),
+        entry("b", "Bob lives in Oslo.", 2, importance=0.4, owner_id="o"),
+    ]
+
+    found = await EpisodicCompressor().compress(entries, max_tokens=5)
+
+    assert 0 < len(found.content) // 4 <= 5
+    assert found.importance == pytest.approx(0.3)
+    assert (found.owner_id, found.role, found.timestamp) == ("o", "system", entries[1].timestamp)
+    assert found.metadata == {"type": "summary", "compressed_ids": ["a", "b"]}
+    assert (await EpisodicCompressor().compress(entries)).id == found.id
+
+
+async def test_compressor_keeps_what_its_function_says() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return MemoryEntry(
+            "s1", f"{len(entries)} notes", "system", START, metadata={"by": "a model"}
+        )
+
+    found = await EpisodicCompressor(summarise).compress([entry("a"), entry("b")])
+
+    assert (found.id, found.content) == ("s1", "2 notes")
+    assert found.metadata == {"by": "a model", "type": "summary", "compressed_ids": ["a", "b"]}
+
+
+async def test_compressor_refuses_nothing_and_several_owners() -> None:
+    with pytest.raises(ConsolidationError, match="no entries"):
+        await EpisodicCompressor().compress([])
+    with pytest.raises(ConsolidationError, match="several owners"):
+        await EpisodicCompressor().compress([entry("a", owner_id="x"), entry("b", owner_id="y")])
+
+
+@pytest.mark.parametrize(
+    ("text", "triples"),
+    [
+        ("Bob has two dogs.", [("Bob", "has_pet", "dog")]),
+        ("He is a chef.", []),
+        ("Hi! I'm a chef! Are you?", [("user", "job", "chef")]),
+    ],
+)
+async def test_extractor_reads_plain_sentences(text: str, triples: list[Triple]) -> None:
+    assert await EntityExtractor().extract(entry("a", text)) == triples
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (KeyError("x"), "KeyError"),
+        ([("a", "b")], "no triple of texts"),
+        ([("a", "b", 5)], "no triple of texts"),
+        ([("a", "", "c")], "no triple of texts"),
+        ([5], "TypeError"),
+    ],
+)
+async def test_failed_extraction_names_its_entry(answer: Any, problem: str) -> None:
+    async def extract(_: str) -> list[Triple]:
+        if isinstance(answer, Exception):
+            raise answer
+        found: list[Triple] = answer
+        return found
+
+    with pytest.raises(FactExtractionError, match=problem) as caught:
+        await EntityExtractor(extract).extract(entry("a"))
+
+    assert caught.value.entry_id == "a"
+
+
+async def test_extractor_takes_the_triples_of_its_function() -> None:
+    async def extract(text: str) -> list[Triple]:
+        return [("the text", "is", text)]
+
+    assert await EntityExtractor(extract).extract(entry("a", "x")) == [("the text", "is", "x")]
