@@ -39,7 +39,7 @@ from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
-from slumberd.rule_testing.case_schema import CaseFile
+from slumberd.tools.rule_testing.case_schema import CaseFile
 from slumberd.web.http.routes import PROTOCOL_FIELDS, ROUTES
 
 ROOT = Path(__file__).parents[1]

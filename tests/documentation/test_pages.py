@@ -34,7 +34,7 @@ from slumberd.config.settings import Settings
 from slumberd.config.vocabulary_loader import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.rule_testing.case_schema import CaseFile
+from slumberd.tools.rule_testing.case_schema import CaseFile
 from slumberd.web.http.access import TokenFile
 from tests.support.documentation import DOCS, PAGES, README, Block, blocks_of
 from tests.support.lists import of_each

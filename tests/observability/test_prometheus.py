@@ -28,9 +28,9 @@ from slumberd.observability.prometheus import (
     render_standby_metrics,
     write_textfile,
 )
-from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at
 from tests.support.lists import of_each
+from tests.tools.diagnostics.test_database_limits import WELL
 
 pytestmark = pytest.mark.unit
 

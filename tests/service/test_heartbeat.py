@@ -32,10 +32,10 @@ from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.store import EngineMemoryStore
-from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.tools.diagnostics.test_database_limits import WELL
 
 pytestmark = pytest.mark.integration
 

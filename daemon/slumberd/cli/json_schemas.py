@@ -16,7 +16,7 @@ from slumberd.config.docstrings import describe_attributes
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile, TriplesAnswer
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
-from slumberd.rule_testing.case_schema import CaseFile
+from slumberd.tools.rule_testing.case_schema import CaseFile
 
 Schema = dict[str, Any]
 

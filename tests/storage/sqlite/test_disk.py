@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.commands import status
-from slumberd.diagnostics.host_checks import Machine
+from slumberd.tools.diagnostics.host_checks import Machine
 from tests.support.broken_disks import (
     Disk,
     Variant,

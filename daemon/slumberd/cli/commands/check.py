@@ -23,21 +23,21 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings, config_file
 from slumberd.consolidation.key_history import MultiValuedHint
-from slumberd.diagnostics.path_checks import (
-    account_of,
-    find_path_mistakes,
-    find_unreadable_files,
-)
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import INTERFACES
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
-from slumberd.rule_testing.loader import ENDINGS
-from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.scheduling import cron
 from slumberd.service.rules import make_cypher_check, make_model_check
+from slumberd.tools.diagnostics.path_checks import (
+    account_of,
+    find_path_mistakes,
+    find_unreadable_files,
+)
+from slumberd.tools.rule_testing.loader import ENDINGS
+from slumberd.tools.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.web.http.access import read_tokens
 
 COLUMNS = (

@@ -22,9 +22,14 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.predicates import describe, document_of
 from slumberd.observability.line_format import printable
 from slumberd.operations.requests import require_episode_rules
-from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
 from slumberd.service.rules import rules_in
 from slumberd.storage.audit.results import Difference, Side, Totals
+from slumberd.tools.rule_testing.diff import (
+    Differences,
+    RuleChange,
+    find_differences,
+    select_candidate,
+)
 
 DIFFERENT = 1
 SHOWN = 50

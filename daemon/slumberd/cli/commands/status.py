@@ -23,21 +23,6 @@ from slumberd.cli.shard_table import print_shards
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
-from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes, unit_of
-from slumberd.diagnostics.path_checks import (
-    account_of,
-    find_path_mistakes,
-    find_unreadable_files,
-)
-from slumberd.diagnostics.status import (
-    Spending,
-    StatusReport,
-    read_languages,
-    read_spending,
-    read_status,
-)
-from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
@@ -56,6 +41,21 @@ from slumberd.service.rules import paused_rules_of, rules_of
 from slumberd.service.stores import database_status_of, inspections_of, settings_of_user, shards_of
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
+from slumberd.tools.diagnostics.doctor import DoctorReport, find_urgent, run_checks
+from slumberd.tools.diagnostics.host_checks import THIS_MACHINE, megabytes, unit_of
+from slumberd.tools.diagnostics.path_checks import (
+    account_of,
+    find_path_mistakes,
+    find_unreadable_files,
+)
+from slumberd.tools.diagnostics.status import (
+    Spending,
+    StatusReport,
+    read_languages,
+    read_spending,
+    read_status,
+)
+from slumberd.tools.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.web.http.access import read_tokens
 
 STATUS_COLUMNS = (

@@ -21,9 +21,9 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.operations.reads.explanations import would_change
-from slumberd.rule_testing.comparison import Entry, Line, Part
-from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import (
+from slumberd.tools.rule_testing.comparison import Entry, Line, Part
+from slumberd.tools.rule_testing.loader import Trial, case_files, load_trials
+from slumberd.tools.rule_testing.runner import (
     PatternTestResult,
     StepDifferences,
     TrialResult,

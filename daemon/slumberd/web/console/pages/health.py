@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slumberd.diagnostics.database_checks import check_status
 from slumberd.errors import ConfigurationError
 from slumberd.model.health import DaemonHealth, RuleHealth, Severity
 from slumberd.observability.prometheus import ALIVE_SECONDS
 from slumberd.operations.caller import Right
 from slumberd.operations.handlers import Answer
+from slumberd.tools.diagnostics.database_checks import check_status
 from slumberd.web.console.rendering import link
 from slumberd.web.console.visit import Shown, View, Visit
 

@@ -8,13 +8,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from slumberd.diagnostics.status import read_spending
-from slumberd.diagnostics.store_checks import (
-    DoctorContext,
-    check_person,
-    paused_or_none,
-    started_recently,
-)
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion, instant
@@ -26,6 +19,13 @@ from slumberd.operations.transcript_counts import TranscriptCounts, read_transcr
 from slumberd.scheduling.rule_status import start_of
 from slumberd.service.erased_content import read_or_none
 from slumberd.storage.inspections import EpisodeInspection
+from slumberd.tools.diagnostics.status import read_spending
+from slumberd.tools.diagnostics.store_checks import (
+    DoctorContext,
+    check_person,
+    paused_or_none,
+    started_recently,
+)
 
 _NEEDS_TRIPLES = (
     "put triples with the episodes; or add a rule with the stage `extract`, which finds them in"

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.status import read_languages
 from slumberd.model.episode import Episode
+from slumberd.tools.diagnostics.status import read_languages
 from tests.support.asked_models import said
 from tests.support.daemons import Home
 from tests.support.installation import jsonl

@@ -14,10 +14,10 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.preview import Copy, ProgressCallback, ReasonCounter, copy_data
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.results import Totals
 from slumberd.storage.sqlite.compare import Comparison
+from slumberd.tools.rule_testing.preview import Copy, ProgressCallback, ReasonCounter, copy_data
 
 ChangeKind = Literal["added", "removed", "changed", "unchanged"]
 

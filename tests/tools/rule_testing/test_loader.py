@@ -12,8 +12,8 @@ import pytest
 
 from slumberd.config.validation import Form
 from slumberd.errors import ConfigurationError
-from slumberd.rule_testing import case_schema
-from slumberd.rule_testing.loader import FIRST, Case, read_cases
+from slumberd.tools.rule_testing import case_schema
+from slumberd.tools.rule_testing.loader import FIRST, Case, read_cases
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,6 @@ from typing import Any, assert_never
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.incoming import FUTURE
-from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
-from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
@@ -33,6 +31,8 @@ from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
+from slumberd.tools.diagnostics.host_checks import THIS_MACHINE, Machine
+from slumberd.tools.diagnostics.status import StatusContext, read_backlogs, rule_states
 
 QUICK_SECONDS = 10.0
 """The time limit of each pass over a whole database, without `--deep`."""

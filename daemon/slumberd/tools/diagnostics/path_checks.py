@@ -11,7 +11,8 @@ from slumberd.config.file_access import find_secret, is_installed, read_key, rea
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
 from slumberd.config.yaml_reader import Document, read_document
-from slumberd.diagnostics.host_checks import (
+from slumberd.errors import ConfigurationError, Mistake
+from slumberd.tools.diagnostics.host_checks import (
     THIS_MACHINE,
     Account,
     Machine,
@@ -19,7 +20,6 @@ from slumberd.diagnostics.host_checks import (
     unit_account,
     unit_of,
 )
-from slumberd.errors import ConfigurationError, Mistake
 
 Problem = tuple[str, str]
 """The key of a path, and what is wrong with it."""

@@ -21,8 +21,8 @@ from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.diff import find_differences
-from slumberd.rule_testing.preview import copy_data
+from slumberd.tools.rule_testing.diff import find_differences
+from slumberd.tools.rule_testing.preview import copy_data
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import TrialResult, is_pattern_test, run_pattern_files, run_trial
+from slumberd.tools.rule_testing.loader import Trial, case_files, load_trials
+from slumberd.tools.rule_testing.runner import (
+    TrialResult,
+    is_pattern_test,
+    run_pattern_files,
+    run_trial,
+)
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.integration

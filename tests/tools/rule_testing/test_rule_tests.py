@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
-from slumberd.rule_testing.loader import load_trials
-from slumberd.rule_testing.runner import TrialResult, run_trial
+from slumberd.tools.rule_testing.loader import load_trials
+from slumberd.tools.rule_testing.runner import TrialResult, run_trial
 from tests.support.installation import Installation
 from tests.support.repository import ROOT
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from slumberd.config.validation import Form, Instant, Name
 from slumberd.extraction.language_model import MAX_TEXT
 from slumberd.model.episode import Episode
-from slumberd.rule_testing.comparison import Content, Entry, Part
+from slumberd.tools.rule_testing.comparison import Content, Entry, Part
 
 Text = Annotated[str, Field(min_length=1)]
 AnswerText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]

@@ -18,25 +18,21 @@ import pytest
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.database_checks import (
-    LIMITS,
-    DatabaseLimits,
-    check_database,
-)
-from slumberd.diagnostics.doctor import URGENT, run_checks
-from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.rules import rules_of
 from slumberd.service.stores import database_status_of
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
-from tests.diagnostics.test_doctor import QUIET
+from slumberd.tools.diagnostics.database_checks import LIMITS, DatabaseLimits, check_database
+from slumberd.tools.diagnostics.doctor import URGENT, run_checks
+from slumberd.tools.diagnostics.store_checks import DoctorContext
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
 from tests.support.postgres_server import OwnServer, PostgresServer, programs, running_server
 from tests.support.postgres_server import skip_without_server as skip_without_programs
 from tests.support.waiting import wait_until
+from tests.tools.diagnostics.test_doctor import QUIET
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

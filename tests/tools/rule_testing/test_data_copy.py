@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import StoreError
-from slumberd.rule_testing.preview import refuse_without_room, room_for
+from slumberd.tools.rule_testing.preview import refuse_without_room, room_for
 
 pytestmark = pytest.mark.unit
 

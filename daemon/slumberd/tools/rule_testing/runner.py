@@ -36,12 +36,12 @@ from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
-from slumberd.rule_testing.loader import ENDINGS, FIRST, Step, Trial
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.tools.rule_testing.comparison import Content, Entry, Line, Part, compare
+from slumberd.tools.rule_testing.loader import ENDINGS, FIRST, Step, Trial
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1

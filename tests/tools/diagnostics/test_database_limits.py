@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.settings import Settings
-from slumberd.diagnostics.database_checks import check_status
 from slumberd.model.store_status import (
     DatabaseStatus,
     HostStatus,
@@ -16,6 +15,7 @@ from slumberd.model.store_status import (
     ShardHolder,
 )
 from slumberd.service.stores import database_status_of
+from slumberd.tools.diagnostics.database_checks import check_status
 
 pytestmark = pytest.mark.unit
 

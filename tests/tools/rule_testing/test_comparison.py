@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slumberd.rule_testing.comparison import Entry, Line, compare
+from slumberd.tools.rule_testing.comparison import Entry, Line, compare
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ import pytest
 from slumberd.cli.commands import status as commands_status
 from slumberd.model.episode import Episode
 from slumberd.model.store_status import LATEST
-from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, episode, triple
 from tests.support.functions import FIND, MODULE, importable, write_module
 from tests.support.installation import Installation
+from tests.tools.diagnostics.test_doctor import QUIET
 
 pytestmark = pytest.mark.integration
 

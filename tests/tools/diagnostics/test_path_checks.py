@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.settings import Settings, load_settings
-from slumberd.diagnostics.host_checks import Account, Machine
-from slumberd.diagnostics.path_checks import (
+from slumberd.tools.diagnostics.host_checks import Account, Machine
+from slumberd.tools.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,
     find_unreadable_files,
@@ -145,7 +145,7 @@ def unit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A host with systemd, and a unit whose state directory is that of the settings."""
     (folder / "systemd").mkdir()
     (folder / "slumberd.service").write_text("[Service]\nUser=nobody\n")
-    monkeypatch.setattr("slumberd.diagnostics.host_checks.SYSTEM_STATE", folder / "state")
+    monkeypatch.setattr("slumberd.tools.diagnostics.host_checks.SYSTEM_STATE", folder / "state")
     return Machine(
         systemd=folder / "systemd", units=(folder,), shipped=folder / "none", clock_command=()
     )

@@ -24,8 +24,14 @@ from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.config.settings_schema import ServeSettings
-from slumberd.diagnostics.doctor import find_urgent, run_checks
-from slumberd.diagnostics.host_checks import (
+from slumberd.model.health import KINDS, Finding
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
+from slumberd.service.control_socket import listen
+from slumberd.service.rules import rules_of
+from slumberd.storage.sqlite import connection
+from slumberd.tools.diagnostics.doctor import find_urgent, run_checks
+from slumberd.tools.diagnostics.host_checks import (
     Account,
     Machine,
     can_write,
@@ -36,13 +42,7 @@ from slumberd.diagnostics.host_checks import (
     check_unit,
     check_unit_user,
 )
-from slumberd.diagnostics.store_checks import DoctorContext
-from slumberd.model.health import KINDS, Finding
-from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer
-from slumberd.service.control_socket import listen
-from slumberd.service.rules import rules_of
-from slumberd.storage.sqlite import connection
+from slumberd.tools.diagnostics.store_checks import DoctorContext
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called
 from tests.support.installation import CONFIG, Installation

@@ -10,16 +10,16 @@ import pytest
 
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import ProvenanceSettings
-from slumberd.diagnostics.store_checks import (
+from slumberd.model.episode import microseconds
+from slumberd.model.provenance import Lag
+from slumberd.model.store_status import FactStoreStatus, HeldFiring, SinkProgress
+from slumberd.tools.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
     check_disagreements,
     check_fact_store,
     check_future_episodes,
 )
-from slumberd.model.episode import microseconds
-from slumberd.model.provenance import Lag
-from slumberd.model.store_status import FactStoreStatus, HeldFiring, SinkProgress
 from tests.support.builders import START, at, version
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,18 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.config.rule_loader import rule_files
-from slumberd.diagnostics.database_checks import check_database, find_unusable
-from slumberd.diagnostics.host_checks import (
+from slumberd.errors import ConfigurationError, SchemaError, StoreError
+from slumberd.model.cadence import Cron
+from slumberd.model.episode import microseconds
+from slumberd.model.health import Finding
+from slumberd.model.record import WITHIN
+from slumberd.service.damage import describe_damage
+from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
+from slumberd.service.file_exchange import is_unfinished
+from slumberd.storage.closed_stores import StoreFiles
+from slumberd.storage.inspections import StoreInspection
+from slumberd.tools.diagnostics.database_checks import check_database, find_unusable
+from slumberd.tools.diagnostics.host_checks import (
     Machine,
     check_clock,
     check_disk_space,
@@ -24,8 +34,12 @@ from slumberd.diagnostics.host_checks import (
     check_unit_user,
     megabytes,
 )
-from slumberd.diagnostics.learning import check_learning, check_transcripts, check_waiting_answers
-from slumberd.diagnostics.store_checks import (
+from slumberd.tools.diagnostics.learning import (
+    check_learning,
+    check_transcripts,
+    check_waiting_answers,
+)
+from slumberd.tools.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
     check_disagreements,
@@ -36,16 +50,6 @@ from slumberd.diagnostics.store_checks import (
     check_person,
     check_reductions,
 )
-from slumberd.errors import ConfigurationError, SchemaError, StoreError
-from slumberd.model.cadence import Cron
-from slumberd.model.episode import microseconds
-from slumberd.model.health import Finding
-from slumberd.model.record import WITHIN
-from slumberd.service.damage import describe_damage
-from slumberd.service.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
-from slumberd.service.file_exchange import is_unfinished
-from slumberd.storage.closed_stores import StoreFiles
-from slumberd.storage.inspections import StoreInspection
 
 URGENT = frozenset(
     {

@@ -19,10 +19,6 @@ from structlog.testing import capture_logs
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
-from slumberd.diagnostics.doctor import run_checks
-from slumberd.diagnostics.host_checks import Machine
-from slumberd.diagnostics.status import read_status
-from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
@@ -33,6 +29,10 @@ from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.tools.diagnostics.doctor import run_checks
+from slumberd.tools.diagnostics.host_checks import Machine
+from slumberd.tools.diagnostics.status import read_status
+from slumberd.tools.diagnostics.store_checks import DoctorContext
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeLogs
 
