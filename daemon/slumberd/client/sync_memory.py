@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from slumberd.client.memory import Memory
-from slumberd.portal import Portal
+from slumberd.client.portal import Portal
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from slumberd.client.http_transport import as_json
+from slumberd.client.portal import Portal
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
@@ -30,7 +31,6 @@ from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.portal import Portal
 from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
 from slumberd.service.daemon import first_store_error
 from slumberd.service.interfaces import Served

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, assert_never
 
 from slumberd.client.memory import Memory
+from slumberd.client.portal import Portal
 from slumberd.client.transports import Transport, open_transport
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import (
@@ -34,7 +35,6 @@ from slumberd.integrations.langgraph_items import (
 from slumberd.integrations.named_facts import NamedFacts
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST
-from slumberd.portal import Portal
 
 try:
     from langgraph.store.base import (

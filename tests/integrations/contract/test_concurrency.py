@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from slumberd import portal
+from slumberd.client import portal
 from slumberd.errors import SchemaError, StoreClosedError
 from slumberd.integrations.contract import EpisodeMemoryStore, MemoryRecord
 from tests.support.record_stores import ask, ids, record

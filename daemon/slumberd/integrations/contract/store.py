@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from slumberd.client.portal import Portal
 from slumberd.clock import Clock, SystemClock
 from slumberd.integrations.contract.records import (
     Draft,
@@ -27,7 +28,6 @@ from slumberd.integrations.contract.records import (
 )
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import Scope, ScopeFilter
-from slumberd.portal import Portal
 from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread, RowIds
 from slumberd.retrieval.languages import AUTO
 from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
