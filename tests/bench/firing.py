@@ -17,12 +17,12 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import open_for_writing, rule_runner_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
@@ -45,7 +45,7 @@ def measure(table: Table, shop: Workshop) -> None:
     """Fire after short and long histories, and alone and among other rules."""
     asyncio.run(_after_histories(table, shop, _in_order))
     # These miss the limit: in a large database each random id is on two pages of its own; in a
-    # small one ids share pages. `tests/service/test_growth.py` shows that no statement takes more
+    # small one ids share pages. `tests/daemon/test_growth.py` shows that no statement takes more
     # steps.
     asyncio.run(_after_histories(table, shop, _at_random))
     asyncio.run(_among_rules(table, shop))

@@ -26,9 +26,9 @@ from slumberd.cli.commands import run
 from slumberd.cli.setup import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import open_for_writing, rule_runner_of
+from slumberd.daemon.daemon import Daemon
 from slumberd.errors import FiringTimeoutError
-from slumberd.service.composition import open_for_writing, rule_runner_of
-from slumberd.service.daemon import Daemon
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 

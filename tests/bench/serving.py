@@ -17,9 +17,9 @@ from pathlib import Path
 
 import orjson
 
+from slumberd.daemon.control_socket import ask
 from slumberd.errors import NotRunningError
 from slumberd.model.scope import Scope
-from slumberd.service.control_socket import ask
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import Workshop

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.commands.check import slip_in
+from slumberd.daemon.tenure import StateLock
 from slumberd.model.episode import Episode
-from slumberd.service.tenure import StateLock
 from tests.support import builders
 from tests.support.builders import at, triple
 from tests.support.trial_installation import TrialInstallation, rule, rules

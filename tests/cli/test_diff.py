@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.service.tenure import StateLock
+from slumberd.daemon.tenure import StateLock
 from tests.support.builders import at, triple
 from tests.support.trial_installation import TrialInstallation, rule, rules
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from slumberd.cli import call
+from slumberd.daemon.control_socket import listen
+from slumberd.daemon.pause import PausedFile
 from slumberd.model.firing import START
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import outlooks
 from slumberd.operations.responses import list_cadences
-from slumberd.service.control_socket import listen
-from slumberd.service.pause import PausedFile
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.cli_runner import called
 from tests.support.frozen_time import freeze_time

@@ -17,7 +17,7 @@ import pytest
 from typer.core import TyperGroup
 
 from slumberd.cli.registry import NAME, program
-from slumberd.service.tenure import StateLock
+from slumberd.daemon.tenure import StateLock
 from tests.support.cli_runner import called
 from tests.support.command_arguments import every_command, installation_with_data, moved, words_of
 from tests.support.installation import Installation, environment
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.integration
 
 HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 OF_THE_LOG = {"rich.console", "structlog"}
-OF_FIRING = {"apscheduler", "slumberd.consolidation.consolidator", "slumberd.service.composition"}
-OF_RULES = OF_FIRING | {"slumberd.config.rule_loader", "slumberd.service.control_socket"}
-OF_STORES = {"asyncio", "slumberd.config.settings", "slumberd.service.stores", "yaml"}
+OF_FIRING = {"apscheduler", "slumberd.consolidation.consolidator", "slumberd.daemon.composition"}
+OF_RULES = OF_FIRING | {"slumberd.config.rule_loader", "slumberd.daemon.control_socket"}
+OF_STORES = {"asyncio", "slumberd.config.settings", "slumberd.daemon.stores", "yaml"}
 ALL = list(every_command())
 ESCAPE = b"\x1b"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.service.test_model_daemon import home_of, put
+from tests.daemon.test_model_daemon import home_of, put
 from tests.support.daemons import Home
 from tests.support.model_server import completion, server_in_a_thread
 

@@ -17,6 +17,8 @@ import pytest
 
 from slumberd import Memory, SyncMemory, Triple
 from slumberd.clock import SystemClock
+from slumberd.daemon.new_state_directory import make_state_directory
+from slumberd.daemon.tenure import StateLock
 from slumberd.errors import (
     ConfigurationError,
     FutureInstantError,
@@ -33,8 +35,6 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.model.episode import Episode
-from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.tenure import StateLock
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 
@@ -845,7 +845,7 @@ async def test_repeated_episode_says_what_became_of_the_stored_one(open_memory: 
 
 async def reload_rules(directory: Path) -> None:
     """Make the daemon of a directory read its rules again."""
-    from slumberd.service.control_socket import ask_asynchronously
+    from slumberd.daemon.control_socket import ask_asynchronously
 
     await ask_asynchronously(directory, "reload", {})
 

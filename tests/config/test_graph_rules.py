@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
+from slumberd.daemon.rules import make_cypher_check
 from slumberd.errors import ConfigurationError, ExtraMissingError
 from slumberd.model.cadence import Cron
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.rules import make_cypher_check
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit

@@ -18,7 +18,7 @@ from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
-from tests.service.test_erasure import CANARY, files_with_canary, operations
+from tests.daemon.test_erasure import CANARY, files_with_canary, operations
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, at, rule, triple
 from tests.support.model_server import Reply, completion, stated, turns_in

@@ -16,7 +16,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.retrieval.embeddings import WordEmbedder
-from tests.service.test_erasure import CANARY, files_with_canary, forget
+from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeComparer
 from tests.support.open_stores import OpenStores, open_stores

@@ -20,7 +20,7 @@ from slumberd.model.stages import Summarise
 from slumberd.operations.caller import Caller
 from slumberd.operations.firing import ExtractForm
 from slumberd.operations.writes.erasures import ForgetForm
-from tests.service.test_erasure import CANARY, files_with_canary, forget
+from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock

@@ -17,7 +17,7 @@ from slumberd.model.firing import START as FIRST
 from slumberd.model.firing import Limits, Window
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
-from tests.service.test_erasure import CANARY, files_with_canary, forget
+from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, triple
 from tests.support.model_server import Reply, completion, stated, triples

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd.service.new_state_directory import Purpose, files_for
+from slumberd.daemon.new_state_directory import Purpose, files_for
 from tests.support.answering_models import answers_from_its_prompt
 from tests.support.documentation import (
     DOCS,

@@ -21,10 +21,10 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import LoggingSettings
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import open_for_writing, rule_runner_of
 from tests.support.builders import at, rule, triple
 from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS

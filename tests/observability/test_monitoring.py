@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.daemon.health_metrics import HealthCollector, HealthSources
+from slumberd.daemon.heartbeat import Heartbeat
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service.health_metrics import HealthCollector, HealthSources
-from slumberd.service.heartbeat import Heartbeat
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile
 from tests.support.builders import rule, triple

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from slumberd.daemon.heartbeat import EVERY_SECONDS
 from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.service.heartbeat import EVERY_SECONDS
 from tests.support.lists import of_each
 from tests.support.logql import Aggregate, Expr, Json, Log, Range
 from tests.support.logql_parser import lines, metric

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from slumberd.daemon.interfaces import Served
+from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.operations.caller import Caller, Right
-from slumberd.service.interfaces import Served
-from slumberd.service.new_state_directory import make_state_directory
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 
 pytestmark = pytest.mark.integration

@@ -21,15 +21,15 @@ from structlog.testing import capture_logs
 
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import ProvenanceSettings
+from slumberd.daemon import composition
+from slumberd.daemon import daemon as service_daemon
+from slumberd.daemon.daemon import Intervals
 from slumberd.errors import ExtraMissingError
 from slumberd.provenance import publisher
 from slumberd.provenance.fathom_sink import open_engine
 from slumberd.provenance.publisher import ProvenanceSink
-from slumberd.service import composition
-from slumberd.service import daemon as service_daemon
-from slumberd.service.daemon import Intervals
+from tests.daemon.test_daemon import Life
 from tests.provenance.test_fathom_sink import DOUBTS, pack_of
-from tests.service.test_daemon import Life
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeSink

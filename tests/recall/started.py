@@ -11,11 +11,11 @@ from typing import Any
 
 from slumberd.client.memory import Memory
 from slumberd.client.transports import Transport, open_transport
+from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
 from slumberd.operations.episodes import Remembered
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST_CHARACTERS
-from slumberd.service.new_state_directory import make_state_directory
 from tests.recall.engine import Engine, Ledger, Line, Named, Prompt
 from tests.recall.figures import STARTED
 from tests.recall.prompts_of_hits import lines_of, prompt_of

@@ -20,7 +20,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.service.test_erasure import canary, files_with_canary, forget
+from tests.daemon.test_erasure import canary, files_with_canary, forget
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.stargraph_rows import INSERT, row_of

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.config.pattern_loader import model_extraction
+from slumberd.daemon.language_model import model_worker_of
 from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.openai_client import OpenAIClient
 from slumberd.language_models.recorder import AnswerRecorder
@@ -17,7 +18,6 @@ from slumberd.model.extraction import ModelSettings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
-from slumberd.service.language_model import model_worker_of
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock
 from tests.support.model_server import Answer, ModelServer, Reply, model_server

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from slumberd.daemon.control_socket import ask
 from slumberd.model.episode import Episode
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.control_socket import ask
 from tests.support.broken_disks import put
 from tests.support.builders import at, episode, triple
 from tests.support.console_people import Seen

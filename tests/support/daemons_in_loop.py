@@ -13,9 +13,9 @@ from typing import Any
 from slumberd import Memory
 from slumberd.client.http_transport import as_json
 from slumberd.client.transports import load_directory, run_daemon
+from slumberd.daemon.interfaces import Served
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.interfaces import Served
 from slumberd.web.http.access import hash_of
 from tests.support.http_daemon import write_entries
 

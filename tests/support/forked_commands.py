@@ -36,11 +36,11 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "__main__",
-        "slumberd.service.daemon",
+        "slumberd.daemon.daemon",
         "slumberd.cli.commands.run",
         "slumberd.web.http.server",
         "slumberd.web.console.app",
-        "slumberd.service.postgres_stores",
+        "slumberd.daemon.postgres_stores",
         "tests.support.failpoints",
     ]
 )

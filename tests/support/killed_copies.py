@@ -11,7 +11,7 @@ from typing import Any
 
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.service.copies import store_transfer
+from slumberd.daemon.copies import store_transfer
 from tests.support.failpoints import KILLED
 from tests.support.forked_commands import FORKS
 from tests.support.waiting import PATIENCE_SECONDS

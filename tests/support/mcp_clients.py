@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from slumberd import Memory
+from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.operations.caller import Right
-from slumberd.service.new_state_directory import make_state_directory
 from slumberd.web.http.access import hash_of
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 from tests.support.forked_commands import words_of_program

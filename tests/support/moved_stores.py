@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from slumberd.daemon.pause import PausedFile
 from slumberd.model.episode import Episode
-from slumberd.service.pause import PausedFile
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

@@ -12,12 +12,12 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import FactsSettings
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.service.composition import open_stores, rule_runner_of
 from tests.support.builders import at
 from tests.support.fakes import FakeClock, FakeLogs
 

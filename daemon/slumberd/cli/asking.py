@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 from slumberd.config.settings import Settings
+from slumberd.daemon.control_socket import ask
+from slumberd.daemon.stores import require_postgres
 from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
 from slumberd.operations.handlers import Answer
-from slumberd.service.control_socket import ask
-from slumberd.service.stores import require_postgres
 
 PATIENCE_SECONDS = 5.0
 """How long a command that only reads waits for the daemon to answer."""
@@ -27,7 +27,7 @@ def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> A
     if settings.store is None:
         return ask(settings.state_dir, operation, **request)
     require_postgres()
-    from slumberd.service import postgres_stores
+    from slumberd.daemon import postgres_stores
 
     return postgres_stores.ask(settings, operation, request)
 

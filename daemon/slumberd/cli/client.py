@@ -15,6 +15,9 @@ from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
+from slumberd.daemon.composition import tune_interpreter
+from slumberd.daemon.one_operation import run_operation
+from slumberd.daemon.stores import inspections_of, settings_of_user
 from slumberd.errors import (
     DatabaseHeldError,
     NotRunningError,
@@ -23,9 +26,6 @@ from slumberd.errors import (
 from slumberd.model.episode import Misspelling
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import tune_interpreter
-from slumberd.service.one_operation import run_operation
-from slumberd.service.stores import inspections_of, settings_of_user
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from slumberd.cli.output import MOST_NAMES, join_names, plural
 from slumberd.config.settings import Settings
-from slumberd.service.stores import inspections_of
+from slumberd.daemon.stores import inspections_of
 
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 

@@ -18,6 +18,8 @@ from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.daemon.interfaces import Interface
+from slumberd.daemon.rules import rules_in, rules_of
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, LineWriter, open_file
@@ -31,8 +33,6 @@ from slumberd.observability.logs import (
     queued_writer,
     send,
 )
-from slumberd.service.interfaces import Interface
-from slumberd.service.rules import rules_in, rules_of
 
 _log = structlog.get_logger("slumberd")
 

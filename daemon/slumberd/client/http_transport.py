@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from slumberd.daemon.control_socket import RefusedError, encode_request, own_error
 from slumberd.errors import NotRunningError, StoreError, UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.control_socket import RefusedError, encode_request, own_error
 from slumberd.storage.strict_json import read_object
 
 PATIENCE_SECONDS = 30.0

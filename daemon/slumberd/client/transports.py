@@ -25,20 +25,20 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
 from slumberd.config.settings_schema import LEASE_SECONDS
+from slumberd.daemon.control_socket import RefusedError, ask_asynchronously, own_error
+from slumberd.daemon.daemon import first_store_error
+from slumberd.daemon.interfaces import Served
+from slumberd.daemon.new_state_directory import make_state_directory
+from slumberd.daemon.rules import rules_of
+from slumberd.daemon.startup import make_daemon
+from slumberd.daemon.stores import is_divided, require_postgres
+from slumberd.daemon.systemd import Notifier
 from slumberd.errors import OtherSettingsError, PermissionDeniedError, SlumberdError, UsageError
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
-from slumberd.service.daemon import first_store_error
-from slumberd.service.interfaces import Served
-from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.rules import rules_of
-from slumberd.service.startup import make_daemon
-from slumberd.service.stores import is_divided, require_postgres
-from slumberd.service.systemd import Notifier
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""
@@ -128,7 +128,7 @@ class DatabaseTransport:
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         require_postgres()
-        from slumberd.service import postgres_stores
+        from slumberd.daemon import postgres_stores
 
         requests = postgres_stores.requests_of(self._address, self._shard, self._lease_seconds)
         return await asyncio.get_running_loop().run_in_executor(

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from slumberd import SyncMemory
+from slumberd.daemon import control_socket
 from slumberd.integrations.hooks import daemon_client
 from slumberd.integrations.hooks.agents import EVENTS, PUTTING
 from slumberd.model.texts import BEGIN, END
-from slumberd.service import control_socket
 from tests.support.cli_runner import called
 from tests.support.transcripts import (
     CLAUDE_CODE,

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from slumberd.operations.writes import erasures as erasures_module
 from slumberd.operations.writes.erasures import ForgetForm
-from tests.service.test_erasure import CANARY, OTHER, canary
-from tests.service.test_pending_bytes import ME, SCOPE, erasures_of, filled
+from tests.daemon.test_erasure import CANARY, OTHER, canary
+from tests.daemon.test_pending_bytes import ME, SCOPE, erasures_of, filled
 from tests.support.builders import at
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock

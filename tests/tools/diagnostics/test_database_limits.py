@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.settings import Settings
+from slumberd.daemon.stores import database_status_of
 from slumberd.model.store_status import (
     DatabaseStatus,
     HostStatus,
     OldestTransaction,
     ShardHolder,
 )
-from slumberd.service.stores import database_status_of
 from slumberd.tools.diagnostics.database_checks import check_status
 
 pytestmark = pytest.mark.unit

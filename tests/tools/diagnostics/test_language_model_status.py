@@ -15,14 +15,14 @@ import pytest
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
+from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import rules_of
 from slumberd.model.episode import Episode
-from slumberd.service.pause import PausedFile
-from slumberd.service.rules import rules_of
 from slumberd.storage import inspections
 from slumberd.tools.diagnostics.doctor import find_urgent
 from slumberd.tools.diagnostics.host_checks import Machine
 from slumberd.tools.diagnostics.store_checks import DoctorContext
-from tests.service.test_model_daemon import STAGES
+from tests.daemon.test_model_daemon import STAGES
 from tests.support.asked_models import said
 from tests.support.daemons import Home
 from tests.support.installation import jsonl

@@ -19,6 +19,9 @@ from structlog.testing import capture_logs
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import open_stores, rule_runner_of
+from slumberd.daemon.health_metrics import HealthCollector, HealthSources
+from slumberd.daemon.heartbeat import Heartbeat
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
@@ -26,9 +29,6 @@ from slumberd.operations.handlers import handlers_of
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
-from slumberd.service.composition import open_stores, rule_runner_of
-from slumberd.service.health_metrics import HealthCollector, HealthSources
-from slumberd.service.heartbeat import Heartbeat
 from slumberd.tools.diagnostics.doctor import run_checks
 from slumberd.tools.diagnostics.host_checks import Machine
 from slumberd.tools.diagnostics.status import read_status

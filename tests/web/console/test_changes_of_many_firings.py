@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from slumberd.daemon.interfaces import Served
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.interfaces import Served
 from slumberd.web.console.pages import today
 from slumberd.web.console.rendering import Renderer
 from slumberd.web.console.visit import BrowserSession, View, Visit

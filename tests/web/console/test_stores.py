@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from slumberd.config.settings_schema import PostgresSettings
-from slumberd.service.control_socket import ask
+from slumberd.daemon.control_socket import ask
 from slumberd.web.console.changes import PATH as CHANGE
 from slumberd.web.console.pages import PAGES
 from tests.support.broken_disks import put

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from slumberd.daemon.interfaces import Served
 from slumberd.model.episode import Episode
 from slumberd.model.health import DaemonHealth, RuleHealth, RuleStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher, Handler
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.interfaces import Served
 from slumberd.web.console.pages import today
 from slumberd.web.console.rendering import Renderer
 from slumberd.web.console.visit import BrowserSession, View, Visit

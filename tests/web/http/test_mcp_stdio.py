@@ -15,9 +15,9 @@ import orjson
 import pytest
 
 from slumberd import Memory
-from slumberd.service.control_socket import SOCKET
-from slumberd.service.new_state_directory import make_state_directory
-from slumberd.service.tenure import StateLock
+from slumberd.daemon.control_socket import SOCKET
+from slumberd.daemon.new_state_directory import make_state_directory
+from slumberd.daemon.tenure import StateLock
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
 from tests.support.daemons import PATIENCE_SECONDS, Home
@@ -219,7 +219,7 @@ def test_missing_extra_is_named(state: Path) -> None:
 @pytest.mark.nightly
 def test_import_of_slumberd_imports_no_part_of_the_protocol() -> None:
     program = (
-        "import slumberd, slumberd.service.daemon, slumberd.cli.commands.run, sys;"
+        "import slumberd, slumberd.daemon.daemon, slumberd.cli.commands.run, sys;"
         "print(sorted({name.partition('.')[0] for name in sys.modules}"
         " & {'mcp', 'mcp_types', 'starlette', 'uvicorn'}))"
     )

@@ -15,10 +15,10 @@ from slumberd.cli.output import cell, print_json
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.copies.backup import Restored, back_up, check_backup
+from slumberd.daemon.copies.backup import restore as put_back
+from slumberd.daemon.copies.file_copies import Manifest
 from slumberd.observability.line_format import printable
-from slumberd.service.copies.backup import Restored, back_up, check_backup
-from slumberd.service.copies.backup import restore as put_back
-from slumberd.service.copies.file_copies import Manifest
 from slumberd.tools.diagnostics.host_checks import megabytes
 
 

@@ -23,6 +23,7 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings, config_file
 from slumberd.consolidation.key_history import MultiValuedHint
+from slumberd.daemon.rules import make_cypher_check, make_model_check
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import INTERFACES
@@ -30,7 +31,6 @@ from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
 from slumberd.scheduling import cron
-from slumberd.service.rules import make_cypher_check, make_model_check
 from slumberd.tools.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,

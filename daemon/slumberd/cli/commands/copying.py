@@ -15,11 +15,11 @@ from slumberd.cli.output import cell, join_names, plural, print_json
 from slumberd.cli.terminal import bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.stores import require_postgres
 from slumberd.errors import UsageError
-from slumberd.service.stores import require_postgres
 
 if TYPE_CHECKING:
-    from slumberd.service.copies.store_transfer import Verified
+    from slumberd.daemon.copies.store_transfer import Verified
 
 DIFFERS = 1
 """The exit code when both hold different rows, or the ledger is broken."""
@@ -67,7 +67,7 @@ def copy(
 def _copy(
     folder: Path, address: str, settings: Settings, *, is_into_database: bool, json: bool
 ) -> None:
-    from slumberd.service.copies import store_transfer as transfer
+    from slumberd.daemon.copies import store_transfer as transfer
 
     clock = SystemClock()
     with bar(None) as shown:
@@ -96,7 +96,7 @@ def _copy(
 
 
 def _verify(folder: Path, address: str, settings: Settings, *, json: bool) -> None:
-    from slumberd.service.copies import store_transfer as transfer
+    from slumberd.daemon.copies import store_transfer as transfer
 
     with bar(None) as shown:
 

@@ -22,14 +22,14 @@ from slumberd.cli.output import plural, print_table
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
+from slumberd.daemon.one_operation import run_operation
+from slumberd.daemon.stores import facts_of, memory_of
 from slumberd.errors import UsageError
 from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
-from slumberd.service.one_operation import run_operation
-from slumberd.service.stores import facts_of, memory_of
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)

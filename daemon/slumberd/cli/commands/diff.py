@@ -18,11 +18,11 @@ from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.daemon.rules import rules_in
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.predicates import describe, document_of
 from slumberd.observability.line_format import printable
 from slumberd.operations.requests import require_episode_rules
-from slumberd.service.rules import rules_in
 from slumberd.storage.audit.results import Difference, Side, Totals
 from slumberd.tools.rule_testing.diff import (
     Differences,

@@ -17,6 +17,7 @@ from slumberd.cli.options import Config, StateDir
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Explanation, Source
+from slumberd.daemon.stores import open_facts, open_memory
 from slumberd.errors import InputError
 from slumberd.integrations.interchange.export import ExportScope, read_episodes, read_facts
 from slumberd.model.episode import EpisodeVersion
@@ -25,7 +26,6 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
-from slumberd.service.stores import open_facts, open_memory
 from slumberd.storage.episodes.rows import episode_of
 
 MOST_PRINTED = 1_000

@@ -25,6 +25,9 @@ from slumberd.cli.setup import logs
 from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.composition import user_stores_of
+from slumberd.daemon.rules import rules_of
+from slumberd.daemon.shard_puts import UserStores
 from slumberd.errors import InputError, MemoryScopeError, UsageError
 from slumberd.integrations.interchange import langgraph
 from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
@@ -40,9 +43,6 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import user_stores_of
-from slumberd.service.rules import rules_of
-from slumberd.service.shard_puts import UserStores
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 

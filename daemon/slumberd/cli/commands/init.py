@@ -12,9 +12,7 @@ import typer
 from slumberd.cli.environment import variable_named
 from slumberd.config.file_access import is_token
 from slumberd.config.settings_schema import check_url
-from slumberd.errors import UsageError
-from slumberd.observability.line_format import printable
-from slumberd.service.new_state_directory import (
+from slumberd.daemon.new_state_directory import (
     NewModel,
     Purpose,
     check_model,
@@ -24,6 +22,8 @@ from slumberd.service.new_state_directory import (
     require_empty,
     require_extra,
 )
+from slumberd.errors import UsageError
+from slumberd.observability.line_format import printable
 
 NEXT = """\
 Next:

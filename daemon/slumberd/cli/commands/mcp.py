@@ -24,13 +24,13 @@ from slumberd.cli.setup import (
 from slumberd.cli.stop_signals import SIGNALS
 from slumberd.client.transports import DatabaseTransport, SocketTransport
 from slumberd.clock import SystemClock
+from slumberd.daemon.composition import tune_interpreter
+from slumberd.daemon.daemon import first_store_error
+from slumberd.daemon.reload import Load
+from slumberd.daemon.startup import make_daemon
+from slumberd.daemon.systemd import Notifier
 from slumberd.errors import ExtraMissingError, NotRunningError
 from slumberd.model.scope import ScopeFilter
-from slumberd.service.composition import tune_interpreter
-from slumberd.service.daemon import first_store_error
-from slumberd.service.reload import Load
-from slumberd.service.startup import make_daemon
-from slumberd.service.systemd import Notifier
 
 
 def mcp(

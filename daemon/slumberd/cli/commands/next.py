@@ -15,6 +15,9 @@ from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.config.validation import suggestion
+from slumberd.daemon.erased_content import read_or_none
+from slumberd.daemon.rules import paused_rules_of, rules_of
+from slumberd.daemon.stores import inspections_of
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
@@ -23,9 +26,6 @@ from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, o
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
 from slumberd.scheduling.cron_text import in_words
-from slumberd.service.erased_content import read_or_none
-from slumberd.service.rules import paused_rules_of, rules_of
-from slumberd.service.stores import inspections_of
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 

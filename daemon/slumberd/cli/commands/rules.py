@@ -27,13 +27,13 @@ from slumberd.cli.output import (
 )
 from slumberd.cli.registry import examples
 from slumberd.clock import SystemClock
+from slumberd.daemon.publishing import rules_to_publish
+from slumberd.daemon.rules import paused_rules_of, rule_sets_of, rules_of
 from slumberd.errors import ConfigurationError, InputError, NoInputError, OutputExistsError
 from slumberd.model.rule import PublishedRules
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.service.publishing import rules_to_publish
-from slumberd.service.rules import paused_rules_of, rule_sets_of, rules_of
 from slumberd.tools.diagnostics.status import RemovedRule, read_status
 
 PUBLISH_EXAMPLES = (

@@ -26,10 +26,10 @@ from slumberd.cli.setup import (
 from slumberd.cli.setup import logs as file_logs
 from slumberd.cli.stop_signals import call_on_signal, stop_on_signals
 from slumberd.clock import Clock, SystemClock
+from slumberd.daemon.daemon import run_until
+from slumberd.daemon.startup import ReloadableDaemon, make_daemon
+from slumberd.daemon.systemd import Notifier
 from slumberd.errors import ConfigurationError, SlumberdError, StoreError
-from slumberd.service.daemon import run_until
-from slumberd.service.startup import ReloadableDaemon, make_daemon
-from slumberd.service.systemd import Notifier
 
 _log = structlog.get_logger("slumberd")
 

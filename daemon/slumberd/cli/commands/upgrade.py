@@ -17,9 +17,9 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.composition import older_schemas, open_under, tenure_of
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller
-from slumberd.service.composition import older_schemas, open_under, tenure_of
 
 _QUESTION = (
     "Older releases do not open the files afterwards; `slumberd backup DIR` makes a copy first. "
@@ -85,7 +85,7 @@ async def _open(settings: Settings) -> None:
 
 
 def _carry_over(settings: Settings, target: Path, *, json: bool) -> None:
-    from slumberd.service.copies.carrying_over import carry_over
+    from slumberd.daemon.copies.carrying_over import carry_over
 
     done = carry_over(settings, target, at=_now(), by=Caller.here().name)
     if json:

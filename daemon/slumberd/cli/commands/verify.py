@@ -20,10 +20,10 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.stores import inspections_of, open_facts_for_audit
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
-from slumberd.service.stores import inspections_of, open_facts_for_audit
 
 BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""

@@ -16,13 +16,13 @@ from slumberd.cli.explain_output import (
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.config.settings import Settings
+from slumberd.daemon.stores import inspections_of, open_facts, open_memory
 from slumberd.operations.reads.explainer import (
     explain_fact,
 )
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
 )
-from slumberd.service.stores import inspections_of, open_facts, open_memory
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 

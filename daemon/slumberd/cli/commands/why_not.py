@@ -21,6 +21,8 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.daemon.rules import paused_rules_of, rules_of
+from slumberd.daemon.stores import open_facts_if_present
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.reads.episode_results import ResultOfRule
 from slumberd.operations.reads.explainer import (
@@ -31,8 +33,6 @@ from slumberd.operations.reads.explainer import (
 from slumberd.operations.reads.explanations import (
     decision_document,
 )
-from slumberd.service.rules import paused_rules_of, rules_of
-from slumberd.service.stores import open_facts_if_present
 
 
 def why_not(

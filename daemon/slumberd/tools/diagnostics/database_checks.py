@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slumberd.config.settings import Settings
+from slumberd.daemon.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
 from slumberd.errors import (
     DatabaseUnreachableError,
     PermissionDeniedError,
@@ -19,7 +20,6 @@ from slumberd.model.store_status import (
     HostStatus,
     OldestTransaction,
 )
-from slumberd.service.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def find_unusable(settings: Settings) -> Finding | None:
     if settings.store is None:
         return None
     require_postgres()
-    from slumberd.service import postgres_stores
+    from slumberd.daemon import postgres_stores
 
     place = postgres_stores.place_of(settings)
     try:
@@ -102,7 +102,7 @@ def check_database(settings: Settings, limits: DatabaseLimits = LIMITS) -> Itera
 
 
 def _check_replica(settings: Settings) -> Iterator[Finding]:
-    from slumberd.service import postgres_stores
+    from slumberd.daemon import postgres_stores
 
     place, problem = postgres_stores.find_problem_of_replica(settings)
     if problem:

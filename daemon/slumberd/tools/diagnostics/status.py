@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import BudgetSettings
+from slumberd.daemon.stores import inspections_of
 from slumberd.errors import BudgetSpentError
 from slumberd.language_models.budget import Budget
 from slumberd.model.episode import instant, latest_at
@@ -20,7 +21,6 @@ from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.retrieval.languages import AUTO, recognise, words_of
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
-from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
 

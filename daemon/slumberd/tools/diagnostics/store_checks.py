@@ -13,6 +13,10 @@ from typing import Any, assert_never
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.incoming import FUTURE
+from slumberd.daemon.erased_content import NAMED, read_or_none
+from slumberd.daemon.pause import FILE as PAUSED_FILE
+from slumberd.daemon.rules import paused_rules_of
+from slumberd.daemon.stores import inspections_of
 from slumberd.errors import StoreError
 from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
@@ -23,10 +27,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.scheduling.due import LATE, is_ahead
-from slumberd.service.erased_content import NAMED, read_or_none
-from slumberd.service.pause import FILE as PAUSED_FILE
-from slumberd.service.rules import paused_rules_of
-from slumberd.service.stores import inspections_of
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erasure import FORGET

@@ -11,10 +11,10 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon.composition import rule_runner_of
 from slumberd.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.results import Totals
 from slumberd.storage.sqlite.compare import Comparison
 from slumberd.tools.rule_testing.preview import Copy, ProgressCallback, ReasonCounter, copy_data

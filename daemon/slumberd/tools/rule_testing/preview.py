@@ -18,6 +18,8 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import DryRunBounds, FireRequest
 from slumberd.consolidation.key_history import MultiValuedHint
+from slumberd.daemon.composition import copies_of, open_stores, rule_runner_of
+from slumberd.daemon.stores import inspections_of
 from slumberd.errors import NoInputError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
@@ -25,8 +27,6 @@ from slumberd.model.predicates import ChannelPlan, union_of
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
-from slumberd.service.composition import copies_of, open_stores, rule_runner_of
-from slumberd.service.stores import inspections_of
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.episodes.windows import Matching
 

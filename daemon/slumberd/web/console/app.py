@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Scope
 
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
@@ -22,7 +23,6 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.operations.caller import Caller
-from slumberd.service.interfaces import Served
 from slumberd.web.console.pages import PAGES, start_of
 from slumberd.web.console.rendering import (
     ROOT,

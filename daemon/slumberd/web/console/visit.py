@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slumberd.clock import Clock
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.interfaces import Served
 from slumberd.web.console.rendering import Fields
 
 

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import NoInputError, RequestTimeoutError, SlumberdError
 from slumberd.observability.prometheus import render_open_metrics
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
-from slumberd.service.interfaces import Served
 from slumberd.web.http.http_requests import read_request
 from slumberd.web.http.problems import plain_problem, problem_of
 from slumberd.web.http.routes import ROUTES, HttpRoute

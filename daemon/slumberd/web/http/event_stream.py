@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slumberd.clock import set_within
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
-from slumberd.service.interfaces import Served
 from slumberd.web.http.endpoints import caller_in
 from slumberd.web.http.gate import STREAM
 from slumberd.web.http.http_requests import fields_in_query

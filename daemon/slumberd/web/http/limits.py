@@ -14,7 +14,7 @@ import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slumberd.clock import Clock
-from slumberd.service.control_socket import unix_peer
+from slumberd.daemon.control_socket import unix_peer
 
 REPORT_SECONDS = 60.0
 """The least time between two log lines about refused clients."""

@@ -10,6 +10,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from slumberd.daemon.control_socket import plain_field, valid_text
 from slumberd.errors import (
     NotAuthenticatedError,
     RequestTimeoutError,
@@ -19,7 +20,6 @@ from slumberd.errors import (
     UnknownHostError,
     VersionConflictError,
 )
-from slumberd.service.control_socket import plain_field, valid_text
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:slumberd:error:"

@@ -13,8 +13,8 @@ import structlog
 
 from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import listens_everywhere
+from slumberd.daemon.control_socket import remove_dead, short_path
 from slumberd.errors import ListenError
-from slumberd.service.control_socket import remove_dead, short_path
 
 _MODES = {600: 0o600, 660: 0o660}
 _log = structlog.get_logger("slumberd")

@@ -21,6 +21,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from slumberd.capture.episodes import Capture
+from slumberd.daemon.control_socket import valid_text
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import (
     ExtraMissingError,
     SecretRefusedError,
@@ -31,8 +33,6 @@ from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading
 from slumberd.integrations.interchange.spans import Span, spans_of_document, without_secrets
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
-from slumberd.service.control_socket import valid_text
-from slumberd.service.interfaces import Served
 from slumberd.web.http.endpoints import caller_in
 from slumberd.web.http.page_checks import TRACES, media_type
 from slumberd.web.http.problems import status_of

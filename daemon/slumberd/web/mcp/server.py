@@ -36,10 +36,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from slumberd import __version__
+from slumberd.daemon.interfaces import Served
 from slumberd.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.interfaces import Served
 from slumberd.web.mcp.connection import PATH, QUERY, Connection
 from slumberd.web.mcp.prompts import PROMPTS, get_prompt
 from slumberd.web.mcp.resources import RESOURCES, TEMPLATES, read_resource

@@ -10,9 +10,9 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from slumberd.client.http_transport import as_json
+from slumberd.daemon.interfaces import Interface, Served
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.interfaces import Interface, Served
 from slumberd.web.mcp.connection import Call, Connection
 from slumberd.web.mcp.server import server_of
 

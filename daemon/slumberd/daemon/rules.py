@@ -1,0 +1,159 @@
+"""Load the rules that a configuration names, and where it keeps which are paused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from slumberd.config.file_access import is_installed
+from slumberd.config.rule_loader import (
+    CheckCypher,
+    CheckModel,
+    RuleSet,
+    load_rule_texts,
+    load_rules,
+)
+from slumberd.config.settings import Settings
+from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.stores import require_postgres
+from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
+from slumberd.filters.sandbox import filter_checker
+from slumberd.graph.cypher_linter import Linter
+from slumberd.operations.pauses import PauseStore
+from slumberd.scheduling import cron
+from slumberd.storage.protocols import RuleSets
+
+
+def rules_of(settings: Settings) -> RuleSet:
+    """Load the rules that a configuration names: those of files, or the newest published ones.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file; or no rules were published.
+        StoreError: The database with the published rules cannot be read.
+    """
+    if not settings.are_rules_published:
+        return rules_of_files(settings, settings.rules_dir)
+    sets = rule_sets_of(settings)
+    published = sets.read()
+    if published is None:
+        problem = (
+            "no rules were published yet; `slumberd rules publish` publishes those of a directory"
+        )
+        raise ConfigurationError([Mistake(sets.where, 0, 0, "postgres.rules", problem)])
+    rules = rules_of_texts(settings, published.texts, f"published/{published.version}")
+    return replace(rules, version=published.version)
+
+
+def rules_of_files(settings: Settings, directory: Path) -> RuleSet:
+    """Load the rules of a directory, for a configuration.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file.
+    """
+    graph = settings.graph_path is not None
+    model = settings.language_model.base_url is not None
+    return rules_in(directory, settings.timezone, graph=graph, model=model)
+
+
+def rules_of_texts(settings: Settings, texts: Mapping[str, str], place: str) -> RuleSet:
+    """Load the rules of texts, for a configuration.
+
+    Args:
+        texts: The text of each file, by its name within a directory of rules.
+        place: What stands for that directory in messages.
+
+    Raises:
+        ConfigurationError: With every mistake of every text.
+    """
+    with filter_checker() as check:
+        return load_rule_texts(
+            texts,
+            place,
+            check_filter=check,
+            check_cron=cron.check,
+            timezone=settings.timezone,
+            check_cypher=make_cypher_check(graph=settings.graph_path is not None),
+            check_model=make_model_check(model=settings.language_model.base_url is not None),
+        )
+
+
+def rule_sets_of(settings: Settings) -> RuleSets:
+    """Return the published rules of a configuration.
+
+    Raises:
+        UsageError: The configuration names no database.
+    """
+    if settings.store is None:
+        problem = "rules are published in a database; set 'store' in the configuration"
+        raise UsageError(problem)
+    require_postgres()
+    from slumberd.daemon import postgres_stores
+
+    return postgres_stores.rule_sets_of(settings)
+
+
+def rules_in(directory: Path, timezone: str, *, graph: bool = True, model: bool = True) -> RuleSet:
+    """Load the rules of a directory.
+
+    Args:
+        directory: The directory of rule files.
+        timezone: The time zone of cron rules without one.
+        graph: Whether the configuration names a graph that rules may promote.
+        model: Whether the configuration names a language model that rules may ask.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file.
+    """
+    with filter_checker() as check:
+        return load_rules(
+            directory,
+            check_filter=check,
+            check_cron=cron.check,
+            timezone=timezone,
+            check_cypher=make_cypher_check(graph=graph),
+            check_model=make_model_check(model=model),
+        )
+
+
+def make_cypher_check(*, graph: bool) -> CheckCypher:
+    """Return the check of a graph rule's query; the first query loads the parser."""
+    linter = Linter()
+
+    def check(cypher: str) -> None:
+        linter.check_reading(cypher)
+        if not graph:
+            raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
+
+    return check
+
+
+def make_model_check(*, model: bool) -> CheckModel:
+    """Return the check of rules that ask a language model.
+
+    Args:
+        model: Whether the configuration names one.
+    """
+
+    def check() -> None:
+        if not is_installed("llm"):
+            raise ExtraMissingError("llm", "a language model cannot be asked")
+        if not model:
+            problem = "there is no language model to ask"
+            raise UsageError(f"{problem}; set 'language_model.base_url' in the configuration")
+
+    return check
+
+
+def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore:
+    """Return where the paused rules of a configuration are kept.
+
+    Args:
+        holder: Under which name this process must hold the database to change them; None for any.
+    """
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.daemon import postgres_stores
+
+        return postgres_stores.paused_rules_of(settings, holder)
+    return PausedFile(settings.state_dir)

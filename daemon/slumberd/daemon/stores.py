@@ -1,0 +1,274 @@
+"""Open the stores that a configuration names. Knows no rules, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from slumberd.clock import Clock, SystemClock
+from slumberd.config.file_access import is_installed, read_key
+from slumberd.config.settings import Settings
+from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
+from slumberd.garbage_collection import collection_paused
+from slumberd.model.episode import Misspelling
+from slumberd.model.store_status import DatabaseStatus
+from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.episodes.writes import log_misspelling
+from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
+from slumberd.storage.replica_reads import allow_replica_reads
+from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+MOST_XIDS = 1_000_000
+"""A transaction of unknown age counts as old when so many transactions began after it."""
+
+FEW_DEAD_ROWS = 100_000
+"""So many old versions of rows of one table do not matter."""
+
+
+def key_of(settings: Settings) -> bytes | None:
+    """Return the ledger key that a configuration names; None without one.
+
+    Raises:
+        ConfigurationError: The key file cannot be read, or other users can read it.
+    """
+    file = settings.facts.key_file
+    return None if file is None else read_key(file, credentials=settings.credentials_dir)
+
+
+def memory_of(
+    settings: Settings,
+    clock: Clock,
+    *,
+    traceless: bool = False,
+    misspelled: Callable[[Misspelling], None] = log_misspelling,
+) -> EngineMemoryStore:
+    """Return the memory store of a configuration, not yet opened."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.daemon import postgres_stores
+
+        return postgres_stores.memory_of(
+            settings, clock, read_only=traceless, misspelled=misspelled
+        )
+    return SQLiteMemoryStore(
+        settings.memory_path,
+        synchronous=settings.memory.synchronous,
+        scope_mismatch=settings.memory.scope_mismatch,
+        naive_timestamps=settings.memory.naive_timestamps,
+        future_tolerance_seconds=settings.memory.future_tolerance,
+        clock=clock,
+        traceless=traceless,
+        misspelled=misspelled,
+        embedding=WordEmbedder,
+        person=settings.memory.person,
+    )
+
+
+def facts_of(
+    settings: Settings,
+    clock: Clock,
+    path: Path,
+    *,
+    key: bytes | None = None,
+    traceless: bool = False,
+) -> EngineFactStore:
+    """Return the fact store of a configuration, not yet opened.
+
+    Args:
+        key: The ledger key; reading rows and facts needs none.
+        traceless: Whether reads leave no files beside a database that no program has open.
+    """
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.daemon import postgres_stores
+
+        return postgres_stores.facts_of(settings, clock, key=key)
+    depth = settings.facts.lineage_depth
+    return SQLiteFactStore(
+        path,
+        lineage_depth=depth,
+        clock=clock,
+        key=key,
+        traceless=traceless,
+        comparer=WordEmbedder,
+    )
+
+
+def inspections_of(settings: Settings) -> StoreInspections:
+    """Return what looks at the stores of a configuration while they are closed."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.daemon import postgres_stores
+
+        return postgres_stores.inspections_of(settings)
+    return inspections_at(settings, settings.memory_path, settings.facts_path)
+
+
+def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspections:
+    """Return what looks at stores in two files, such as the copies of a backup."""
+    of_memory = settings.memory
+    naive, person = of_memory.naive_timestamps, of_memory.person
+    episodes = ClosedEpisodeFile(memory, naive, person)
+    return StoreInspections(
+        EpisodeInspection(episodes, naive, of_memory.scope_mismatch, person),
+        FactInspection(closed_fact_file(facts)),
+    )
+
+
+def shards_of(settings: Settings) -> list[int]:
+    """Return the numbers of the shards of a configuration: all, unless it names one; files have 0.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return [0]
+    require_postgres()
+    from slumberd.daemon import postgres_stores
+
+    return postgres_stores.shards_of(settings)
+
+
+def settings_of_user(settings: Settings, user: str | None) -> Settings:
+    """Return settings for the shard of a user; unchanged for files, and for the only shard.
+
+    Args:
+        user: The user; None for the shard that the configuration names.
+
+    Raises:
+        ShardNotNamedError: Neither names one of several shards.
+        UsageError: The configuration names another shard than the user's.
+        UserMovingError: The user is being moved to another shard, for longer than a lease.
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return settings
+    require_postgres()
+    from slumberd.daemon import postgres_stores
+
+    if settings.postgres.shard is None and len(postgres_stores.shards_of(settings)) == 1:
+        return settings
+    return settings.of_shard(postgres_stores.shard_of(settings, user).number)
+
+
+def is_divided(settings: Settings) -> bool:
+    """Return whether daemons divide the shards of the database among them.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return False
+    require_postgres()
+    from slumberd.daemon import postgres_stores
+
+    return postgres_stores.is_divided(settings)
+
+
+def require_postgres() -> None:
+    """Check that the driver of PostgreSQL is installed, before a module that needs it is imported.
+
+    Raises:
+        ExtraMissingError: The extra ``postgres`` is not installed.
+    """
+    if not is_installed("postgres"):
+        raise ExtraMissingError("postgres", "'store' names a PostgreSQL database")
+
+
+@asynccontextmanager
+async def open_facts_for_audit(settings: Settings) -> AsyncIterator[EngineFactStore]:
+    """Open the facts with the key of their ledger, for passes over the whole ledger.
+
+    Raises:
+        ConfigurationError: The key cannot be read.
+        NoInputError: The database does not exist yet.
+    """
+    # The pass frees its objects page by page, and makes no cycles.
+    with collection_paused():
+        async with _open_existing_facts(settings, key=key_of(settings)) as facts:
+            yield facts
+
+
+@asynccontextmanager
+async def open_facts(settings: Settings) -> AsyncIterator[EngineFactStore]:
+    """Open the facts for reading, without a trace in the directory.
+
+    Raises:
+        NoInputError: The database does not exist yet.
+    """
+    async with _open_existing_facts(settings) as facts:
+        with allow_replica_reads():
+            yield facts
+
+
+@asynccontextmanager
+async def _open_existing_facts(
+    settings: Settings, *, key: bytes | None = None
+) -> AsyncIterator[EngineFactStore]:
+    path, found = settings.facts_path, inspections_of(settings).facts
+    if not found.exists():
+        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
+        raise NoInputError(found.where, remedy)
+    found.check_version()
+    async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def open_facts_if_present(settings: Settings) -> AsyncIterator[EngineFactStore | None]:
+    """Open the facts for reading; yield None when slumberd has not made the database yet."""
+    found = inspections_of(settings).facts
+    if not (found.exists() and found.has_ledger()):
+        yield None
+        return
+    async with facts_of(settings, SystemClock(), settings.facts_path, traceless=True) as facts:
+        with allow_replica_reads():
+            yield facts
+
+
+@asynccontextmanager
+async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
+    """Open the episodes for reading, without a trace in the directory.
+
+    Raises:
+        NoInputError: The database does not exist yet.
+        SchemaError: The database has no episode log yet.
+    """
+    found = inspections_of(settings).episodes
+    if not found.exists():
+        remedy = "there are no episodes yet; `slumberd import` puts some"
+        raise NoInputError(found.where, remedy)
+    if not found.has_log():
+        problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
+        raise SchemaError(found.where, problem)
+    memory = memory_of(settings, SystemClock(), traceless=True)
+    try:
+        with allow_replica_reads():
+            yield memory
+    finally:
+        await memory.close()
+
+
+def database_status_of(
+    settings: Settings, *, most_xids: int = MOST_XIDS, few_dead_rows: int = FEW_DEAD_ROWS
+) -> DatabaseStatus | None:
+    """Return the state of the database of a configuration; None when it names none.
+
+    Args:
+        most_xids: A transaction is reported first when more transactions began after it.
+        few_dead_rows: Tables with at most so many old versions of rows are not reported.
+
+    Raises:
+        StoreError: The database cannot be read.
+    """
+    if settings.store is None:
+        return None
+    require_postgres()
+    from slumberd.daemon import postgres_stores
+
+    return postgres_stores.status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)

@@ -1,0 +1,148 @@
+"""The daemon logs, and doctor reports, that many facts went within a day."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.daemon.background import ReductionAlarm
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.firing import NO_LIMITS
+from slumberd.model.record import FiringGrowth, Reduction, Shrinkage, shrinkage_of
+from slumberd.operations.caller import Caller
+from slumberd.operations.writes.erasures import ForgetForm
+from tests.support.builders import START, at, rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.installation import Installation
+from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
+
+NARROWED = rule("all", when_filter="object < 20")
+
+
+def facts_of(user: str, count: int) -> list[Episode]:
+    return [
+        triple(f"{user}{n}", f"{user} {n}", "is", n, user=user, timestamp=at(n))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("now", "changes", "expected"),
+    [
+        ({"ann": 80}, [("ann", -20)], [Reduction(None, 100, 80), Reduction("ann", 100, 80)]),
+        ({"ann": 81}, [("ann", -19)], []),
+        ({"ann": 15, "bob": 985}, [("ann", -6)], [Reduction("ann", 21, 15)]),
+        ({"ann": 15, "bob": 985}, [("ann", -5)], []),
+        ({"bob": 70}, [("", -30)], [Reduction(None, 100, 70)]),
+        ({}, [("ann", -30)], [Reduction(None, 30, 0), Reduction("ann", 30, 0)]),
+        ({"ann": 80}, [("ann", 20)], []),
+        (
+            {"ann": 5},
+            [("ann", 25), ("ann", -20)],
+            [Reduction(None, 25, 5), Reduction("ann", 25, 5)],
+        ),
+        ({"ann": 25}, [("ann", -20), ("ann", 20)], []),
+        ({}, [], []),
+    ],
+)
+def test_a_fraction_of_enough_facts_is_alarming(
+    now: dict[str, int], changes: list[tuple[str, int]], expected: list[Reduction]
+) -> None:
+    numbered = [FiringGrowth(number, *change) for number, change in enumerate(changes)]
+
+    assert [*shrinkage_of(now, numbered).reductions(0.2)] == expected
+
+
+@pytest.mark.unit
+def test_facts_that_replace_others_in_one_firing_are_no_reduction() -> None:
+    changes = [FiringGrowth(1, "ann", -30), FiringGrowth(1, "bob", 30)]
+
+    assert [*shrinkage_of({"bob": 30}, changes).reductions(0.2)] == [Reduction("ann", 30, 0)]
+
+
+@pytest.mark.unit
+def test_without_a_fraction_nothing_is_alarming() -> None:
+    assert [*shrinkage_of({}, [FiringGrowth(1, "ann", -30)]).reductions(None)] == []
+
+
+@pytest.mark.unit
+def test_a_reduction_in_words() -> None:
+    assert Reduction(None, 1000, 750).words() == (
+        "there are 750 of 1,000 facts within the last 24 hours (25 % went)"
+    )
+    assert Reduction("ann", 40, 0).words().startswith("user 'ann' has 0 of 40 facts")
+
+
+async def shrinkage(home: OpenStores) -> Shrinkage:
+    return await home.facts.reads.shrinkage(microseconds(START - timedelta(days=1)))
+
+
+@pytest.mark.integration
+async def test_every_cause_is_counted(provider: Provider) -> None:
+    async with open_stores(provider, limits=NO_LIMITS) as home:
+        await home.put(*facts_of("ann", 30), *facts_of("bob", 30), *facts_of("cat", 5))
+        fired = await home.fire()
+        assert (await shrinkage(home)).now == {"ann": 30, "bob": 30, "cat": 5}
+        assert (await shrinkage(home)).most_of_all == 65
+
+        await home.consolidator.backfill(NARROWED, at(60), by="me")
+        await home.facts.unpin("ann1")
+        operations = home.operations(rule("all"), clock=FakeClock(at(70)))
+        await operations.erasures.forget(ForgetForm(user="cat"), Caller.of_user(1, 1))
+
+        found = await shrinkage(home)
+        assert found == Shrinkage({"ann": 19, "bob": 20}, {"ann": 30, "bob": 30}, most_of_all=65)
+
+        await home.facts.ledger.undo(fired.firing_ids[0], at=at(80), by="me", dry_run=False)
+        assert await shrinkage(home) == Shrinkage({}, {"ann": 30, "bob": 30}, most_of_all=65)
+
+
+@pytest.mark.integration
+async def test_the_alarm_logs_a_reduction_once(provider: Provider) -> None:
+    clock = FakeClock(START)
+    async with open_stores(provider) as home:
+        await home.put(*facts_of("ann", 30), *facts_of("bob", 300))
+        await home.fire()
+        clock.advance(2 * 86_400)
+        alarm = ReductionAlarm(home.facts.reads, lambda: 0.2, clock)
+        with capture_logs() as logs:
+            await alarm.check()
+            for number in range(8):
+                await home.consolidator.retry(rule("all"), clock.now(), by="me")
+                await home.facts.unpin(f"ann{number}")
+                await alarm.check()
+
+    assert [line for line in logs if line["event"] == "facts.reduced"] == [
+        {"event": "facts.reduced", "log_level": "warning", "before": 30, "now": 24, "users": 1}
+    ]
+
+
+@pytest.mark.integration
+def test_status_and_the_log_show_a_reduction(tmp_path: Path) -> None:
+    site = Installation(tmp_path)
+    site.put(*facts_of("ann", 30))
+    assert site.call("fire", "profile").returncode == 0
+    assert reductions(site) == []
+
+    assert site.call("unpin", *(f"ann{n}" for n in range(9)), "--reason", "r").returncode == 0
+
+    (problem,) = reductions(site)
+    assert "there are 21 of 30 facts" in problem
+    assert "user 'ann' has 21 of 30 facts" in problem
+    lines = [json.loads(line) for line in (site.state / "slumberd.log").read_text().splitlines()]
+    (line,) = [line for line in lines if line["event"] == "facts.reduced"]
+    assert (line["level"], line["before"], line["now"], line["users"]) == ("warning", 30, 21, 1)
+    site.config.write_text(site.config.read_text() + "limits: {alarm_fraction: null}\n")
+    assert reductions(site) == []
+
+
+def reductions(site: Installation) -> list[str]:
+    done = site.call("status", "--check", "--json")
+    findings = json.loads(done.stdout)["findings"]
+    return [one["problem"] for one in findings if one["id"] == "facts.reduced"]
