@@ -18,9 +18,9 @@ from slumberd.config.settings_schema import FactsSettings, MemorySettings, Prove
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate, SalienceContext
-from slumberd.provenance.publisher import DeliveryPolicy
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.workers.provenance.publisher import DeliveryPolicy
 from tests.support.defaults import TABLE, all_defaults, defaults_of, models
 
 pytestmark = pytest.mark.unit

@@ -28,7 +28,7 @@ LEAST_CAUGHT = 0.85
 """Of a sample of `FAULTS`, whose 95 % interval is 20 percent wide."""
 
 FATHOM_TESTS = [
-    f"tests/provenance/test_{name}.py"
+    f"tests/workers/provenance/test_{name}.py"
     for name in ("provenance_sink_contract", "fathom_sink", "publishing")
 ]
 

@@ -93,9 +93,6 @@ if TYPE_CHECKING:
         WrongFormatError,
         WrongShardError,
     )
-    from slumberd.graph.cypher_linter import Linter
-    from slumberd.graph.ladybug_store import LadybugGraphStore
-    from slumberd.graph.promotion import GraphStore, PromoteTriplesToFacts
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.extraction import Extracted, Turn
@@ -107,7 +104,6 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.provenance.publisher import ProvenanceSink
     from slumberd.retrieval.context import Context, EstimatedTokens, TokenCounter
     from slumberd.retrieval.hits import Hit
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
@@ -117,6 +113,10 @@ if TYPE_CHECKING:
     from slumberd.storage.protocols import FactStore, MemoryStore
     from slumberd.storage.sqlite.fact_store import SQLiteFactStore
     from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+    from slumberd.workers.graph.cypher_linter import Linter
+    from slumberd.workers.graph.ladybug_store import LadybugGraphStore
+    from slumberd.workers.graph.promotion import GraphStore, PromoteTriplesToFacts
+    from slumberd.workers.provenance.publisher import ProvenanceSink
 
 __version__ = "0.2.0"
 
@@ -272,10 +272,10 @@ _HOMES = {
     "model.provenance": ("ProvenanceBundle",),
     "model.rule": ("ConsolidationRule",),
     "model.salience": ("SalienceContext",),
-    "graph.ladybug_store": ("LadybugGraphStore",),
-    "graph.cypher_linter": ("Linter",),
-    "graph.promotion": ("GraphStore", "PromoteTriplesToFacts"),
-    "provenance.publisher": ("ProvenanceSink",),
+    "workers.graph.ladybug_store": ("LadybugGraphStore",),
+    "workers.graph.cypher_linter": ("Linter",),
+    "workers.graph.promotion": ("GraphStore", "PromoteTriplesToFacts"),
+    "workers.provenance.publisher": ("ProvenanceSink",),
     "retrieval.context": ("Context", "EstimatedTokens", "TokenCounter"),
     "retrieval.hits": ("Hit",),
     "retrieval.searcher": ("Searcher",),

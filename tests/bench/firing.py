@@ -21,9 +21,9 @@ from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Scheduler
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.workers.scheduling.due import Due
+from slumberd.workers.scheduling.scheduler import Scheduler
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.support.builders import START, rule

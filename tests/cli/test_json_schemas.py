@@ -18,7 +18,7 @@ from slumberd.config.settings import load_settings
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.filters.sandbox import check_filter
-from slumberd.scheduling import cron
+from slumberd.workers.scheduling import cron
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit

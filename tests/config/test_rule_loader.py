@@ -20,7 +20,7 @@ from slumberd.filters import sandbox
 from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise
-from slumberd.scheduling import cron
+from slumberd.workers.scheduling import cron
 from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 

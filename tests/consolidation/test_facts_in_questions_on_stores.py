@@ -11,13 +11,13 @@ import pytest
 
 from slumberd.config.pattern_loader import model_extraction
 from slumberd.consolidation.firing import FireRequest
-from slumberd.language_models.known_facts import MOST_FACTS
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.fact import FactPattern
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
+from slumberd.workers.language_models.known_facts import MOST_FACTS
 from tests.daemon.test_erasure import CANARY, files_with_canary, operations
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, at, rule, triple

@@ -17,8 +17,8 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling import cron
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.workers.scheduling import cron
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

@@ -20,9 +20,9 @@ from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Scheduler
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine, SQLiteFactEngine
+from slumberd.workers.scheduling.due import Due
+from slumberd.workers.scheduling.scheduler import Scheduler
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

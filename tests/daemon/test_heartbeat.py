@@ -30,8 +30,8 @@ from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.scheduling.due import FailureTracker
 from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.workers.scheduling.due import FailureTracker
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS

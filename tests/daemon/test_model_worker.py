@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import UsageError
-from slumberd.language_models.budget import Budget
 from slumberd.operations.caller import Caller
 from slumberd.operations.firing import ExtractForm
 from slumberd.operations.writes.model_worker import WINDOW_ROWS
+from slumberd.workers.language_models.budget import Budget
 from tests.support.asked_models import asked_stores, asking, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock

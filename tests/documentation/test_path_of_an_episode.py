@@ -23,8 +23,8 @@ from slumberd.config.settings_schema import LoggingSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Scheduler
+from slumberd.workers.scheduling.due import Due
+from slumberd.workers.scheduling.scheduler import Scheduler
 from tests.support.builders import at, rule, triple
 from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS

@@ -19,10 +19,10 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Scheduler
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.workers.scheduling.due import Due
+from slumberd.workers.scheduling.scheduler import Scheduler
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.filter_fragments import BOMBS, LONG

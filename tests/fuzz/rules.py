@@ -14,7 +14,7 @@ from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.cadence import Every, cadence_of
-from slumberd.scheduling import cron
+from slumberd.workers.scheduling import cron
 from tests.fuzz.targets import Finding
 from tests.support.repository import ROOT
 

@@ -15,7 +15,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, RuleFunction, Similarity
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
-from slumberd.scheduling.cron import next_instants
+from slumberd.workers.scheduling.cron import next_instants
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit

@@ -16,9 +16,9 @@ from slumberd.daemon.heartbeat import Heartbeat
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
-from slumberd.scheduling.due import FailureTracker
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile
+from slumberd.workers.scheduling.due import FailureTracker
 from tests.support.builders import rule, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock

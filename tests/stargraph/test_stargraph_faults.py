@@ -24,8 +24,8 @@ from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
-from slumberd.scheduling.cron import missed_instants
-from slumberd.scheduling.due import due_cron, why_skipped
+from slumberd.workers.scheduling.cron import missed_instants
+from slumberd.workers.scheduling.due import due_cron, why_skipped
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.lists import of_each
 from tests.support.open_stores import OpenStores, open_stores, stream

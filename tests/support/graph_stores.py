@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slumberd.errors import GraphStoreError
-from slumberd.graph.cypher_linter import Linter
-from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.model.graph import ResultSet
 from slumberd.model.health import StoreHealth
+from slumberd.workers.graph.cypher_linter import Linter
+from slumberd.workers.graph.ladybug_store import LadybugGraphStore
 
 QUERY = (
     "MATCH (s:Entity)-[f:Fact]->(o:Entity) RETURN s.name AS subject, f.predicate AS predicate,"

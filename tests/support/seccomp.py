@@ -16,7 +16,7 @@ _SOCKET_CALL = {"x86_64": 41, "aarch64": 198}.get(platform.machine())
 _FORBID = f"""
 import asyncio, ctypes, socket, struct, sys
 from pathlib import Path
-from slumberd.graph.ladybug_store import LadybugGraphStore
+from slumberd.workers.graph.ladybug_store import LadybugGraphStore
 
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000

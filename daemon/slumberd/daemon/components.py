@@ -29,9 +29,9 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.provenance.publisher import ProvenancePublisher
-from slumberd.scheduling.alarm import Alarm
-from slumberd.scheduling.scheduler import Scheduler
+from slumberd.workers.provenance.publisher import ProvenancePublisher
+from slumberd.workers.scheduling.alarm import Alarm
+from slumberd.workers.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)

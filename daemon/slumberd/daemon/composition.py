@@ -30,21 +30,12 @@ from slumberd.errors import (
     NoInputError,
     UsageError,
 )
-from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, GraphStore, Promoter
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.provenance.fathom_sink import FathomSink, open_engine
-from slumberd.provenance.publisher import (
-    DeliveryPolicy,
-    FileSink,
-    ProvenancePublisher,
-    ProvenanceSink,
-)
 from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.store import EngineMemoryStore
@@ -53,6 +44,15 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import Tenure
 from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
+from slumberd.workers.graph.ladybug_store import LadybugGraphStore
+from slumberd.workers.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, GraphStore, Promoter
+from slumberd.workers.provenance.fathom_sink import FathomSink, open_engine
+from slumberd.workers.provenance.publisher import (
+    DeliveryPolicy,
+    FileSink,
+    ProvenancePublisher,
+    ProvenanceSink,
+)
 
 _log = structlog.get_logger("slumberd")
 

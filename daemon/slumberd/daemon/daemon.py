@@ -59,7 +59,6 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
-from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import instant, latest_at
 from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
@@ -87,11 +86,12 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
-from slumberd.provenance.publisher import ProvenancePublisher
-from slumberd.scheduling.alarm import Alarm
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Scheduler
 from slumberd.storage.protocols import Tenure, Watch
+from slumberd.workers.language_models.recorder import AnswerRecorder
+from slumberd.workers.provenance.publisher import ProvenancePublisher
+from slumberd.workers.scheduling.alarm import Alarm
+from slumberd.workers.scheduling.due import Due
+from slumberd.workers.scheduling.scheduler import Scheduler
 
 
 class Intervals(NamedTuple):

@@ -32,9 +32,9 @@ from slumberd.operations.reads.rule_progress import (
     limit_pending,
 )
 from slumberd.operations.stores import Stores
-from slumberd.scheduling.due import FailureStreak, is_ahead
-from slumberd.scheduling.rule_status import rule_statuses, start_of
 from slumberd.storage.inspections import StoreInspection
+from slumberd.workers.scheduling.due import FailureStreak, is_ahead
+from slumberd.workers.scheduling.rule_status import rule_statuses, start_of
 
 BATCHES_AT_ONCE = 2_000
 """Batches of the ledger that are read at a time, by default; the event loop runs in between."""

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from slumberd.clock import Clock
 from slumberd.config.file_access import is_installed, read_token
 from slumberd.config.settings import Settings
-from slumberd.language_models.budget import Budget, Spending
-from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.handlers import Answer
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
+from slumberd.workers.language_models.budget import Budget, Spending
+from slumberd.workers.language_models.recorder import AnswerRecorder
 
 _MICRO = 1_000_000
 _NO_CLIENT = "the extra llm is not installed"
@@ -84,7 +84,7 @@ async def answer_recorder(
         yield None
         return
     # The extra may be missing, so only those who configure a language model import its client.
-    from slumberd.language_models.openai_client import OpenAIClient
+    from slumberd.workers.language_models.openai_client import OpenAIClient
 
     token = None
     if wanted.key_file is not None:

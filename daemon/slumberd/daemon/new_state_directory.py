@@ -19,8 +19,8 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.extraction.language_model import answer_schema, messages_for
-from slumberd.language_models.recorder import ChatRequest
 from slumberd.model.extraction import ModelSettings, Question, Turn
+from slumberd.workers.language_models.recorder import ChatRequest
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 
@@ -337,7 +337,7 @@ async def check_model(url: str, name: str | None, secret: str | None) -> NewMode
         UsageError: The server has several models, or none, and no name is given.
     """
     # The extra may be missing, so only those who name a language model import its client.
-    from slumberd.language_models.openai_client import OpenAIClient
+    from slumberd.workers.language_models.openai_client import OpenAIClient
 
     try:
         async with OpenAIClient(url, secret, SECONDS) as client:

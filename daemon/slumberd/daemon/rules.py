@@ -19,10 +19,10 @@ from slumberd.daemon.pause import PausedFile
 from slumberd.daemon.stores import require_postgres
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
 from slumberd.filters.sandbox import filter_checker
-from slumberd.graph.cypher_linter import Linter
 from slumberd.operations.pauses import PauseStore
-from slumberd.scheduling import cron
 from slumberd.storage.protocols import RuleSets
+from slumberd.workers.graph.cypher_linter import Linter
+from slumberd.workers.scheduling import cron
 
 
 def rules_of(settings: Settings) -> RuleSet:

@@ -8,7 +8,7 @@ from slumberd.daemon.stores import database_status_of, inspections_of, shards_of
 from slumberd.model.episode import instant
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.daemon import ShardCounts, ShardList
-from slumberd.scheduling.rule_status import start_of
+from slumberd.workers.scheduling.rule_status import start_of
 
 _MOST_PENDING = 10**9
 _NOTHING = Backlog(0, None)

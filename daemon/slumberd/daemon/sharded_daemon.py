@@ -37,10 +37,10 @@ from slumberd.model.health_sums import sum_health
 from slumberd.observability.logs import DeltaLines
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.scheduling.due import BACKOFF_SECONDS
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
 from slumberd.storage.postgres.shard_map import Shard
+from slumberd.workers.scheduling.due import BACKOFF_SECONDS
 
 _log = structlog.get_logger("slumberd")
 

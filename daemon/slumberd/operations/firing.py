@@ -12,7 +12,6 @@ from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.errors import (
     UsageError,
 )
-from slumberd.language_models.recorder import Recording
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import CHANNELS, HeldBatch
 from slumberd.model.record import Report
@@ -31,6 +30,7 @@ from slumberd.operations.responses import (
     report_firings,
     report_recording,
 )
+from slumberd.workers.language_models.recorder import Recording
 
 _INSTANTS = 2**62
 """Microseconds around 1970; the calendar has no instant beyond them."""

@@ -18,10 +18,10 @@ from slumberd.observability.line_format import timestamp
 from slumberd.operations.forms import Result
 
 if TYPE_CHECKING:
-    from slumberd.language_models.recorder import Recording
     from slumberd.operations.handlers import Answer
     from slumberd.storage.ledger.erasure import Erasure, Unfinished
     from slumberd.storage.ledger.undo import UndoneFirings
+    from slumberd.workers.language_models.recorder import Recording
 
 OUT_OF_REACH = [
     "backups and exports of the state directory, made before",

@@ -31,7 +31,7 @@ from slumberd.operations.reads.rule_states import Outlook, RuleState, name_in_le
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores
-from slumberd.scheduling.rule_status import RuleProgress, rule_statuses
+from slumberd.workers.scheduling.rule_status import RuleProgress, rule_statuses
 
 Loaded = tuple[RuleSet, str]
 """The rules in force, and the time zone of rules without one."""

@@ -30,7 +30,6 @@ from slumberd.model.episode import INTERFACES
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
-from slumberd.scheduling import cron
 from slumberd.tools.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,
@@ -39,6 +38,7 @@ from slumberd.tools.diagnostics.path_checks import (
 from slumberd.tools.rule_testing.loader import ENDINGS
 from slumberd.tools.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.web.http.access import read_tokens
+from slumberd.workers.scheduling import cron
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",

@@ -25,7 +25,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
-from slumberd.scheduling.cron_text import in_words
+from slumberd.workers.scheduling.cron_text import in_words
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 

@@ -14,9 +14,9 @@ from slumberd.model.cadence import Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling.due import Mark
-from slumberd.scheduling.rule_status import RuleProgress, is_full, start_of
 from slumberd.storage.facts.store import EngineFactStore
+from slumberd.workers.scheduling.due import Mark
+from slumberd.workers.scheduling.rule_status import RuleProgress, is_full, start_of
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""

@@ -14,8 +14,8 @@ from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Readings
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
-from slumberd.scheduling.rule_status import counted_served
+from slumberd.workers.scheduling.cron_text import Note, Timetable, in_words, timetable
+from slumberd.workers.scheduling.rule_status import counted_served
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,6 @@ from slumberd.errors import (
     ModelRequestError,
     ModelUnavailableError,
 )
-from slumberd.language_models.budget import AnswerLog
-from slumberd.language_models.known_facts import PendingFacts, known_facts
-from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.episode import instant
 from slumberd.model.extraction import (
     Extraction,
@@ -31,6 +28,9 @@ from slumberd.model.extraction import (
 )
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
+from slumberd.workers.language_models.budget import AnswerLog
+from slumberd.workers.language_models.known_facts import PendingFacts, known_facts
+from slumberd.workers.language_models.recorder import AnswerRecorder, Recording
 
 WINDOW_ROWS = 64
 """Rows of the log whose questions are asked before the rule may fire."""

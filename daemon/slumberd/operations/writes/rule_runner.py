@@ -12,10 +12,10 @@ from typing import TypeVar
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.errors import StoppedError, UsageError
-from slumberd.graph.promotion import Promoter
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
+from slumberd.workers.graph.promotion import Promoter
 
 
 class RuleRunner:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from slumberd.config.settings_schema import ServeSettings, listens_everywhere
 from slumberd.model.health import Finding
-from slumberd.scheduling import cron
+from slumberd.workers.scheduling import cron
 
 T = TypeVar("T")
 

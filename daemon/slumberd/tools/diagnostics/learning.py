@@ -17,7 +17,6 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LATEST, FactStoreStatus, Readings
 from slumberd.operations.transcript_counts import TranscriptCounts, read_transcript_counts
-from slumberd.scheduling.rule_status import start_of
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.tools.diagnostics.status import read_spending
 from slumberd.tools.diagnostics.store_checks import (
@@ -26,6 +25,7 @@ from slumberd.tools.diagnostics.store_checks import (
     paused_or_none,
     started_recently,
 )
+from slumberd.workers.scheduling.rule_status import start_of
 
 _NEEDS_TRIPLES = (
     "put triples with the episodes; or add a rule with the stage `extract`, which finds them in"

@@ -13,16 +13,16 @@ from slumberd.config.settings import Settings
 from slumberd.config.settings_schema import BudgetSettings
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import BudgetSpentError
-from slumberd.language_models.budget import Budget
 from slumberd.model.episode import instant, latest_at
 from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.retrieval.languages import AUTO, recognise, words_of
-from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
+from slumberd.workers.language_models.budget import Budget
+from slumberd.workers.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 
 _MOST_PENDING = 10**9
 _NO_BACKLOG = Backlog(0, None)

@@ -26,13 +26,13 @@ from slumberd.model.record import Reduction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
-from slumberd.scheduling.due import LATE, is_ahead
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.tools.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.tools.diagnostics.status import StatusContext, read_backlogs, rule_states
+from slumberd.workers.scheduling.due import LATE, is_ahead
 
 QUICK_SECONDS = 10.0
 """The time limit of each pass over a whole database, without `--deep`."""

@@ -18,7 +18,6 @@ from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope
-from slumberd.scheduling import cron
 from slumberd.tools.rule_testing.case_schema import (
     CaseFile,
     CaseForm,
@@ -28,6 +27,7 @@ from slumberd.tools.rule_testing.case_schema import (
     answer_text,
 )
 from slumberd.tools.rule_testing.comparison import Content
+from slumberd.workers.scheduling import cron
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant of a test's first episode, unless it gives another."""

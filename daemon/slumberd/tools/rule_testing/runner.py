@@ -27,7 +27,6 @@ from slumberd.errors import (
 )
 from slumberd.extraction.language_model import read_answer
 from slumberd.extraction.patterns import run_pattern_tests
-from slumberd.language_models.budget import AnswerLog
 from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern
@@ -42,6 +41,7 @@ from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.tools.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.tools.rule_testing.loader import ENDINGS, FIRST, Step, Trial
+from slumberd.workers.language_models.budget import AnswerLog
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
