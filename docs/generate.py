@@ -28,17 +28,17 @@ import slumberd
 from slumberd import errors
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
-from slumberd.config.docstrings import describe_attributes
-from slumberd.config.pattern_schema import PatternFile, PatternTestFile
-from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
-from slumberd.config.settings import PREFIX, Settings
-from slumberd.filters.checks import COLUMNS
 from slumberd.model.episode import INTERFACES
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
+from slumberd.rules.docstrings import describe_attributes
+from slumberd.rules.filters.checks import COLUMNS
+from slumberd.rules.pattern_schema import PatternFile, PatternTestFile
+from slumberd.rules.rule_schema import GraphRuleForm, RuleFile, RuleForm
+from slumberd.rules.settings import PREFIX, Settings
 from slumberd.tools.rule_testing.case_schema import CaseFile
 from slumberd.web.http.routes import PROTOCOL_FIELDS, ROUTES
 

@@ -7,17 +7,17 @@ from difflib import unified_diff
 import pytest
 from pydantic import BaseModel
 
-from slumberd.config.rule_schema import (
+from slumberd.model.firing import Limits
+from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.salience import Gate, SalienceContext
+from slumberd.rules.rule_schema import (
     GraphRuleForm,
     LimitsForm,
     RuleForm,
     SalienceForm,
     SimilarityForm,
 )
-from slumberd.config.settings_schema import FactsSettings, MemorySettings, ProvenanceSettings
-from slumberd.model.firing import Limits
-from slumberd.model.rule import ConsolidationRule, Similarity
-from slumberd.model.salience import Gate, SalienceContext
+from slumberd.rules.settings_schema import FactsSettings, MemorySettings, ProvenanceSettings
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.workers.provenance.publisher import DeliveryPolicy

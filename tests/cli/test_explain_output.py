@@ -10,7 +10,6 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.cli.registry import examples
-from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import (
     Decision,
     DetailedRecord,
@@ -19,7 +18,6 @@ from slumberd.consolidation.explanation import (
 )
 from slumberd.consolidation.incoming import UNSAID
 from slumberd.errors import ConfigurationError, FilterError
-from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
@@ -28,6 +26,8 @@ from slumberd.operations.reads.explanations import (
     describe_removal,
     would_change,
 )
+from slumberd.rules.filters.sandbox import check_filter
+from slumberd.rules.settings import load_settings
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, rule
 

@@ -12,12 +12,12 @@ from jsonschema import Draft202012Validator
 
 from slumberd.cli import call, demo_data
 from slumberd.cli.json_schemas import SHIPPED, schema_of, schema_text
-from slumberd.config.docstrings import describe_attributes
-from slumberd.config.rule_loader import load_rule_files
-from slumberd.config.settings import load_settings
-from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.filters.sandbox import check_filter
+from slumberd.rules.docstrings import describe_attributes
+from slumberd.rules.filters.sandbox import check_filter
+from slumberd.rules.rule_loader import load_rule_files
+from slumberd.rules.settings import load_settings
+from slumberd.rules.yaml_reader import read_document
 from slumberd.workers.scheduling import cron
 from tests.support.repository import ROOT
 

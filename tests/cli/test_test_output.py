@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.cli.commands.test import flow
-from slumberd.config.yaml_reader import read_document
+from slumberd.rules.yaml_reader import read_document
 
 pytestmark = pytest.mark.unit
 

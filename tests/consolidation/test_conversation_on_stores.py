@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction, vocabulary_of
-from slumberd.config.yaml_reader import read_document_text
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.predicates import ManyBut
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.vocabulary_loader import conversation_extraction, vocabulary_of
+from slumberd.rules.yaml_reader import read_document_text
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.pattern_loader import combined_extraction
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.rule import RuleFunction
+from slumberd.rules.pattern_loader import combined_extraction
 from slumberd.storage.episodes.extracting import Conversation, add_triples
 from tests.support.builders import version
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.pattern_loader import combined_extraction, model_extraction
 from slumberd.consolidation.firing import FireRequest
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, ModelSettings, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule, RuleFunction
+from slumberd.rules.pattern_loader import combined_extraction, model_extraction
 from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
 from tests.support.model_server import Reply, completion, stated, triples

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.pattern_loader import load_extraction
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import PLACEHOLDER_KEY
+from slumberd.rules.pattern_loader import load_extraction
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider

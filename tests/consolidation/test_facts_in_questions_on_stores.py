@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.config.pattern_loader import model_extraction
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.fact import FactPattern
@@ -17,6 +16,7 @@ from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
+from slumberd.rules.pattern_loader import model_extraction
 from slumberd.workers.language_models.known_facts import MOST_FACTS
 from tests.daemon.test_erasure import CANARY, files_with_canary, operations
 from tests.support.asked_models import Asked, asked_stores, asking, said

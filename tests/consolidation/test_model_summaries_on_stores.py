@@ -9,7 +9,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.pattern_loader import model_summariser
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
@@ -19,6 +18,7 @@ from slumberd.model.stages import Summarise
 from slumberd.operations.caller import Caller
 from slumberd.operations.firing import ExtractForm
 from slumberd.operations.writes.erasures import ForgetForm
+from slumberd.rules.pattern_loader import model_summariser
 from slumberd.workers.language_models.budget import Budget
 from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, said

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.pattern_loader import load_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extraction
 from slumberd.model.fact import FactPattern
 from slumberd.model.predicates import ManyBut
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.pattern_loader import load_extraction
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
@@ -20,6 +19,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.config.pattern_loader import model_extraction
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.extraction import (
@@ -27,6 +25,8 @@ from slumberd.model.extraction import (
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as FIRST
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.pattern_loader import model_extraction
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.consolidation.test_model_summaries_on_stores import MODEL, session, summaries
 from tests.consolidation.test_model_summaries_on_stores import RULE as SUMMARISING
 from tests.support import speakers

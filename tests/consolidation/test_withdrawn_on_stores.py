@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as FIRST
 from slumberd.retrieval.searcher import Searcher
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider

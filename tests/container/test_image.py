@@ -16,7 +16,7 @@ import orjson
 import pytest
 import yaml
 
-from slumberd.config.settings import load_settings
+from slumberd.rules.settings import load_settings
 from tests.support.daemons import Daemon
 from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_SECONDS

@@ -16,9 +16,6 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import ErasureSettings, FactsSettings, MetricsSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon import daemon as service_daemon
 from slumberd.daemon.composition import open_stores, rule_runner_of
@@ -33,6 +30,9 @@ from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import ErasureSettings, FactsSettings, MetricsSettings
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs

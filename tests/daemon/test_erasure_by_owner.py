@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.config.settings_schema import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
+from slumberd.rules.settings_schema import MemorySettings
 from tests.support.builders import START, at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory
 

@@ -14,8 +14,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.daemon.composition import open_stores, rule_runner_of
@@ -30,6 +28,8 @@ from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.workers.scheduling.due import FailureTracker
 from tests.support.builders import at, rule, triple

@@ -16,9 +16,9 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.transports import load_directory
-from slumberd.config.settings import Settings, load_settings
 from slumberd.daemon.new_state_directory import Purpose, make_state_directory
 from slumberd.operations.facts import KnownFact
+from slumberd.rules.settings import Settings, load_settings
 from slumberd.tools.rule_testing.loader import case_files, load_trials
 from slumberd.tools.rule_testing.runner import run_trial
 from tests.support.cli_runner import called

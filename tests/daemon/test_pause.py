@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.daemon.pause import FILE, PausedFile, paused_in
 from slumberd.errors import StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.pauses import Pausing, RulesForm
+from slumberd.rules.rule_loader import RuleSet
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.installation import jsonl

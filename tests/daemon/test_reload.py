@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, load_settings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.daemon.control_socket import RefusedError, ask
@@ -26,6 +24,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings, load_settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.daemon.pause import PausedFile
 from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
@@ -18,6 +17,7 @@ from slumberd.operations.edits import PinForm, assertion_of
 from slumberd.operations.handlers import handlers_of
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.requests import choose_rules
+from slumberd.rules.rule_loader import RuleSet
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import backed_up_files, tenure_of
 from slumberd.daemon.file_exchange import JOURNAL, begin, staging_path
 from slumberd.errors import StaleWriterError, StateDirectoryLockedError, StoreError
 from slumberd.model.fact import Fact
+from slumberd.rules.settings import Settings
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at
 

@@ -28,12 +28,12 @@ from docs.generate import (
 )
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
-from slumberd.config.pattern_schema import PatternFile, PatternTestFile
-from slumberd.config.rule_schema import RuleFile, RuleForm
-from slumberd.config.settings import Settings
-from slumberd.config.vocabulary_loader import VocabularyFile
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.rules.pattern_schema import PatternFile, PatternTestFile
+from slumberd.rules.rule_schema import RuleFile, RuleForm
+from slumberd.rules.settings import Settings
+from slumberd.rules.vocabulary_loader import VocabularyFile
 from slumberd.tools.rule_testing.case_schema import CaseFile
 from slumberd.web.http.access import TokenFile
 from tests.support.documentation import DOCS, PAGES, README, Block, blocks_of

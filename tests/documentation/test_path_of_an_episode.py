@@ -18,11 +18,11 @@ import structlog
 
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import LoggingSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import LoggingSettings
 from slumberd.workers.scheduling.due import Due
 from slumberd.workers.scheduling.scheduler import Scheduler
 from tests.support.builders import at, rule, triple

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.predicates import ManyBut
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.support.builders import START, rule
 from tests.support.open_stores import open_stores
 

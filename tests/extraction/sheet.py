@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.english_parser import PARSER, EnglishParser
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extracted, Turn
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 
 
 def turns_of(file: Path) -> list[Turn]:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import yaml
 
-from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.english_parser import PARSER
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 from tests.extraction.sheet import turns_of
 
 _SENTENCES = Path(__file__).parent / "conversation_sentences.yaml"

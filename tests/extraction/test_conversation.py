@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 
 pytestmark = pytest.mark.unit
 

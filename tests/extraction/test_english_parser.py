@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.extraction.english_parser import PARSER, parser_version
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from tests.extraction import held_out_conversations
 from tests.extraction.held_out_conversations import (
     Outcome,
@@ -65,7 +65,7 @@ def test_threads_share_the_parser() -> None:
 def test_nothing_of_the_parser_is_imported_before_the_first_sentence() -> None:
     program = (
         "import sys\n"
-        "from slumberd.config.vocabulary_loader import conversation_extraction as make\n"
+        "from slumberd.rules.vocabulary_loader import conversation_extraction as make\n"
         "from slumberd.model.extraction import Turn\n"
         "extractor = make({}, parser=True).extractor\n"
         "turn = Turn('e', 's', 'user', 'The sky is blue.', 1, 'ada', 'bot', True)\n"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.extraction.english_parser import Parsed, Word, is_asserted, parsed_clauses
 from slumberd.model.extraction import Turn
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 from tests.extraction.parses import RecordedParser, clauses_of, parse_of, recorded, written
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.extraction.patterns import (
     MAX_MATCHES,
     MAX_TEXT,
@@ -24,6 +23,7 @@ from slumberd.extraction.patterns import (
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 from slumberd.retrieval.expressions import Match, compile_expression
+from slumberd.rules.pattern_loader import load_pattern_tests, load_patterns
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import slumberd.extraction
-from slumberd.config.vocabulary_loader import vocabulary_of
-from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.extraction.conversation import IN_CODE, ConversationExtractor, pattern_names
 from slumberd.model.extraction import Turn
+from slumberd.rules.vocabulary_loader import vocabulary_of
+from slumberd.rules.yaml_reader import read_document
 
 pytestmark = pytest.mark.unit
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.config.pattern_loader import load_patterns
 from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
+from slumberd.rules.pattern_loader import load_patterns
 from tests.support.corpora import lines, needs_corpora
 from tests.support.repository import ROOT
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.daemon.control_socket import SOCKET, VERSION, listen
 from slumberd.daemon.pause import PausedFile
 from slumberd.operations.handlers import Handler, handlers_of
 from slumberd.operations.pauses import Pausing
+from slumberd.rules.rule_loader import RuleSet
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple

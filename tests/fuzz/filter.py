@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from slumberd.errors import FilterError
-from slumberd.filters import sandbox as filter_sandbox
-from slumberd.filters.sandbox import STEPS, Filter, FilterResult, prepare
+from slumberd.rules.filters import sandbox as filter_sandbox
+from slumberd.rules.filters.sandbox import STEPS, Filter, FilterResult, prepare
 from slumberd.sql_statements import statements
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding

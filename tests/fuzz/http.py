@@ -16,8 +16,6 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.interfaces import Served
 from slumberd.errors import NotRunningError
@@ -30,6 +28,8 @@ from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.search import Search
 from slumberd.operations.writes.put_once import OncePutter
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.web.http.limits import SERVER_LOGGER
 from slumberd.web.http.routes import ROUTES
 from slumberd.web.http.server import serve_http

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.filters.sandbox import check_filter
 from slumberd.model.cadence import Every, cadence_of
+from slumberd.rules.filters.sandbox import check_filter
+from slumberd.rules.rule_loader import RuleSet, load_rule_files
 from slumberd.workers.scheduling import cron
 from tests.fuzz.targets import Finding
 from tests.support.repository import ROOT

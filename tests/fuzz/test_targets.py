@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from slumberd.config import rule_loader
 from slumberd.integrations.interchange import span_messages, spans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Dispatcher
+from slumberd.rules import rule_loader
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from slumberd.web.mcp.connection import Connection

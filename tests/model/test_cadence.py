@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.config.vocabulary_loader import conversation_extraction
 from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, RuleFunction, Similarity
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from slumberd.workers.scheduling.cron import next_instants
 from tests.support.builders import rule
 

@@ -15,8 +15,6 @@ import pytest
 import structlog
 
 from slumberd.cli.setup import daemon_logs
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import LoggingSettings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import (
     EVENT_BYTES,
@@ -31,6 +29,8 @@ from slumberd.observability.logs import (
     queued_writer,
     send,
 )
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import LoggingSettings
 from tests.observability.test_logs import TS, _now, _outcome, _record
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock

@@ -12,7 +12,6 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from slumberd.config.pattern_loader import combined_extraction, load_extraction
 from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
@@ -29,6 +28,7 @@ from slumberd.operations.reads.episode_results import (
     results_of,
 )
 from slumberd.operations.reads.explainer import read_outcome, read_results
+from slumberd.rules.pattern_loader import combined_extraction, load_extraction
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores

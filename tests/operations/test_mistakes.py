@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.config.validation import problems
 from slumberd.operations.registry import OPERATIONS
+from slumberd.rules.validation import problems
 from slumberd.storage.strict_json import MOST_DEPTH, MOST_REQUEST_BYTES
 from tests.support.lists import of_each
 from tests.support.repository import ROOT

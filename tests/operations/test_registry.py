@@ -10,10 +10,10 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.transports import OwnTransport
-from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.operations.forms import ScopedForm
 from slumberd.operations.registry import OPERATIONS
+from slumberd.rules.validation import problems
 from tests.support.lists import of_each
 
 pytestmark = pytest.mark.integration

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import open_stores
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import StoreError
 from slumberd.model.store_status import Backlog, LogRange
+from slumberd.rules.settings import Settings
 from slumberd.storage.inspections import FactInspection, StoreInspections
 from slumberd.storage.postgres.closed_shard import ClosedShard
 from slumberd.storage.postgres.shard_map import Shard

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slumberd.config.pattern_loader import model_extraction
 from slumberd.daemon.language_model import model_worker_of
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
+from slumberd.rules.pattern_loader import model_extraction
 from slumberd.workers.language_models.budget import Budget, Spending
 from slumberd.workers.language_models.openai_client import OpenAIClient
 from slumberd.workers.language_models.recorder import AnswerRecorder

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.config.settings_schema import LimitsSettings
 from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
@@ -25,6 +24,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.model.stages import Decay, Dedup, Summarise
 from slumberd.operations.caller import Caller
+from slumberd.rules.settings_schema import LimitsSettings
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.state_directory import StateDirectory, state_directory

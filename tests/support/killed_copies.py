@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.copies import store_transfer
+from slumberd.rules.settings import Settings
 from tests.support.failpoints import KILLED
 from tests.support.forked_commands import FORKS
 from tests.support.waiting import PATIENCE_SECONDS

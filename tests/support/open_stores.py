@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import PERSON, Episode
@@ -22,6 +21,7 @@ from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.vectors import TextComparer
+from slumberd.rules.rule_loader import RuleSet
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import FactsSettings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.model.fact import Fact, FactPattern
@@ -18,6 +15,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import FactsSettings
 from tests.support.builders import at
 from tests.support.fakes import FakeClock, FakeLogs
 

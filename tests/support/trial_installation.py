@@ -10,8 +10,8 @@ from typing import Any
 
 from slumberd.cli.context import settings_of
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.one_operation import run_operation
+from slumberd.rules.settings import Settings
 from tests.support.fakes import FakeLogs
 from tests.support.installation import Installation
 

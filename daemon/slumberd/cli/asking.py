@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.control_socket import ask
 from slumberd.daemon.stores import require_postgres
 from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
 from slumberd.operations.handlers import Answer
+from slumberd.rules.settings import Settings
 
 PATIENCE_SECONDS = 5.0
 """How long a command that only reads waits for the daemon to answer."""

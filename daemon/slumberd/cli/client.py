@@ -13,7 +13,6 @@ from slumberd.cli.output import number
 from slumberd.cli.setup import is_journal, logs
 from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.daemon.composition import tune_interpreter
 from slumberd.daemon.one_operation import run_operation
@@ -26,6 +25,7 @@ from slumberd.errors import (
 from slumberd.model.episode import Misspelling
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.operations.handlers import Answer
+from slumberd.rules.settings import Settings
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""

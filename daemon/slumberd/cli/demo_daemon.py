@@ -11,13 +11,13 @@ import orjson
 from slumberd.cli.setup import daemon_logs, interfaces_of
 from slumberd.cli.stop_signals import stop_on_signals
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, load_settings
 from slumberd.daemon.daemon import run_until
 from slumberd.daemon.rules import rules_of
 from slumberd.daemon.startup import make_daemon
 from slumberd.daemon.systemd import Notifier
 from slumberd.operations.caller import Right
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings, load_settings
 from slumberd.web.http.access import hash_of, new_token
 
 ADDRESS = "127.0.0.1:0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slumberd.cli.output import MOST_NAMES, join_names, plural
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import inspections_of
+from slumberd.rules.settings import Settings
 
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 

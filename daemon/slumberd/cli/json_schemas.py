@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from slumberd.config.docstrings import describe_attributes
-from slumberd.config.pattern_schema import PatternFile, PatternTestFile, TriplesAnswer
-from slumberd.config.rule_schema import RuleFile
-from slumberd.config.settings import Settings
+from slumberd.rules.docstrings import describe_attributes
+from slumberd.rules.pattern_schema import PatternFile, PatternTestFile, TriplesAnswer
+from slumberd.rules.rule_schema import RuleFile
+from slumberd.rules.settings import Settings
 from slumberd.tools.rule_testing.case_schema import CaseFile
 
 Schema = dict[str, Any]

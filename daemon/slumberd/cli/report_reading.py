@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import open_facts_if_present
 from slumberd.model.firing import HeldBatch
 from slumberd.operations.change_report import ChangeReport, read_changes
+from slumberd.rules.settings import Settings
 
 
 async def read_report(

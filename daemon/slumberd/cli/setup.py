@@ -16,8 +16,6 @@ import structlog
 from slumberd.cli.context import Users, make_state_dir, settings_of
 from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake
@@ -33,6 +31,8 @@ from slumberd.observability.logs import (
     queued_writer,
     send,
 )
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 
 _log = structlog.get_logger("slumberd")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from slumberd.cli.output import number, print_json, print_table
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.shard_counts import count_shards
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 
 COLUMNS = ("shard", "held by", "episodes", "facts", "pending", "oldest", "last firing")
 

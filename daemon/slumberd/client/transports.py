@@ -22,9 +22,6 @@ from weakref import WeakKeyDictionary
 from slumberd.client.http_transport import as_json
 from slumberd.client.portal import Portal
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, load_settings
-from slumberd.config.settings_schema import LEASE_SECONDS
 from slumberd.daemon.control_socket import RefusedError, ask_asynchronously, own_error
 from slumberd.daemon.daemon import first_store_error
 from slumberd.daemon.interfaces import Served
@@ -39,6 +36,9 @@ from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings, load_settings
+from slumberd.rules.settings_schema import LEASE_SECONDS
 
 SCHEME = "unix:"
 """How the address of a running daemon begins; its state directory follows."""

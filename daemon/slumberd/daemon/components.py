@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.reload import Reloading
 from slumberd.operations.caller import Caller
@@ -29,6 +28,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
 from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.rules.settings import Settings
 from slumberd.workers.provenance.publisher import ProvenancePublisher
 from slumberd.workers.scheduling.alarm import Alarm
 from slumberd.workers.scheduling.scheduler import Scheduler

@@ -15,10 +15,6 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import (
-    RuleSet,
-)
-from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.stage_runs import Retention
@@ -37,6 +33,8 @@ from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.searcher import Searcher
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling

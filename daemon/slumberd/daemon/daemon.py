@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from slumberd.clock import Clock, set_within, synchronised_time
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
@@ -86,6 +84,8 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import Tenure, Watch
 from slumberd.workers.language_models.recorder import AnswerRecorder
 from slumberd.workers.provenance.publisher import ProvenancePublisher

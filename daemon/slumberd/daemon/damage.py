@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
 from slumberd.errors import InstantRangeError, SchemaError, SlumberdError
+from slumberd.rules.settings import Settings
 
 
 def describe_damage(settings: Settings) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, CallObserver, Dispatcher
 from slumberd.operations.writes.put_once import PutsOnce
+from slumberd.rules.settings import Settings
 
 
 class AllShards(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from slumberd.clock import Clock
-from slumberd.config.file_access import is_installed, read_token
-from slumberd.config.settings import Settings
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.handlers import Answer
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
+from slumberd.rules.file_access import is_installed, read_token
+from slumberd.rules.settings import Settings
 from slumberd.workers.language_models.budget import Budget, Spending
 from slumberd.workers.language_models.recorder import AnswerRecorder
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from slumberd.config.file_access import is_installed
 from slumberd.errors import (
     ExtraMissingError,
     ModelNotCheckedError,
@@ -20,6 +19,7 @@ from slumberd.errors import (
 )
 from slumberd.extraction.language_model import answer_schema, messages_for
 from slumberd.model.extraction import ModelSettings, Question, Turn
+from slumberd.rules.file_access import is_installed
 from slumberd.workers.language_models.recorder import ChatRequest
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.daemon.background import ReductionAlarm
 from slumberd.daemon.composition import (
@@ -26,6 +25,7 @@ from slumberd.operations.handlers import Answer, for_forwarded, handlers_of
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.transcript_counts import TranscriptFile
+from slumberd.rules.settings import Settings
 
 
 async def run_operation(

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.daemon.database_requests import ServedShards, answer_requests
 from slumberd.daemon.database_tenure import DatabaseTenure
 from slumberd.daemon.shard_requests import SPARE_SECONDS, ShardRequests, ask_daemon, find_shard
@@ -22,6 +21,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.pauses import PauseStore
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreCopies
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slumberd.config.rule_loader import read_rule_texts
-from slumberd.config.settings import Settings
 from slumberd.daemon.rules import rules_of_files, rules_of_texts
 from slumberd.model.rule import RulesToPublish
+from slumberd.rules.rule_loader import read_rule_texts
+from slumberd.rules.settings import Settings
 
 
 def rules_to_publish(

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import limits_of, retention_of
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.model.firing import CHANNELS
@@ -23,6 +21,8 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 
 Load = Callable[[], tuple[Settings, RuleSet]]
 """Reads configuration and rules; raises ConfigurationError with every mistake in them."""

@@ -6,20 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from slumberd.config.file_access import is_installed
-from slumberd.config.rule_loader import (
-    CheckCypher,
-    CheckModel,
-    RuleSet,
-    load_rule_texts,
-    load_rules,
-)
-from slumberd.config.settings import Settings
 from slumberd.daemon.pause import PausedFile
 from slumberd.daemon.stores import require_postgres
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
-from slumberd.filters.sandbox import filter_checker
 from slumberd.operations.pauses import PauseStore
+from slumberd.rules.file_access import is_installed
+from slumberd.rules.filters.sandbox import filter_checker
+from slumberd.rules.rule_loader import CheckCypher, CheckModel, RuleSet, load_rule_texts, load_rules
+from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import RuleSets
 from slumberd.workers.graph.cypher_linter import Linter
 from slumberd.workers.scheduling import cron

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import database_status_of, inspections_of, shards_of
 from slumberd.model.episode import instant
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.daemon import ShardCounts, ShardList
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.workers.scheduling.rule_status import start_of
 
 _MOST_PENDING = 10**9

@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.interfaces import AllShards, Interface, Served, TracedCalls
@@ -30,6 +28,8 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, handler_of, observe_calls
 from slumberd.operations.registry import OPERATIONS
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.postgres.shard_map import shard_map_of
 
 

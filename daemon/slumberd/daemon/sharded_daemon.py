@@ -12,8 +12,6 @@ from typing import NamedTuple
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
 from slumberd.daemon.database_requests import ServedShards, answer_requests
 from slumberd.daemon.database_tenure import HostReports, unique_name
@@ -37,6 +35,8 @@ from slumberd.model.health_sums import sum_health
 from slumberd.observability.logs import DeltaLines
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
 from slumberd.storage.postgres.shard_map import Shard

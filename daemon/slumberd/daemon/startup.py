@@ -7,14 +7,14 @@ from functools import partial
 from typing import Protocol
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.daemon import Daemon, Runnable
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.reload import Load
 from slumberd.daemon.stores import is_divided
 from slumberd.daemon.systemd import Notifier
 from slumberd.observability.logs import DeltaLines
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 
 
 class ReloadableDaemon(Runnable, Protocol):

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.config.file_access import is_installed, read_key
-from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.rules.file_access import is_installed, read_key
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore

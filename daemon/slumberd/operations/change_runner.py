@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
 from slumberd.model.record import Outcome
 from slumberd.operations import forms
@@ -22,6 +21,7 @@ from slumberd.operations.responses import (
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.rules.rule_loader import RuleSet
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.operations.edits import (
     Edits,
 )
@@ -17,6 +16,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.erasures import Erasures
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.operations.wrong_clock import WrongClock
+from slumberd.rules.rule_loader import RuleSet
 
 
 class Operations(Firing, Edits, QuarantineChanges, WrongClock):

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from slumberd.config.validation import NAME
 from slumberd.consolidation.firing import DryRunBounds
 from slumberd.consolidation.manual import Assert, Edit, ManualAssertion, ManualBatch, Retract
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
@@ -36,6 +35,7 @@ from slumberd.operations.responses import (
     Deltas,
     report_undo,
 )
+from slumberd.rules.validation import NAME
 from slumberd.storage.ledger.undo import ByRun, BySince, Undoer, Wanted
 
 Check = Callable[[], Awaitable[object]]

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from slumberd.capture.episodes import Capture, Captured
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import (
     ForgottenError,
     FutureInstantError,
@@ -49,6 +48,7 @@ from slumberd.operations.reads.explainer import (
     read_newest_of,
 )
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
+from slumberd.rules.rule_loader import RuleSet
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import Change, cause_of, refused_among, refused_at
 

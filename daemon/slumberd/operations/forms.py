@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from slumberd.config.validation import Form, too_long
 from slumberd.errors import UsageError
 from slumberd.model.graph import is_storable
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
+from slumberd.rules.validation import Form, too_long
 
 MOST_SHARDS = 1_024
 """No database has more shards."""

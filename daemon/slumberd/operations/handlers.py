@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from slumberd.config.validation import problems
-from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import RequestForm, Result
 from slumberd.operations.operation import Operation, operations_of
+from slumberd.rules.validation import problems
+from slumberd.rules.yaml_reader import dotted_path
 from slumberd.storage.replica_reads import allow_replica_reads
 
 Answer = dict[str, Any]

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from slumberd.config.validation import Form
 from slumberd.errors import KeyReusedError, UsageError
 from slumberd.model.episode import (
     KEY_PREFIX,
@@ -29,6 +28,7 @@ from slumberd.operations.forms import (
     Name,
     ScopedForm,
 )
+from slumberd.rules.validation import Form
 from slumberd.storage.episodes.writes import refused_at
 
 DEFAULT = "default"

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.explanation import Explanation
 from slumberd.errors import (
     MemoryScopeError,
@@ -37,6 +36,7 @@ from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import as_json
 from slumberd.operations.stores import Stores
 from slumberd.retrieval.hits import Kind
+from slumberd.rules.rule_loader import RuleSet
 
 _NEITHER = "neither the episodes nor the ledger of this scope have it"
 

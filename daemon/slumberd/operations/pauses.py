@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.late_log import LateLogger
@@ -15,6 +14,7 @@ from slumberd.operations.forms import OperatorForm, Result
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.requests import choose_rules
+from slumberd.rules.rule_loader import RuleSet
 
 _log = LateLogger()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.rule_loader import RuleSet
 
 
 def choose_rules(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import FilterError, NoInputError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.health import RuleStatus
@@ -31,6 +30,7 @@ from slumberd.operations.reads.rule_states import Outlook, RuleState, name_in_le
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores
+from slumberd.rules.rule_loader import RuleSet
 from slumberd.workers.scheduling.rule_status import RuleProgress, rule_statuses
 
 Loaded = tuple[RuleSet, str]

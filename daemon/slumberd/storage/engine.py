@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.rules.filters.sandbox import Filter, FilterResult
 
 T = TypeVar("T")
 

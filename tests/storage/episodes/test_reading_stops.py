@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.filters import sandbox
 from slumberd.model.firing import START
+from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
 from tests.support.open_stores import open_stores, stream

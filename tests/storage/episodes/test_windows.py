@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.filters import sandbox
+from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import rule

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.precedence import MultiValued, order_in_change
 from slumberd.daemon.reload import ChannelChange, apply_channels
 from slumberd.model.fact import FactPattern
@@ -17,6 +16,7 @@ from slumberd.model.firing import CHANNELS, Limits
 from slumberd.model.predicates import ManyBut, describe, union_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.firing import BackfillForm, DecideForm
+from slumberd.rules.rule_loader import RuleSet
 from slumberd.storage.facts import settings_changes
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock

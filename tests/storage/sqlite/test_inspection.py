@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import SchemaError, StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.caller import Caller
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection, StoreInspections
 from tests.support.builders import START, at, rule, triple

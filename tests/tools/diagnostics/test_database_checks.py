@@ -17,11 +17,11 @@ import pytest
 
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
-from slumberd.config.settings import load_settings
 from slumberd.daemon.database_tenure import DatabaseTenure
 from slumberd.daemon.rules import rules_of
 from slumberd.daemon.stores import database_status_of
 from slumberd.model.health import Finding
+from slumberd.rules.settings import load_settings
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.tools.diagnostics.database_checks import LIMITS, DatabaseLimits, check_database

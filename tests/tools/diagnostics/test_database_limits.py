@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import database_status_of
 from slumberd.model.store_status import (
     DatabaseStatus,
@@ -15,6 +14,7 @@ from slumberd.model.store_status import (
     OldestTransaction,
     ShardHolder,
 )
+from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.database_checks import check_status
 
 pytestmark = pytest.mark.unit

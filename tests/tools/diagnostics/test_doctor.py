@@ -22,13 +22,13 @@ import pytest
 from slumberd.cli.asking import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings, load_settings
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.rules import rules_of
 from slumberd.model.health import KINDS, Finding
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
+from slumberd.rules.settings import Settings, load_settings
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.storage.sqlite import connection
 from slumberd.tools.diagnostics.doctor import find_urgent, run_checks
 from slumberd.tools.diagnostics.host_checks import (

@@ -14,10 +14,10 @@ import pytest
 
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
-from slumberd.config.settings import load_settings
 from slumberd.daemon.pause import PausedFile
 from slumberd.daemon.rules import rules_of
 from slumberd.model.episode import Episode
+from slumberd.rules.settings import load_settings
 from slumberd.storage import inspections
 from slumberd.tools.diagnostics.doctor import find_urgent
 from slumberd.tools.diagnostics.host_checks import Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.settings import Settings, load_settings
+from slumberd.rules.settings import Settings, load_settings
 from slumberd.tools.diagnostics.host_checks import Account, Machine
 from slumberd.tools.diagnostics.path_checks import (
     account_of,

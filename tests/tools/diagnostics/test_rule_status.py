@@ -16,8 +16,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.daemon.health_metrics import HealthCollector, HealthSources
@@ -29,6 +27,8 @@ from slumberd.operations.handlers import handlers_of
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.doctor import run_checks
 from slumberd.tools.diagnostics.host_checks import Machine
 from slumberd.tools.diagnostics.status import read_status

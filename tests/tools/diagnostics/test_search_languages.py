@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.config.settings import load_settings
 from slumberd.model.episode import Episode
+from slumberd.rules.settings import load_settings
 from slumberd.tools.diagnostics.status import read_languages
 from tests.support.asked_models import said
 from tests.support.daemons import Home

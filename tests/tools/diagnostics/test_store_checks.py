@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import ProvenanceSettings
 from slumberd.model.episode import microseconds
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import FactStoreStatus, HeldFiring, SinkProgress
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import ProvenanceSettings
 from slumberd.tools.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,

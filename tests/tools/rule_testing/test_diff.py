@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.tools.rule_testing.diff import find_differences
 from slumberd.tools.rule_testing.preview import copy_data
 from tests.support.builders import START, rule, triple

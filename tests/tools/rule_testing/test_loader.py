@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.validation import Form
 from slumberd.errors import ConfigurationError
+from slumberd.rules.validation import Form
 from slumberd.tools.rule_testing import case_schema
 from slumberd.tools.rule_testing.loader import FIRST, Case, read_cases
 

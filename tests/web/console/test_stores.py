@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from slumberd.config.settings_schema import PostgresSettings
 from slumberd.daemon.control_socket import ask
+from slumberd.rules.settings_schema import PostgresSettings
 from slumberd.web.console.changes import PATH as CHANGE
 from slumberd.web.console.pages import PAGES
 from tests.support.broken_disks import put

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from slumberd import Memory
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.errors import SlumberdError
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.support import mcp_clients
 from tests.support.mcp_clients import SCOPED, configure, http_client, serving_memory, text_of

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from slumberd.cli.setup import interfaces_of
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import ExtraMissingError
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import ServeSettings
 from tests.support.daemons import Home
 from tests.support.http_daemon import TENANTS, http_daemon, write_tokens
 

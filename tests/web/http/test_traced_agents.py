@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slumberd.config.settings_schema import ServeSettings
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.web.http.traces import PATH
 from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.late_imports import LateModule

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.daemon.interfaces import Served
 from slumberd.errors import StoreBusyError
 from slumberd.integrations.interchange.genai_spans import SpanOwner, read_spans
@@ -29,6 +28,7 @@ from slumberd.integrations.interchange.spans import Span, SpanEvent, spans_of_do
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import OncePutter
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.web.http.traces import PATH, traces_route
 from tests.support.daemons_in_loop import memory_in_loop, served_by

@@ -10,8 +10,8 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import NotAllowedError, SlumberdError, UnknownHostError, UsageError
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.web.http.page_checks import PageChecks, is_local
 from tests.support.http_daemon import HttpDaemon, http_daemon
 

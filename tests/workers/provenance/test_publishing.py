@@ -19,12 +19,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import ProvenanceSettings
 from slumberd.daemon import composition
 from slumberd.daemon import daemon as service_daemon
 from slumberd.daemon.daemon import Intervals
 from slumberd.errors import ExtraMissingError
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import ProvenanceSettings
 from slumberd.workers.provenance import publisher
 from slumberd.workers.provenance.fathom_sink import open_engine
 from slumberd.workers.provenance.publisher import ProvenanceSink

@@ -19,10 +19,10 @@ from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import plural, print_json, print_json_lines, print_table
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.cli.registry import examples
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import open_facts, open_facts_for_audit
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
+from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.reads import FactReader
 

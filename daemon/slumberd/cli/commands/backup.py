@@ -14,11 +14,11 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.copies.backup import Restored, back_up, check_backup
 from slumberd.daemon.copies.backup import restore as put_back
 from slumberd.daemon.copies.file_copies import Manifest
 from slumberd.observability.line_format import printable
+from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.host_checks import megabytes
 
 

@@ -20,16 +20,16 @@ from slumberd.cli.setup import load_settings_and_rules
 from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet, load_rule_files
-from slumberd.config.settings import Settings, config_file
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.rules import make_cypher_check, make_model_check
 from slumberd.errors import ConfigurationError, UsageError
-from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import INTERFACES
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
+from slumberd.rules.filters.sandbox import check_filter
+from slumberd.rules.rule_loader import RuleSet, load_rule_files
+from slumberd.rules.settings import Settings, config_file
 from slumberd.tools.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,

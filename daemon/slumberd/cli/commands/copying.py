@@ -14,9 +14,9 @@ from slumberd.cli.options import Config, Json, chosen_shard
 from slumberd.cli.output import cell, join_names, plural, print_json
 from slumberd.cli.terminal import bar
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import require_postgres
 from slumberd.errors import UsageError
+from slumberd.rules.settings import Settings
 
 if TYPE_CHECKING:
     from slumberd.daemon.copies.store_transfer import Verified

@@ -21,7 +21,6 @@ from slumberd.cli.demo_daemon import check_serving, serve_until_signal, write_ac
 from slumberd.cli.output import plural, print_table
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings, load_settings
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import facts_of, memory_of
 from slumberd.errors import UsageError
@@ -30,6 +29,7 @@ from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
+from slumberd.rules.settings import Settings, load_settings
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)

@@ -16,13 +16,13 @@ from slumberd.cli.setup import load_settings_and_rules
 from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.daemon.rules import rules_in
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.predicates import describe, document_of
 from slumberd.observability.line_format import printable
 from slumberd.operations.requests import require_episode_rules
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Difference, Side, Totals
 from slumberd.tools.rule_testing.diff import (
     Differences,

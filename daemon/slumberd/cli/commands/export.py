@@ -15,7 +15,6 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
-from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Explanation, Source
 from slumberd.daemon.stores import open_facts, open_memory
 from slumberd.errors import InputError
@@ -26,6 +25,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.rows import episode_of
 
 MOST_PRINTED = 1_000

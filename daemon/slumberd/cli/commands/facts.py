@@ -16,12 +16,12 @@ from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import open_facts
 from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.operations.responses import fact_document
+from slumberd.rules.settings import Settings
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"

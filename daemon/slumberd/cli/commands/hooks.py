@@ -19,11 +19,11 @@ from slumberd.cli.environment import directory_named
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, StateDir
 from slumberd.cli.registry import examples
-from slumberd.config.settings import Settings
 from slumberd.integrations.hooks.agents import AGENTS, CLAUDE_CODE, CODEX, CodingAgent
 from slumberd.integrations.hooks.command import run_on_standard_streams
 from slumberd.integrations.hooks.installation import AgentSettings, SettingsFile
 from slumberd.observability.line_format import printable
+from slumberd.rules.settings import Settings
 
 hooks = typer.Typer(
     add_completion=False,

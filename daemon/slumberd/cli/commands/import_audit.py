@@ -12,7 +12,6 @@ import typer
 
 from slumberd.cli.output import plural, print_json, print_table
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.rules import rules_of
 from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.integrations.interchange.audit import (
@@ -35,6 +34,7 @@ from slumberd.integrations.interchange.records import (
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant, latest_at
 from slumberd.model.scope import Scope
 from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import encode_readable
 

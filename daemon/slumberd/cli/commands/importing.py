@@ -24,7 +24,6 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.rules import rules_of
 from slumberd.daemon.shard_puts import UserStores
@@ -43,6 +42,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 

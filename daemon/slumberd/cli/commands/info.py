@@ -10,8 +10,8 @@ import typer
 from slumberd.cli.json_schemas import SHIPPED, schema_text
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json, print_table
-from slumberd.config.validation import suggestion
 from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.rules.validation import suggestion
 
 
 def _check_schema(name: str) -> str:

@@ -10,8 +10,6 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.environment import variable_named
-from slumberd.config.file_access import is_token
-from slumberd.config.settings_schema import check_url
 from slumberd.daemon.new_state_directory import (
     NewModel,
     Purpose,
@@ -24,6 +22,8 @@ from slumberd.daemon.new_state_directory import (
 )
 from slumberd.errors import UsageError
 from slumberd.observability.line_format import printable
+from slumberd.rules.file_access import is_token
+from slumberd.rules.settings_schema import check_url
 
 NEXT = """\
 Next:

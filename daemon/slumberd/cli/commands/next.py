@@ -13,8 +13,6 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
-from slumberd.config.validation import suggestion
 from slumberd.daemon.erased_content import read_or_none
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import inspections_of
@@ -25,6 +23,8 @@ from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rules import MOST_INSTANTS
+from slumberd.rules.settings import Settings
+from slumberd.rules.validation import suggestion
 from slumberd.workers.scheduling.cron_text import in_words
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}

@@ -12,7 +12,7 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Json
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.registry import examples
-from slumberd.config.file_access import read_key
+from slumberd.rules.file_access import read_key
 
 if TYPE_CHECKING:
     from slumberd.storage.postgres.shard_additions import PlannedUsers

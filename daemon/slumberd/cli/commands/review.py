@@ -20,10 +20,10 @@ from slumberd.cli.instants import instant_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import open_facts
 from slumberd.model.episode import microseconds
 from slumberd.operations.handlers import Answer
+from slumberd.rules.settings import Settings
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62

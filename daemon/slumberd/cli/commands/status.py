@@ -21,8 +21,6 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, is_new, number, plural, print_json, print_table
 from slumberd.cli.shard_table import print_shards
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings, config_file
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import database_status_of, inspections_of, settings_of_user, shards_of
 from slumberd.errors import ConfigurationError, Mistake, StoreError
@@ -39,6 +37,8 @@ from slumberd.model.store_status import (
 )
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings, config_file
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.tools.diagnostics.doctor import DoctorReport, find_urgent, run_checks

@@ -10,10 +10,10 @@ import typer
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
 from slumberd.cli.registry import examples
-from slumberd.config.validation import problems
-from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Right
+from slumberd.rules.validation import problems
+from slumberd.rules.yaml_reader import dotted_path
 from slumberd.web.http.access import Token, hash_of, new_token
 
 app = typer.Typer(

@@ -16,10 +16,10 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.composition import older_schemas, open_under, tenure_of
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Caller
+from slumberd.rules.settings import Settings
 
 _QUESTION = (
     "Older releases do not open the files afterwards; `slumberd backup DIR` makes a copy first. "

@@ -19,11 +19,11 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
+from slumberd.rules.settings import Settings
 
 BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""

@@ -15,7 +15,6 @@ from slumberd.cli.explain_output import (
 )
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import inspections_of, open_facts, open_memory
 from slumberd.operations.reads.explainer import (
     explain_fact,
@@ -23,6 +22,7 @@ from slumberd.operations.reads.explainer import (
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
 )
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 

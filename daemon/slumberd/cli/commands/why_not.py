@@ -20,7 +20,6 @@ from slumberd.cli.explain_output import (
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.clock import SystemClock
-from slumberd.config.settings import Settings
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import open_facts_if_present
 from slumberd.model.rule import ConsolidationRule
@@ -33,6 +32,7 @@ from slumberd.operations.reads.explainer import (
 from slumberd.operations.reads.explanations import (
     decision_document,
 )
+from slumberd.rules.settings import Settings
 
 
 def why_not(

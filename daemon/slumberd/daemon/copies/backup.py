@@ -19,7 +19,6 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.daemon import file_exchange
 from slumberd.daemon.composition import backed_up_files, copies_of, tenure_of
 from slumberd.daemon.copies.file_copies import (
@@ -43,6 +42,7 @@ from slumberd.errors import (
 )
 from slumberd.file_modes import make_directory
 from slumberd.model.record import ForeignBlank
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
 from slumberd.storage.inspections import FactInspection, StoreInspections
 

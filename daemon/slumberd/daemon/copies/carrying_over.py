@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.pause import FILE
 from slumberd.daemon.stores import key_of
 from slumberd.errors import OutputExistsError, UsageError
 from slumberd.file_modes import make_directory
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite.backup import copy_together
 from slumberd.storage.sqlite.carrying_over import (

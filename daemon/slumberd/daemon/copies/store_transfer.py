@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import LEASE_SECONDS
 from slumberd.daemon import file_exchange
 from slumberd.daemon.composition import adopt
 from slumberd.daemon.database_tenure import DatabaseTenure
@@ -31,6 +29,8 @@ from slumberd.errors import (
     SourceChangedError,
 )
 from slumberd.model.record import Break
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import LEASE_SECONDS
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.rule_sets import PausedTable

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from slumberd.capture.episodes import SecretFilter
-from slumberd.config.validation import format_value, suggestion
 from slumberd.integrations.interchange.instants import read_instant
 from slumberd.integrations.interchange.records import (
     MOST_BYTES,
@@ -21,6 +20,7 @@ from slumberd.integrations.interchange.records import (
     numbered_lines,
 )
 from slumberd.model.episode import Episode, misspelled_keys
+from slumberd.rules.validation import format_value, suggestion
 from slumberd.storage.strict_json import read_object
 
 

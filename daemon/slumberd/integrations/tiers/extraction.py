@@ -7,13 +7,13 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from slumberd.config.vocabulary_loader import shipped_vocabulary
 from slumberd.extraction.conversation import ConversationExtractor
 from slumberd.hygiene.summary import summarise
 from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
 from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 
 ExtractFn = Callable[[str], Awaitable[list[Triple]]]
 """Returns the triples of a text."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
 from slumberd.consolidation.incoming import states_nothing
 from slumberd.errors import FilterError, NoInputError
-from slumberd.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
@@ -29,6 +28,7 @@ from slumberd.operations.reads.explanations import (
     describe_withdrawn,
     would_change,
 )
+from slumberd.rules.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 

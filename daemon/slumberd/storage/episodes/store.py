@@ -11,7 +11,6 @@ from typing import Self, overload
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.errors import MemoryScopeError, RecordRefusedError
-from slumberd.filters import sandbox
 from slumberd.model.arguments import require_object, require_objects, require_whole_number
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
@@ -30,6 +29,7 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
+from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import windows as episode_log

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from threading import Lock
 
-from slumberd.filters import sandbox
-from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import PERSON, NaiveTimestamps
+from slumberd.rules.filters import sandbox
+from slumberd.rules.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import statement
 from slumberd.storage.engine import Row
 

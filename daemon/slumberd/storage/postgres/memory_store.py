@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Collection
 
 from slumberd.clock import Clock
-from slumberd.filters import sandbox
 from slumberd.model.episode import PERSON, Misspelling, NaiveTimestamps
+from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder

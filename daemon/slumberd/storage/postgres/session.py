@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 import psycopg
 
-from slumberd.filters.sandbox import Filter, FilterResult
+from slumberd.rules.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement
 from slumberd.storage.engine import Row, Values
 from slumberd.storage.postgres.arrays import ELEMENT_TYPES, array_of

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from slumberd.filters.sandbox import Filter, FilterResult, prepare
 from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.store_status import StoreLocation, StoreSizes
+from slumberd.rules.filters.sandbox import Filter, FilterResult, prepare
 from slumberd.storage.engine import Session, Work
 from slumberd.storage.sqlite import episode_installation, health, ledger_schema
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors

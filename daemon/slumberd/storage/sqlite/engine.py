@@ -12,9 +12,9 @@ from threading import Event
 from typing import NamedTuple, TypeVar
 
 from slumberd.errors import StaleWriterError, StoreReplacedError
-from slumberd.filters import sandbox
 from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.sqlite import file_schema, health, ledger_schema
 from slumberd.storage.sqlite.connection import (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from slumberd.filters.sandbox import Filter, FilterResult
+from slumberd.rules.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement, statements
 from slumberd.storage.engine import Row, Values, Work
 from slumberd.storage.sqlite.connection import (

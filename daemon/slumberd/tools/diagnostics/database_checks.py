@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slumberd.config.settings import Settings
 from slumberd.daemon.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
 from slumberd.errors import (
     DatabaseUnreachableError,
@@ -20,6 +19,7 @@ from slumberd.model.store_status import (
     HostStatus,
     OldestTransaction,
 )
+from slumberd.rules.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

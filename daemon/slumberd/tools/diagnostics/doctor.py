@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slumberd.config.rule_loader import rule_files
 from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.daemon.file_exchange import is_unfinished
@@ -18,6 +17,7 @@ from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
 from slumberd.model.health import Finding
 from slumberd.model.record import WITHIN
+from slumberd.rules.rule_loader import rule_files
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection
 from slumberd.tools.diagnostics.database_checks import check_database, find_unusable

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from slumberd.config.settings_schema import ServeSettings, listens_everywhere
 from slumberd.model.health import Finding
+from slumberd.rules.settings_schema import ServeSettings, listens_everywhere
 from slumberd.workers.scheduling import cron
 
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from slumberd.daemon.erased_content import read_or_none
 from slumberd.extraction.function import FunctionExtractor
-from slumberd.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import Turn
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LATEST, FactStoreStatus, Readings
 from slumberd.operations.transcript_counts import TranscriptCounts, read_transcript_counts
+from slumberd.rules.filters.conditions import STATED, condition_of, describe_unmet
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.tools.diagnostics.status import read_spending
 from slumberd.tools.diagnostics.store_checks import (

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from slumberd.config.file_access import find_secret, is_installed, read_key, read_token
-from slumberd.config.rule_loader import rule_files
-from slumberd.config.settings import Settings
-from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.rules.file_access import find_secret, is_installed, read_key, read_token
+from slumberd.rules.rule_loader import rule_files
+from slumberd.rules.settings import Settings
+from slumberd.rules.yaml_reader import Document, read_document
 from slumberd.tools.diagnostics.host_checks import (
     THIS_MACHINE,
     Account,

@@ -8,9 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import BudgetSettings
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import BudgetSpentError
 from slumberd.model.episode import instant, latest_at
@@ -19,6 +16,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.retrieval.languages import AUTO, recognise, words_of
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import BudgetSettings
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.workers.language_models.budget import Budget

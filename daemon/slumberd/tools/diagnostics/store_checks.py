@@ -10,15 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.incoming import FUTURE
 from slumberd.daemon.erased_content import NAMED, read_or_none
 from slumberd.daemon.pause import FILE as PAUSED_FILE
 from slumberd.daemon.rules import paused_rules_of
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import StoreError
-from slumberd.filters.checks import reads_column
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.health import Finding
@@ -26,6 +23,9 @@ from slumberd.model.record import Reduction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
+from slumberd.rules.filters.checks import reads_column
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erasure import FORGET

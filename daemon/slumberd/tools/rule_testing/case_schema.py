@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
-from slumberd.config.validation import Form, Instant, Name
 from slumberd.extraction.language_model import MAX_TEXT
 from slumberd.model.episode import Episode
+from slumberd.rules.validation import Form, Instant, Name
 from slumberd.tools.rule_testing.comparison import Content, Entry, Part
 
 Text = Annotated[str, Field(min_length=1)]

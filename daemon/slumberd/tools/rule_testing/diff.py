@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import rule_runner_of
 from slumberd.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Totals
 from slumberd.storage.sqlite.compare import Comparison
 from slumberd.tools.rule_testing.preview import Copy, ProgressCallback, ReasonCounter, copy_data

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from slumberd.config.rule_loader import RuleSet, load_rules
-from slumberd.config.validation import mistakes_of, problems, read_instant, suggestion
-from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
 from slumberd.extraction.language_model import MAX_TRIPLES
-from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope
+from slumberd.rules.filters.sandbox import check_filter
+from slumberd.rules.rule_loader import RuleSet, load_rules
+from slumberd.rules.validation import mistakes_of, problems, read_instant, suggestion
+from slumberd.rules.yaml_reader import Document, Trail, read_document
 from slumberd.tools.rule_testing.case_schema import (
     CaseFile,
     CaseForm,

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
 from slumberd.consolidation.firing import DryRunBounds, FireRequest
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.composition import copies_of, open_stores, rule_runner_of
@@ -27,6 +25,8 @@ from slumberd.model.predicates import ChannelPlan, union_of
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
+from slumberd.rules.rule_loader import RuleSet
+from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.episodes.windows import Matching
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
-from slumberd.config.yaml_reader import read_document
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.firing import FireRequest
@@ -35,6 +33,8 @@ from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.rules.pattern_loader import load_pattern_tests, load_patterns
+from slumberd.rules.yaml_reader import read_document
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

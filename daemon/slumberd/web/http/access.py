@@ -11,12 +11,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from slumberd.config.file_access import find_secret
-from slumberd.config.validation import Form, mistakes_of
-from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError, NotAuthenticatedError
 from slumberd.observability.late_log import LateLogger
 from slumberd.operations.caller import Caller, Right
+from slumberd.rules.file_access import find_secret
+from slumberd.rules.validation import Form, mistakes_of
+from slumberd.rules.yaml_reader import read_document
 
 PREFIX = "slumberd_"
 """How each token begins, so that scanners for secrets find it."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slumberd.config.settings_schema import ServeSettings
 from slumberd.errors import (
     NotAllowedError,
     NotAuthenticatedError,
@@ -20,6 +19,7 @@ from slumberd.errors import (
     UnknownHostError,
 )
 from slumberd.operations.caller import Caller, Right
+from slumberd.rules.settings_schema import ServeSettings
 from slumberd.web.http.access import Access
 from slumberd.web.http.limits import RefusalCounter
 from slumberd.web.http.page_checks import PageChecks, is_console, is_local

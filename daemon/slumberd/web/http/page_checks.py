@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from slumberd.config.settings_schema import HOST, ServeSettings, listens_everywhere
 from slumberd.errors import NotAllowedError, UnknownHostError, UsageError
+from slumberd.rules.settings_schema import HOST, ServeSettings, listens_everywhere
 
 CONSOLE = "/console"
 """The path of the web console, which asks people to sign in."""

@@ -25,9 +25,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
 from slumberd.clock import set_within
-from slumberd.config.settings import Settings
 from slumberd.daemon.interfaces import Served
 from slumberd.errors import SlumberdError
+from slumberd.rules.settings import Settings
 from slumberd.web.http.access import Access
 from slumberd.web.http.endpoints import JSON, Endpoints, answer_health
 from slumberd.web.http.event_stream import PATH as EVENTS_PATH

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import structlog
 
-from slumberd.config.settings import Settings
-from slumberd.config.settings_schema import listens_everywhere
 from slumberd.daemon.control_socket import remove_dead, short_path
 from slumberd.errors import ListenError
+from slumberd.rules.settings import Settings
+from slumberd.rules.settings_schema import listens_everywhere
 
 _MODES = {600: 0o600, 660: 0o660}
 _log = structlog.get_logger("slumberd")

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from slumberd.config.docstrings import describe_attributes
+from slumberd.rules.docstrings import describe_attributes
 
 Schema = dict[str, Any]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from slumberd.config.validation import problems
 from slumberd.errors import MemoryScopeError
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.search import ContextForm, RecallForm
+from slumberd.rules.validation import problems
 from slumberd.web.console.time_range import NEED
 from slumberd.web.console.visit import Shown, View, Visit
 from slumberd.web.http.problems import status_of
