@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.function import FunctionExtractor
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.rule import RuleFunction
 from slumberd.rules.pattern_loader import combined_extraction

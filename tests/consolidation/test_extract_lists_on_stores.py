@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.consolidation.firing import FireRequest
-from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extracted, Extraction, ModelSettings, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.record import Report

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from slumberd import Extracted, Turn
-from slumberd.extraction.function import FunctionExtractor
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extraction
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.turns import name_of_speaker, previous_turns
+from slumberd.consolidation.extraction.turns import name_of_speaker, previous_turns
 from slumberd.integrations.interchange.formats import FORMATS
 from slumberd.model.episode import (
     INTERFACES,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.extraction.turns import arrange, previous_turns
+from slumberd.consolidation.extraction.turns import arrange, previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn, answer_key, summary_key
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.hygiene.similar_texts import normal_text, wording_of
+from slumberd.consolidation.stages.similar_texts import normal_text, wording_of
 from slumberd.model.texts import LONGEST, MOST_MARKS, limit_marks, words_of
 from slumberd.retrieval.terms import Analyser
 from tests.support.sample_sizes import amount

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from slumberd.extraction.function import FunctionExtractor
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern

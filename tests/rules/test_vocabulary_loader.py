@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.extraction.conversation import ConversationExtractor
+from slumberd.consolidation.extraction.statements_in_english import (
+    ATTRIBUTES,
+    clause_expressions,
+    expressions,
+)
+from slumberd.consolidation.extraction.turn_reader import ALL_READERS
+from slumberd.consolidation.extraction.vocabulary import Vocabulary
 from slumberd.errors import ConfigurationError
-from slumberd.extraction.conversation import ConversationExtractor
-from slumberd.extraction.statements_in_english import ATTRIBUTES, clause_expressions, expressions
-from slumberd.extraction.turn_reader import ALL_READERS
-from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.extraction import Turn
 from slumberd.rules.vocabulary_loader import (
     conversation_extraction,

@@ -35,7 +35,7 @@ from slumberd.consolidation.incoming import (
     Unreadable,
     statements_of,
 )
-from slumberd.hygiene.entries import SummaryFailure
+from slumberd.consolidation.stages.entries import SummaryFailure
 from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant, whole_of

@@ -11,11 +11,16 @@ from typing import Any, NamedTuple, assert_never
 
 from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid, statements_of
-from slumberd.hygiene.duplicates import no_vectors
-from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
-from slumberd.hygiene.marking import MarkChanges, Summariser, decide_marks, summarise_by_sentences
-from slumberd.hygiene.similar_texts import Embed
-from slumberd.hygiene.summary import estimate, summarise_by_function, summary_of
+from slumberd.consolidation.stages.duplicates import no_vectors
+from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
+from slumberd.consolidation.stages.marking import (
+    MarkChanges,
+    Summariser,
+    decide_marks,
+    summarise_by_sentences,
+)
+from slumberd.consolidation.stages.similar_texts import Embed
+from slumberd.consolidation.stages.summary import estimate, summarise_by_function, summary_of
 from slumberd.model.episode import PERSON, EpisodeVersion
 from slumberd.model.extraction import (
     ModelSummariser,

@@ -13,7 +13,7 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.marks import Owner, is_of_rule, known_marks, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
-from slumberd.hygiene.decay import ArchivedEntry, find_expired
+from slumberd.consolidation.stages.decay import ArchivedEntry, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.fact import Fact, FactPattern

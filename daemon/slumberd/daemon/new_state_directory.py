@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from slumberd.consolidation.extraction.language_model import answer_schema, messages_for
 from slumberd.errors import (
     ExtraMissingError,
     ModelNotCheckedError,
@@ -17,7 +18,6 @@ from slumberd.errors import (
     OutputExistsError,
     UsageError,
 )
-from slumberd.extraction.language_model import answer_schema, messages_for
 from slumberd.model.extraction import ModelSettings, Question, Turn
 from slumberd.rules.file_access import is_installed
 from slumberd.workers.language_models.recorder import ChatRequest

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.errors import Mistake
-from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.rule import RuleFunction, describe_exception
 from slumberd.rules.file_access import check_world_writable

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import BaseModel
 
-from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
-from slumberd.extraction.language_model import VERSION as PROMPT_VERSION
-from slumberd.extraction.language_model import VERSION_OF_0_2_0
-from slumberd.extraction.normalisers import alias_key
-from slumberd.extraction.patterns import (
+from slumberd.consolidation.extraction.language_model import VERSION as PROMPT_VERSION
+from slumberd.consolidation.extraction.language_model import VERSION_OF_0_2_0
+from slumberd.consolidation.extraction.normalisers import alias_key
+from slumberd.consolidation.extraction.patterns import (
     SPEAKERS,
     Aliases,
     Expected,
@@ -30,8 +29,9 @@ from slumberd.extraction.patterns import (
     placeholders,
     word_lists,
 )
-from slumberd.extraction.sentences import replace_surrogates
-from slumberd.hygiene.summary import SUMMARY_VERSION
+from slumberd.consolidation.extraction.sentences import replace_surrogates
+from slumberd.consolidation.stages.summary import SUMMARY_VERSION
+from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import (
     Extraction,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
+from slumberd.consolidation.extraction.vocabulary import Vocabulary
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -22,7 +23,6 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
-from slumberd.extraction.vocabulary import Vocabulary
 from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction, ModelSettings

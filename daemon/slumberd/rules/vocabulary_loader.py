@@ -14,11 +14,15 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import Field
 
+from slumberd.consolidation.extraction.conversation import (
+    VERSION,
+    ConversationExtractor,
+    pattern_names,
+)
+from slumberd.consolidation.extraction.english_parser import PARSER, parser_version
+from slumberd.consolidation.extraction.turn_notes import NAME
+from slumberd.consolidation.extraction.vocabulary import PersonWord, Vocabulary
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.extraction.conversation import VERSION, ConversationExtractor, pattern_names
-from slumberd.extraction.english_parser import PARSER, parser_version
-from slumberd.extraction.turn_notes import NAME
-from slumberd.extraction.vocabulary import PersonWord, Vocabulary
 from slumberd.model.extraction import Extraction
 from slumberd.rules.validation import Form, mistakes_of, suggestion
 from slumberd.rules.yaml_reader import Document, read_document
@@ -74,7 +78,7 @@ def shipped_vocabulary() -> Vocabulary:
 
 @cache
 def _shipped_form() -> VocabularyFile:
-    file = Path(__file__).parents[1] / "extraction" / "vocabulary.yaml"
+    file = Path(__file__).parents[1] / "consolidation" / "extraction" / "vocabulary.yaml"
     return VocabularyFile.model_validate(read_document(file, by_root=False).value)
 
 

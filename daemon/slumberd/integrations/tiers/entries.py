@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from slumberd.clock import Clock
-from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry
+from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from slumberd.extraction.conversation import ConversationExtractor
-from slumberd.hygiene.summary import summarise
+from slumberd.consolidation.extraction.conversation import ConversationExtractor
+from slumberd.consolidation.stages.summary import summarise
 from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
 from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
 from slumberd.model.episode import PERSON, microseconds

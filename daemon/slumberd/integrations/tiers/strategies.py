@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.hygiene.decay import find_decayed, find_unimportant, reweighted
-from slumberd.hygiene.duplicates import Method, find_duplicates, no_vectors
-from slumberd.hygiene.entries import Duplicate, Entry, check_fraction
+from slumberd.consolidation.stages.decay import find_decayed, find_unimportant, reweighted
+from slumberd.consolidation.stages.duplicates import Method, find_duplicates, no_vectors
+from slumberd.consolidation.stages.entries import Duplicate, Entry, check_fraction
 from slumberd.integrations.tiers.entries import MemoryEntry, entry_for_stages
 from slumberd.retrieval.embeddings import WordEmbedder
 

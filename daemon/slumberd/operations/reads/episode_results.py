@@ -10,8 +10,8 @@ import orjson
 from pydantic import JsonValue
 
 from slumberd.consolidation.explanation import Decision
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.consolidation.state import IN_TRIPLES, NOTHING_SAID
-from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.firing import HeldBatch

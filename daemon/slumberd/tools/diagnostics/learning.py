@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.daemon.erased_content import read_or_none
-from slumberd.extraction.function import FunctionExtractor
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import Turn
 from slumberd.model.health import Finding

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
-from slumberd.extraction.language_model import MAX_TEXT
+from slumberd.consolidation.extraction.language_model import MAX_TEXT
 from slumberd.model.episode import Episode
 from slumberd.rules.validation import Form, Instant, Name
 from slumberd.tools.rule_testing.comparison import Content, Entry, Part

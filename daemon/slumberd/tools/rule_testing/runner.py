@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
+from slumberd.consolidation.extraction.language_model import read_answer
+from slumberd.consolidation.extraction.patterns import run_pattern_tests
 from slumberd.consolidation.firing import FireRequest
 from slumberd.errors import (
     ConfigurationError,
@@ -23,8 +25,6 @@ from slumberd.errors import (
     MemoryScopeError,
     Mistake,
 )
-from slumberd.extraction.language_model import read_answer
-from slumberd.extraction.patterns import run_pattern_tests
 from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern

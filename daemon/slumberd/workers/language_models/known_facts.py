@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from slumberd.consolidation.claim import sources_in_lineage
-from slumberd.extraction.turns import name_of_speaker
+from slumberd.consolidation.extraction.turns import name_of_speaker
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extracted, ModelSettings, Question, ShownFact, Stated, Turn
 from slumberd.model.fact import Fact

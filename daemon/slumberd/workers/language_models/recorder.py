@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from slumberd.clock import Clock
-from slumberd.errors import InvalidAnswerError
-from slumberd.extraction.language_model import (
+from slumberd.consolidation.extraction.language_model import (
     Message,
     Supported,
     answer_schema,
     messages_for,
     read_answer,
 )
-from slumberd.hygiene.summary import SUMMARY_SCHEMA, read_summary, summary_messages
+from slumberd.consolidation.stages.summary import SUMMARY_SCHEMA, read_summary, summary_messages
+from slumberd.errors import InvalidAnswerError
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import (
     AnswerStatus,

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from slumberd.clock import Clock
+from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE
 from slumberd.errors import MemoryScopeError, SlumberdError
-from slumberd.hygiene.entries import USUAL_IMPORTANCE
 from slumberd.integrations.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
