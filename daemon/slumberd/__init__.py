@@ -104,10 +104,10 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.retrieval.context import Context, EstimatedTokens, TokenCounter
-    from slumberd.retrieval.hits import Hit
-    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
-    from slumberd.retrieval.searcher import Searcher
+    from slumberd.search.context import Context, EstimatedTokens, TokenCounter
+    from slumberd.search.hits import Hit
+    from slumberd.search.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
+    from slumberd.search.searcher import Searcher
     from slumberd.storage.postgres.fact_store import PostgresFactStore
     from slumberd.storage.postgres.memory_store import PostgresMemoryStore
     from slumberd.storage.protocols import FactStore, MemoryStore
@@ -276,11 +276,11 @@ _HOMES = {
     "workers.graph.cypher_linter": ("Linter",),
     "workers.graph.promotion": ("GraphStore", "PromoteTriplesToFacts"),
     "workers.provenance.publisher": ("ProvenanceSink",),
-    "retrieval.context": ("Context", "EstimatedTokens", "TokenCounter"),
-    "retrieval.hits": ("Hit",),
-    "retrieval.searcher": ("Searcher",),
+    "search.context": ("Context", "EstimatedTokens", "TokenCounter"),
+    "search.hits": ("Hit",),
+    "search.searcher": ("Searcher",),
     "storage.protocols": ("FactStore", "MemoryStore"),
-    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer", "SalienceScorer"),
+    "search.scorers": ("EmbeddingScorer", "RuleBasedScorer", "SalienceScorer"),
     "storage.postgres.fact_store": ("PostgresFactStore",),
     "storage.postgres.memory_store": ("PostgresMemoryStore",),
     "storage.sqlite.fact_store": ("SQLiteFactStore",),

@@ -26,10 +26,10 @@ import psycopg
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.retrieval.indexes import FactIndex, words_of_fact
-from slumberd.retrieval.searcher import Searcher
-from slumberd.retrieval.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
-from slumberd.retrieval.terms import Analyser
+from slumberd.search.indexes import FactIndex, words_of_fact
+from slumberd.search.searcher import Searcher
+from slumberd.search.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
+from slumberd.search.terms import Analyser
 from slumberd.storage.ledger.fact_rows import readable_facts
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import psycopg
 from psycopg import sql
 
-from slumberd.retrieval.term_index import CHOSEN, SHORT
+from slumberd.search.term_index import CHOSEN, SHORT
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -15,7 +15,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeComparer

@@ -23,7 +23,7 @@ from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock, FakeComparer
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files

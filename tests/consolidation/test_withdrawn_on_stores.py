@@ -8,8 +8,8 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as FIRST
-from slumberd.retrieval.searcher import Searcher
 from slumberd.rules.vocabulary_loader import conversation_extraction
+from slumberd.search.searcher import Searcher
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider

@@ -11,7 +11,7 @@ import pytest_asyncio
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.errors import VersionConflictError
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 from tests.support.reachable_texts import reachable_texts
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.model.feed import FeedChanges
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.searcher import Searcher
 from slumberd.storage.episodes.index_feed import IndexFeed
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.soak.checks import BrokenPromise

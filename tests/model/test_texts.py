@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.stages.similar_texts import normal_text, wording_of
 from slumberd.model.texts import LONGEST, MOST_MARKS, limit_marks, words_of
-from slumberd.retrieval.terms import Analyser
+from slumberd.search.terms import Analyser
 from tests.support.sample_sizes import amount
 
 pytestmark = [pytest.mark.unit, pytest.mark.sampled]

@@ -12,8 +12,8 @@ from typing import Any
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.hits import Kind
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.hits import Kind
+from slumberd.search.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.recall.engine import Engine, Ledger, Line, Named, Opener, Prompt

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from slumberd.model.episode import Episode
-from slumberd.retrieval.context import EstimatedTokens
+from slumberd.search.context import EstimatedTokens
 from tests.recall.engine import Ledger, Line, Named, Prompt
 from tests.recall.figures import BASELINE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slumberd.retrieval.context import EstimatedTokens, quote
-from slumberd.retrieval.hits import Hit
+from slumberd.search.context import EstimatedTokens, quote
+from slumberd.search.hits import Hit
 from tests.recall.engine import Line, Prompt
 
 _TOKENS = EstimatedTokens()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slumberd.model.superseded import Superseded
-from slumberd.retrieval.context import EstimatedTokens, quote
-from slumberd.retrieval.hits import Hit
+from slumberd.search.context import EstimatedTokens, quote
+from slumberd.search.hits import Hit
 from tests.recall.prompts_of_hits import lines_of, prompt_of
 from tests.support.builders import START
 

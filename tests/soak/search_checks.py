@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.hits import Hit
+from slumberd.search.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.soak.checks import BrokenPromise

@@ -20,8 +20,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.retrieval.vectors import TextComparer
 from slumberd.rules.rule_loader import RuleSet
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple

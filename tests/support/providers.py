@@ -17,7 +17,7 @@ import pytest
 from slumberd.clock import Clock
 from slumberd.file_modes import make_directory
 from slumberd.model.episode import PERSON
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH

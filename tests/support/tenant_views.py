@@ -19,7 +19,7 @@ from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.reads.explanations import ExplainedFact, decision_document, would_change
 from slumberd.operations.responses import fact_document
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.searcher import Searcher
 from tests.support.builders import at
 from tests.support.cli_runner import called
 from tests.support.hostile_tenant import MINE, MUCH, RULES, TenantHistory

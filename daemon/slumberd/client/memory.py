@@ -18,8 +18,8 @@ from slumberd.operations.facts import Correction, FactPage
 from slumberd.operations.outcomes import Explained, Outcome
 from slumberd.operations.search import ContextText, Hits
 from slumberd.operations.writes.erasures import Erasure
-from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS, OfSuperseded
+from slumberd.search.hits import Hit, Kind
+from slumberd.search.searcher import KINDS, OfSuperseded
 
 
 class Triple(NamedTuple):

@@ -32,9 +32,9 @@ from slumberd.model.provenance import SLOTS
 from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
-from slumberd.retrieval.searcher import Searcher
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
+from slumberd.search.searcher import Searcher
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling

@@ -20,8 +20,8 @@ from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.pauses import PauseStore
-from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rules.settings import Settings
+from slumberd.search.embeddings import WordEmbedder
 from slumberd.storage.closed_stores import StoreCopies
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore

@@ -11,9 +11,9 @@ from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rules.file_access import is_installed, read_key
 from slumberd.rules.settings import Settings
+from slumberd.search.embeddings import WordEmbedder
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore

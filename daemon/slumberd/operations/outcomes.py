@@ -35,8 +35,8 @@ from slumberd.operations.reads.explainer import (
 from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import as_json
 from slumberd.operations.stores import Stores
-from slumberd.retrieval.hits import Kind
 from slumberd.rules.rule_loader import RuleSet
+from slumberd.search.hits import Kind
 
 _NEITHER = "neither the episodes nor the ledger of this scope have it"
 

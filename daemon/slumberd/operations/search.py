@@ -21,8 +21,8 @@ from slumberd.operations.forms import (
     singular_kind,
 )
 from slumberd.operations.operation import Example, operation
-from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS, OfSuperseded, Searcher
+from slumberd.search.hits import Hit, Kind
+from slumberd.search.searcher import KINDS, OfSuperseded, Searcher
 
 HIT: dict[str, Any] = {
     "id": "e1",

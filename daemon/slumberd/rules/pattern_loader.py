@@ -40,7 +40,6 @@ from slumberd.model.extraction import (
     Several,
     Turn,
 )
-from slumberd.retrieval.expressions import Expression, compile_expression
 from slumberd.rules.pattern_schema import (
     PatternFile,
     PatternForm,
@@ -50,6 +49,7 @@ from slumberd.rules.pattern_schema import (
 )
 from slumberd.rules.validation import format_value, mistakes_of, problems, read_instant, suggestion
 from slumberd.rules.yaml_reader import Document, Trail, read_document
+from slumberd.search.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant of a test's first turn, unless it gives another."""

@@ -22,8 +22,8 @@ from slumberd.consolidation.extraction.patterns import (
 )
 from slumberd.consolidation.extraction.turns import previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
-from slumberd.retrieval.expressions import Match, compile_expression
 from slumberd.rules.pattern_loader import load_pattern_tests, load_patterns
+from slumberd.search.expressions import Match, compile_expression
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.consolidation.extraction.patterns import fill, insert_words, placeholders, word_lists
-from slumberd.retrieval.expressions import compile_expression
+from slumberd.search.expressions import compile_expression
 
 pytestmark = pytest.mark.unit
 

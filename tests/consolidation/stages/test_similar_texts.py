@@ -27,7 +27,7 @@ from slumberd.consolidation.stages.similar_texts import (
     wording_of,
 )
 from slumberd.errors import ExtraMissingError
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 from tests.consolidation.stages.test_duplicates import entries_of, similarities, some_entries
 from tests.support.embedders import WordSums
 from tests.support.late_imports import LateModule

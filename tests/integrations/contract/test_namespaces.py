@@ -10,8 +10,8 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
-from slumberd.retrieval.scope_index import ScopeIndex
+from slumberd.search.followed_scopes import FollowedScopes, OneThread
+from slumberd.search.scope_index import ScopeIndex
 from tests.support.builders import START
 from tests.support.record_stores import ask, ids, record
 

@@ -19,8 +19,8 @@ from slumberd.integrations.hooks.command import (
 )
 from slumberd.model.superseded import Superseded
 from slumberd.model.texts import BEGIN, END
-from slumberd.retrieval.context import NOTICE, line_of
-from slumberd.retrieval.hits import Hit, Kind, SimilarTurn
+from slumberd.search.context import NOTICE, line_of
+from slumberd.search.hits import Hit, Kind, SimilarTurn
 
 pytestmark = pytest.mark.unit
 

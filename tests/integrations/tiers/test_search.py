@@ -25,7 +25,7 @@ from slumberd.integrations.tiers import (
     TokenBudgetAllocator,
     WorkingMemoryConfig,
 )
-from slumberd.retrieval.context import EstimatedTokens
+from slumberd.search.context import EstimatedTokens
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids

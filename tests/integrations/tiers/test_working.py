@@ -22,7 +22,7 @@ from slumberd.integrations.tiers import (
     WorkingMemoryConfig,
     WorkingMemoryManager,
 )
-from slumberd.retrieval.context import EstimatedTokens
+from slumberd.search.context import EstimatedTokens
 from tests.support.broken_memory import BROKEN, BrokenBackend
 from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from slumberd.model.fact import FactPattern
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.searcher import Searcher
 from slumberd.storage.postgres import replica
 from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.fact_store import PostgresFactStore

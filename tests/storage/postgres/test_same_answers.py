@@ -19,7 +19,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.rule import Similarity
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.ledger import NEWEST
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.searcher import Searcher
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock, FakeComparer, FakeDeltaLog
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files

@@ -18,10 +18,10 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.stores import open_facts_if_present, open_memory
-from slumberd.retrieval.context import Context, notes_of
-from slumberd.retrieval.hits import Hit, Kind
-from slumberd.retrieval.searcher import KINDS, OfSuperseded, Searcher
 from slumberd.rules.settings import Settings
+from slumberd.search.context import Context, notes_of
+from slumberd.search.hits import Hit, Kind
+from slumberd.search.searcher import KINDS, OfSuperseded, Searcher
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
 

@@ -32,7 +32,7 @@ from slumberd.consolidation.extraction.turns import arrange, name_of_speaker, pr
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Extractor, Failed, Intent, Turn
 from slumberd.model.fact_ids import canonical
 from slumberd.model.texts import words_of
-from slumberd.retrieval.expressions import Expression, Match
+from slumberd.search.expressions import Expression, Match
 
 SPEAKERS = ("speaker", "other")
 """The names that stand for the two speakers in every template."""

@@ -26,7 +26,7 @@ from slumberd.consolidation.stages.similar_texts import (
     wording_of,
 )
 from slumberd.errors import ExtraMissingError
-from slumberd.retrieval.vectors import Rows
+from slumberd.search.vectors import Rows
 
 Method = Literal["exact", "jaccard", "fuzzy", "vectors"]
 """How texts are compared: as a whole, or by their words, their characters or their vectors."""

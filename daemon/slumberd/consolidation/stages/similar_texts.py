@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from slumberd.model.texts import cut, limit_marks
-from slumberd.retrieval.vectors import Rows
+from slumberd.search.vectors import Rows
 
 _ENGLISH = "not no never none nobody nothing nowhere neither nor without hardly"
 _GERMAN = (

@@ -28,9 +28,9 @@ from slumberd.integrations.contract.records import (
 )
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import Scope, ScopeFilter
-from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread, RowIds
-from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
+from slumberd.search.followed_scopes import FollowedScopes, OneThread, RowIds
+from slumberd.search.languages import AUTO
+from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.storage.episodes.owned import write_revision
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 

@@ -83,7 +83,7 @@ from slumberd.integrations.tiers.strategies import (
     TimeDecayStrategy,
 )
 from slumberd.integrations.tiers.working import WorkingMemoryManager
-from slumberd.retrieval.context import TokenCounter as TokenCounterProtocol
+from slumberd.search.context import TokenCounter as TokenCounterProtocol
 
 __all__ = [
     "AccessFrequencyStrategy",

@@ -17,7 +17,7 @@ from slumberd.integrations.tiers.entries import (
 from slumberd.integrations.tiers.errors import MemorySystemError, log_summary_failure
 from slumberd.integrations.tiers.extraction import EpisodicCompressor, SummariseFn
 from slumberd.integrations.tiers.search import newest_first, relevances_of, selects
-from slumberd.retrieval.context import EstimatedTokens, TokenCounter
+from slumberd.search.context import EstimatedTokens, TokenCounter
 
 DEFAULT_SESSION = "_default"
 """The session of the entries that name none."""

@@ -40,7 +40,7 @@ from slumberd.integrations.tiers.semantic import (
 )
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.integrations.tiers.working import WorkingMemoryManager
-from slumberd.retrieval.context import TokenCounter
+from slumberd.search.context import TokenCounter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 

@@ -10,7 +10,7 @@ from typing import Any
 from slumberd.integrations.tiers.configs import WorkingMemoryConfig
 from slumberd.integrations.tiers.entries import MemoryEntry
 from slumberd.integrations.tiers.search import relevances_of
-from slumberd.retrieval.context import TokenCounter
+from slumberd.search.context import TokenCounter
 
 _FULL_LENGTH = 1_000
 """From so many characters on, a text counts as long."""

@@ -25,7 +25,7 @@ from slumberd.integrations.tiers.errors import MemoryStoreError, log_source_fail
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import canonical
-from slumberd.retrieval.scope_index import WHOLE, IndexedTurn, ScopeIndex
+from slumberd.search.scope_index import WHOLE, IndexedTurn, ScopeIndex
 
 _DAY_SECONDS = 86_400
 
@@ -91,7 +91,7 @@ class EntryIndex:
     """Knows how relevant some entries are to a text; an entry is known by any name.
 
     Args:
-        language: The language of the texts, one of `slumberd.retrieval.terms.LANGUAGES`; None
+        language: The language of the texts, one of `slumberd.search.terms.LANGUAGES`; None
             stems no word.
 
     Raises:

@@ -12,7 +12,7 @@ from slumberd.consolidation.stages.decay import find_decayed, find_unimportant, 
 from slumberd.consolidation.stages.duplicates import Method, find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Duplicate, Entry, check_fraction
 from slumberd.integrations.tiers.entries import MemoryEntry, entry_for_stages
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 
 _HOUR_SECONDS = 3_600.0
 

@@ -23,7 +23,7 @@ from slumberd.integrations.tiers.pruning import TokenBudgetAllocator, fitting
 from slumberd.integrations.tiers.search import newest_first
 from slumberd.integrations.tiers.semantic import SemanticMemoryStore
 from slumberd.integrations.tiers.strategies import CLOCK
-from slumberd.retrieval.context import EstimatedTokens, TokenCounter
+from slumberd.search.context import EstimatedTokens, TokenCounter
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.model.stages import KnownMarks
-from slumberd.retrieval.vectors import Embedder, Rows
+from slumberd.search.vectors import Embedder, Rows
 
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""

@@ -23,7 +23,7 @@ from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microsec
 from slumberd.model.episode import instant as as_instant
 from slumberd.model.firing import Firing, HeldScope, Position
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import FactEngine, Row, Session, Values, Work
 from slumberd.storage.facts.review import hold_batch
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number

@@ -33,7 +33,7 @@ from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneO
 from slumberd.model.pattern import literal_prefix as start_of_glob
 from slumberd.model.rule import FACTS
 from slumberd.model.stages import MARK_IDS
-from slumberd.retrieval.expressions import compile_expression
+from slumberd.search.expressions import compile_expression
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.fact_rows import fact_of, readable_facts
 from slumberd.storage.ledger.history import facts_at

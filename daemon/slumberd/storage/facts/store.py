@@ -39,7 +39,7 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
 from slumberd.storage.audit.results import Replay

@@ -19,7 +19,7 @@ from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import Session
 
 TEXT_CHARACTERS = 4_000

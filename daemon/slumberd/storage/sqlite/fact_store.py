@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore

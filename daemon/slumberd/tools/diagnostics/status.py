@@ -15,10 +15,10 @@ from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
-from slumberd.retrieval.languages import AUTO, recognise, words_of
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import BudgetSettings
+from slumberd.search.languages import AUTO, recognise, words_of
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.workers.language_models.budget import Budget

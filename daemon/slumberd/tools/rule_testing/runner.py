@@ -32,9 +32,9 @@ from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, WEIGHTS
-from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rules.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.rules.yaml_reader import read_document
+from slumberd.search.embeddings import WordEmbedder
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

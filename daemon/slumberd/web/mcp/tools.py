@@ -22,7 +22,7 @@ from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.search import Hits
 from slumberd.operations.writes.erasures import Erasure
-from slumberd.retrieval.context import NOTICE, quote
+from slumberd.search.context import NOTICE, quote
 from slumberd.web.mcp.connection import Connection
 from slumberd.web.mcp.schemas import Schema, schema_of_arguments, schema_of_result
 

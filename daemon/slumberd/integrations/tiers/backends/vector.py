@@ -21,7 +21,7 @@ from slumberd.integrations.tiers.errors import EmbeddingError
 from slumberd.integrations.tiers.search import best
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.salience import cosine
-from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.search.embeddings import WordEmbedder
 
 _SOURCE = "vector"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slumberd.model.superseded import Superseded
 from slumberd.model.texts import BEGIN, END, MOST_NOTES, without_recalled
-from slumberd.retrieval.context import (
+from slumberd.search.context import (
     NOTICE,
     Context,
     ContextBuilder,
@@ -24,7 +24,7 @@ from slumberd.retrieval.context import (
     line_of,
     notes_of,
 )
-from slumberd.retrieval.hits import Hit, name_similar_turns
+from slumberd.search.hits import Hit, name_similar_turns
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit

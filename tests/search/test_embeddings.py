@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slumberd.errors import ExtraMissingError, StoppedError
-from slumberd.retrieval.embeddings import LONGEST, WordEmbedder, _model, _Words, _words
+from slumberd.search.embeddings import LONGEST, WordEmbedder, _model, _Words, _words
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:

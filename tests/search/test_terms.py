@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from slumberd.retrieval.terms import Analyser
+from slumberd.search.terms import Analyser
 
 PHRASE = "\ufdfa"  # its compatibility form has 18 characters
 

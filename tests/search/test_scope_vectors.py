@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.retrieval.embeddings import word_table
-from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
-from slumberd.retrieval.scope_vectors import ScopeVectors
-from slumberd.retrieval.term_index import Neighbours
+from slumberd.search.embeddings import word_table
+from slumberd.search.scope_index import IndexedTurn, ScopeIndex
+from slumberd.search.scope_vectors import ScopeVectors
+from slumberd.search.term_index import Neighbours
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:

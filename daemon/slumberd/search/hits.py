@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from slumberd.model.superseded import Superseded
 from slumberd.model.texts import without_recalled
-from slumberd.retrieval.terms import Analyser
+from slumberd.search.terms import Analyser
 
 Kind = Literal["episode", "fact"]
 Trust = Literal["said", "derived", "extracted", "declared", "corrected"]

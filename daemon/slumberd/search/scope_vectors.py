@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from slumberd.retrieval.embeddings import word_table
-from slumberd.retrieval.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows, Neighbours
+from slumberd.search.embeddings import word_table
+from slumberd.search.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows, Neighbours
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from slumberd.errors import UsageError
-from slumberd.retrieval.languages import AUTO, parts_of, stop_words_of, words_of
+from slumberd.search.languages import AUTO, parts_of, stop_words_of, words_of
 
 _IRREGULAR_FORMS = """
     become became

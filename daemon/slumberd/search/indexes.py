@@ -13,11 +13,11 @@ from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import words_of_payload
 from slumberd.model.texts import without_recalled
-from slumberd.retrieval.followed_scopes import RowIds
-from slumberd.retrieval.hits import Trust
-from slumberd.retrieval.languages import is_stop_word, words_of
-from slumberd.retrieval.scope_index import FoundText, IndexedTurn, ScopeIndex
-from slumberd.retrieval.terms import Analyser
+from slumberd.search.followed_scopes import RowIds
+from slumberd.search.hits import Trust
+from slumberd.search.languages import is_stop_word, words_of
+from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
+from slumberd.search.terms import Analyser
 
 ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
 """A fact with one of these predicates says that its subject has another name."""

@@ -12,7 +12,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.indexes import EpisodeIndex, FactIndex
+from slumberd.search.indexes import EpisodeIndex, FactIndex
 from tests.support.builders import START
 
 

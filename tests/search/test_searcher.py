@@ -22,8 +22,8 @@ from slumberd.errors import MemoryScopeError, UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
-from slumberd.retrieval.hits import Hit
-from slumberd.retrieval.searcher import Searcher
+from slumberd.search.hits import Hit
+from slumberd.search.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple

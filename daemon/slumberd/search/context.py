@@ -11,7 +11,7 @@ import orjson
 
 from slumberd.model.arguments import require_text
 from slumberd.model.texts import BEGIN, END, limit_notes, note_of, without_recalled
-from slumberd.retrieval.hits import Hit
+from slumberd.search.hits import Hit
 
 _CHARACTERS_PER_TOKEN = 4
 

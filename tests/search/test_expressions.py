@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.errors import PatternError
-from slumberd.retrieval.expressions import Expression, compile_expression
+from slumberd.search.expressions import Expression, compile_expression
 
 pytestmark = pytest.mark.unit
 

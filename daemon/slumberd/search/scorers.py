@@ -9,7 +9,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.model.arguments import require_object
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
-from slumberd.retrieval.vectors import Embedder
+from slumberd.search.vectors import Embedder
 
 
 @runtime_checkable

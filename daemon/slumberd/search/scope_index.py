@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from slumberd.model.episode import instant
-from slumberd.retrieval import priors
-from slumberd.retrieval.languages import (
+from slumberd.search import priors
+from slumberd.search.languages import (
     AUTO,
     UNKNOWN,
     ScopeLanguages,
@@ -18,9 +18,9 @@ from slumberd.retrieval.languages import (
     recognise,
     words_of,
 )
-from slumberd.retrieval.priors import SessionEvidence, Sought, TextSigns
-from slumberd.retrieval.scope_vectors import ScopeVectors
-from slumberd.retrieval.term_index import (
+from slumberd.search.priors import SessionEvidence, Sought, TextSigns
+from slumberd.search.scope_vectors import ScopeVectors
+from slumberd.search.term_index import (
     CHOSEN,
     NONE,
     SATURATION,
@@ -30,7 +30,7 @@ from slumberd.retrieval.term_index import (
     SimilarWords,
     TermIndex,
 )
-from slumberd.retrieval.terms import Analyser, require_language
+from slumberd.search.terms import Analyser, require_language
 
 VECTOR_WEIGHT = 0.4
 """What a text with the meaning of the question, but none of its words, has of the most."""

@@ -28,31 +28,31 @@ from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
-from slumberd.retrieval.context import (
+from slumberd.search.context import (
     Context,
     ContextBuilder,
     ContextParts,
     EstimatedTokens,
     TokenCounter,
 )
-from slumberd.retrieval.embeddings import forget_vectors
-from slumberd.retrieval.followed_scopes import (
+from slumberd.search.embeddings import forget_vectors
+from slumberd.search.followed_scopes import (
     FollowedScopes,
     OneThread,
     SearchedEpisodes,
     SearchedFacts,
 )
-from slumberd.retrieval.hits import MOST_COMPARED, Hit, Kind, name_similar_turns
-from slumberd.retrieval.indexes import (
+from slumberd.search.hits import MOST_COMPARED, Hit, Kind, name_similar_turns
+from slumberd.search.indexes import (
     EpisodeIndex,
     FactIndex,
     sources_of_fact,
     trust_of_fact,
     words_of_fact,
 )
-from slumberd.retrieval.languages import AUTO
-from slumberd.retrieval.scope_index import FoundText
-from slumberd.retrieval.terms import forget_words
+from slumberd.search.languages import AUTO
+from slumberd.search.scope_index import FoundText
+from slumberd.search.terms import forget_words
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
 

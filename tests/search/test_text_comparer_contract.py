@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.retrieval.vectors import TextComparer
+from slumberd.search.embeddings import WordEmbedder
+from slumberd.search.vectors import TextComparer
 from tests.support.fakes import FakeComparer
 
 pytestmark = pytest.mark.unit
