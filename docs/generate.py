@@ -28,9 +28,9 @@ import slumberd
 from slumberd import errors
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
+from slumberd.logs.event_catalogue import CATALOGUE
 from slumberd.model.episode import INTERFACES
 from slumberd.model.health import KINDS
-from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.registry import OPERATIONS

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from slumberd.consolidation.protocols import CountedLogs, DeltaLog, Logs
+from slumberd.logs.logs import configure
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts, Firing
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
-from slumberd.observability.logs import configure
 from tests.support.builders import START
 from tests.support.fakes import FakeLogs
 

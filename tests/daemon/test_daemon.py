@@ -22,11 +22,11 @@ from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.daemon.control_socket import ask
 from slumberd.daemon.daemon import INTERVALS, Daemon, Intervals
 from slumberd.daemon.systemd import Notifier
+from slumberd.logs.prometheus import write_textfile
 from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from slumberd.errors import ForgottenError
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
-from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.writes.erasures import ForgetForm

@@ -21,10 +21,10 @@ from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.daemon.stores import inspections_of
 from slumberd.errors import StoreError
+from slumberd.logs.line_format import MOST_BYTES, json_line
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner

@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import StoreBusyError
+from slumberd.logs.line_format import timestamp
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
-from slumberd.observability.line_format import timestamp
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.erasures import Erasures, ForgetForm

@@ -28,8 +28,8 @@ from docs.generate import (
 )
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
+from slumberd.logs.event_catalogue import CATALOGUE
 from slumberd.model.health import KINDS
-from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rules.pattern_schema import PatternFile, PatternTestFile
 from slumberd.rules.rule_schema import RuleFile, RuleForm
 from slumberd.rules.settings import Settings

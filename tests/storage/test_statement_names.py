@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import slumberd
-from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.logs.event_catalogue import CATALOGUE
 from slumberd.sql_statements import ALL_ENGINES, SQLITE, statement, statements
 from slumberd.storage.postgres.session import PACKAGE as POSTGRES
 from tests.support.lists import of_each

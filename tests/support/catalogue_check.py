@@ -13,9 +13,9 @@ import pytest
 import structlog
 from jsonschema import Draft202012Validator
 
-from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream
+from slumberd.logs.event_catalogue import CATALOGUE
+from slumberd.logs.line_format import json_line
+from slumberd.logs.log_writer import LineStream
 
 LOGS = "*.log*"
 """What tests call the files that daemons and commands log to."""

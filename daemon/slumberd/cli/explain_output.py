@@ -11,9 +11,9 @@ from slumberd.consolidation.explanation import (
     DetailedRecord,
     Source,
 )
+from slumberd.logs.line_format import printable
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
-from slumberd.observability.line_format import printable
 from slumberd.operations.reads.episode_results import ResultOfRule
 from slumberd.operations.reads.explanations import (
     ExplainedFact,

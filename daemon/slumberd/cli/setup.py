@@ -19,9 +19,9 @@ from slumberd.clock import Clock
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream, LineWriter, open_file
-from slumberd.observability.logs import (
+from slumberd.logs.line_format import json_line
+from slumberd.logs.log_writer import LineStream, LineWriter, open_file
+from slumberd.logs.logs import (
     DeltaLines,
     Level,
     Render,

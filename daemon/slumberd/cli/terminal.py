@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from slumberd.cli.environment import takes_colors
-from slumberd.observability.line_format import printable
+from slumberd.logs.line_format import printable
 
 
 def heading_printer() -> Callable[[str], None]:

@@ -31,9 +31,9 @@ from slumberd.daemon.startup import make_daemon
 from slumberd.daemon.stores import is_divided, require_postgres
 from slumberd.daemon.systemd import Notifier
 from slumberd.errors import OtherSettingsError, PermissionDeniedError, SlumberdError, UsageError
-from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import LineStream, open_file
-from slumberd.observability.logs import DeltaLines, log_events_into
+from slumberd.logs.line_format import json_line
+from slumberd.logs.log_writer import LineStream, open_file
+from slumberd.logs.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.rules.rule_loader import RuleSet

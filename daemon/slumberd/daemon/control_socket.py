@@ -36,7 +36,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.observability.late_log import LateLogger
+from slumberd.logs.late_log import LateLogger
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object

@@ -57,12 +57,12 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
+from slumberd.logs.line_format import timestamp
+from slumberd.logs.prometheus import write_textfile
 from slumberd.model.episode import instant, latest_at
 from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import timestamp
-from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.caller import Caller
 from slumberd.operations.change_runner import new_run_id
 from slumberd.operations.changes import Operations

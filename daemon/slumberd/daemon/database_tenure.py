@@ -19,7 +19,7 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.errors import DatabaseHeldError, DatabaseUnreachableError, LeaseLostError, StoreError
-from slumberd.observability.line_format import timestamp
+from slumberd.logs.line_format import timestamp
 from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard

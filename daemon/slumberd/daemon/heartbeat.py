@@ -12,14 +12,10 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
+from slumberd.logs.line_format import timestamp
+from slumberd.logs.prometheus import ALIVE_SECONDS, render_metrics, render_standby_metrics
 from slumberd.model.health import DaemonHealth, StandbyHealth
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.observability.line_format import timestamp
-from slumberd.observability.prometheus import (
-    ALIVE_SECONDS,
-    render_metrics,
-    render_standby_metrics,
-)
 
 EVERY_SECONDS = 60
 """The interval between two heartbeats."""

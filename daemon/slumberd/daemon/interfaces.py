@@ -73,7 +73,7 @@ class TracedCalls:
     ) -> AbstractContextManager[Callable[[Answer], None]]:
         """Enclose the call of an operation in a span, if the program traces."""
         if self._spans is None and _API in sys.modules:
-            from slumberd.observability.memory_spans import MemorySpans
+            from slumberd.logs.memory_spans import MemorySpans
 
             self._spans = MemorySpans()
         return nullcontext(_ignore) if self._spans is None else self._spans.observe(name, request)

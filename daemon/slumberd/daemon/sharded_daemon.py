@@ -30,10 +30,10 @@ from slumberd.errors import (
     StaleWriterError,
     StoreError,
 )
+from slumberd.logs.logs import DeltaLines
+from slumberd.logs.prometheus import write_textfile
 from slumberd.model.health import DaemonHealth
 from slumberd.model.health_sums import sum_health
-from slumberd.observability.logs import DeltaLines
-from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings

@@ -11,9 +11,9 @@ from heapq import nlargest, nsmallest
 from itertools import groupby
 from typing import Any, Literal, get_args
 
+from slumberd.logs.line_format import timestamp
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
-from slumberd.observability.line_format import timestamp
 from slumberd.operations.forms import MOST
 from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.ledger.rows import firing_id_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
 from slumberd.errors import StoreError
+from slumberd.logs.late_log import LateLogger
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.late_log import LateLogger
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, Result
 from slumberd.operations.handlers import Answer

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.record import Record, Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import timestamp
 from slumberd.operations.forms import Result
 
 if TYPE_CHECKING:

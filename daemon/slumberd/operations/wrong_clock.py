@@ -7,8 +7,8 @@ from typing import Annotated
 
 import structlog
 
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import latest_at
-from slumberd.observability.line_format import timestamp
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_runner import ChangeRunner, new_run_id, reason_of

@@ -17,7 +17,7 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.copies.backup import Restored, back_up, check_backup
 from slumberd.daemon.copies.backup import restore as put_back
 from slumberd.daemon.copies.file_copies import Manifest
-from slumberd.observability.line_format import printable
+from slumberd.logs.line_format import printable
 from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.host_checks import megabytes
 

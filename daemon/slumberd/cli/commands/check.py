@@ -23,10 +23,10 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.rules import make_cypher_check, make_model_check
 from slumberd.errors import ConfigurationError, UsageError
+from slumberd.logs.line_format import printable
 from slumberd.model.episode import INTERFACES
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import printable
 from slumberd.rules.filters.sandbox import check_filter
 from slumberd.rules.rule_loader import RuleSet, load_rule_files
 from slumberd.rules.settings import Settings, config_file

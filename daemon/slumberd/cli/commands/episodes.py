@@ -12,8 +12,8 @@ from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.daemon.stores import open_memory
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import Episode
-from slumberd.observability.line_format import timestamp
 from slumberd.rules.settings import Settings
 
 COLUMNS = ("id", "at", "session", "agent", "content")

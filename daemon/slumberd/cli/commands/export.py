@@ -19,11 +19,11 @@ from slumberd.consolidation.explanation import Explanation, Source
 from slumberd.daemon.stores import open_facts, open_memory
 from slumberd.errors import InputError
 from slumberd.integrations.interchange.export import ExportScope, read_episodes, read_facts
+from slumberd.logs.line_format import printable, timestamp
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
-from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.rows import episode_of

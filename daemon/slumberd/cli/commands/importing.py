@@ -38,10 +38,10 @@ from slumberd.integrations.interchange.records import (
     place_of,
 )
 from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
+from slumberd.logs.line_format import printable
 from slumberd.model.episode import Episode
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
-from slumberd.observability.line_format import printable
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts

@@ -10,7 +10,7 @@ import typer
 from slumberd.cli.json_schemas import SHIPPED, schema_text
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json, print_table
-from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.logs.event_catalogue import CATALOGUE
 from slumberd.rules.validation import suggestion
 
 

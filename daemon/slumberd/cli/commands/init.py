@@ -21,7 +21,7 @@ from slumberd.daemon.new_state_directory import (
     require_extra,
 )
 from slumberd.errors import UsageError
-from slumberd.observability.line_format import printable
+from slumberd.logs.line_format import printable
 from slumberd.rules.file_access import is_token
 from slumberd.rules.settings_schema import check_url
 

@@ -22,7 +22,7 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import STANDARD_INPUT, open_input
 from slumberd.cli.options import Config, StateDir
 from slumberd.errors import ConfigurationError, InputError, NoInputError, StoreError
-from slumberd.observability.line_format import event_of, readable_line
+from slumberd.logs.line_format import event_of, readable_line
 
 UNITS = ("slumberd", "slumberd-verify")
 POLL_SECONDS = 0.25

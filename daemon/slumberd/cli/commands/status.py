@@ -24,6 +24,7 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import database_status_of, inspections_of, settings_of_user, shards_of
 from slumberd.errors import ConfigurationError, Mistake, StoreError
+from slumberd.logs.line_format import printable, timestamp
 from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
@@ -35,7 +36,6 @@ from slumberd.model.store_status import (
     ShardHolder,
     StoreSizes,
 )
-from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings, config_file

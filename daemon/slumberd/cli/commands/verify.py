@@ -21,8 +21,8 @@ from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
 from slumberd.errors import InputError, UsageError
+from slumberd.logs.line_format import CHECKPOINT, MOST_BYTES, printable
 from slumberd.model.record import Break, Checkpoint
-from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
 from slumberd.rules.settings import Settings
 
 BROKEN = 1

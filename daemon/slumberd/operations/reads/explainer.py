@@ -9,12 +9,12 @@ from typing import NamedTuple
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
 from slumberd.consolidation.incoming import states_nothing
 from slumberd.errors import FilterError, NoInputError
+from slumberd.logs.line_format import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.observability.line_format import printable
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,

@@ -24,12 +24,12 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter
-from slumberd.observability.line_format import timestamp
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ReasonedForm, Result

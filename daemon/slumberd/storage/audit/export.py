@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import instant
-from slumberd.observability.line_format import timestamp
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import EVENTS, KINDS, LedgerRow, firing_id_of
 

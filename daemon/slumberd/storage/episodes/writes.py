@@ -23,6 +23,7 @@ from slumberd.errors import (
     UnreadableEpisodeError,
     UsageError,
 )
+from slumberd.logs.late_log import LateLogger, is_log_configured
 from slumberd.model.episode import (
     Episode,
     EpisodeVersion,
@@ -34,7 +35,6 @@ from slumberd.model.episode import (
 )
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
-from slumberd.observability.late_log import LateLogger, is_log_configured
 from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.erased_scopes import erased_scope_lookup

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from slumberd.errors import ConfigurationError, NotAuthenticatedError
-from slumberd.observability.late_log import LateLogger
+from slumberd.logs.late_log import LateLogger
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.file_access import find_secret
 from slumberd.rules.validation import Form, mistakes_of

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from slumberd.daemon.interfaces import Served
 from slumberd.errors import NoInputError, RequestTimeoutError, SlumberdError
-from slumberd.observability.prometheus import render_open_metrics
+from slumberd.logs.prometheus import render_open_metrics
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
 from slumberd.web.http.http_requests import read_request

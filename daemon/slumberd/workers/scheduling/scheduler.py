@@ -25,12 +25,12 @@ from slumberd.errors import (
     StoreError,
     SupersededError,
 )
+from slumberd.logs.line_format import timestamp
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.firing import START, Position
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import timestamp
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.due import (
     BACKOFF_SECONDS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slumberd.errors import ConfigurationError
+from slumberd.logs.prometheus import ALIVE_SECONDS
 from slumberd.model.health import DaemonHealth, RuleHealth, Severity
-from slumberd.observability.prometheus import ALIVE_SECONDS
 from slumberd.operations.caller import Right
 from slumberd.operations.handlers import Answer
 from slumberd.tools.diagnostics.database_checks import check_status

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
 from slumberd.errors import NoInputError, UsageError
-from slumberd.observability.memory_spans import CONVENTIONS, MemorySpans
+from slumberd.logs.memory_spans import CONVENTIONS, MemorySpans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher, observe_calls
 from tests.support.late_imports import LateModule

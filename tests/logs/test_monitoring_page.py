@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.registry import program
-from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.logs.event_catalogue import CATALOGUE
 from tests.support.builders import at, triple
 from tests.support.installation import Installation, environment
 from tests.support.lists import of_each

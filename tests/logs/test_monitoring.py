@@ -13,9 +13,9 @@ import pytest
 
 from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import Heartbeat
+from slumberd.logs.logs import configure
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.logs import configure
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile
 from slumberd.workers.scheduling.due import FailureTracker

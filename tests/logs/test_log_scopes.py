@@ -13,12 +13,12 @@ import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
+from slumberd.logs.logs import configure
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ScopeFilter
-from slumberd.observability.logs import configure
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple, version

@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 
 import slumberd
 from slumberd.cli import call
-from slumberd.observability.event_catalogue import CATALOGUE
-from slumberd.observability.event_schema import EventKind
-from slumberd.observability.line_format import json_line
+from slumberd.logs.event_catalogue import CATALOGUE
+from slumberd.logs.event_schema import EventKind
+from slumberd.logs.line_format import json_line
 from tests.support.catalogue_check import problems_of_line
 from tests.support.lists import of_each
 

@@ -14,7 +14,7 @@ import orjson
 import pytest
 import yaml
 
-from slumberd.observability.prometheus import OF_DAEMON, OF_RULE
+from slumberd.logs.prometheus import OF_DAEMON, OF_RULE
 from tests.support.lists import of_each
 from tests.support.monitoring import KIT, alerts
 from tests.support.waiting import PATIENCE_SECONDS

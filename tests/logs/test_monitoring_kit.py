@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from slumberd.daemon.heartbeat import EVERY_SECONDS
-from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.logs.event_catalogue import CATALOGUE
 from tests.support.lists import of_each
 from tests.support.logql import Aggregate, Expr, Json, Log, Range
 from tests.support.logql_parser import lines, metric

@@ -15,23 +15,12 @@ import pytest
 import structlog
 
 from slumberd.cli.setup import daemon_logs
-from slumberd.observability.line_format import console_line, json_line
-from slumberd.observability.log_writer import (
-    EVENT_BYTES,
-    LineStream,
-    LineWriter,
-    WriteRequest,
-)
-from slumberd.observability.logs import (
-    DeltaLines,
-    leads_to_journal,
-    prefix_priority,
-    queued_writer,
-    send,
-)
+from slumberd.logs.line_format import console_line, json_line
+from slumberd.logs.log_writer import EVENT_BYTES, LineStream, LineWriter, WriteRequest
+from slumberd.logs.logs import DeltaLines, leads_to_journal, prefix_priority, queued_writer, send
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import LoggingSettings
-from tests.observability.test_logs import TS, _now, _outcome, _record
+from tests.logs.test_logs import TS, _now, _outcome, _record
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock
 from tests.support.waiting import PATIENCE_SECONDS

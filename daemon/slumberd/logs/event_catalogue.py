@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from slumberd.observability.event_schema import (
+from slumberd.logs.event_schema import (
     COUNT,
     INSTANT,
     NUMBER,

@@ -11,6 +11,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from slumberd.logs.prometheus import (
+    OF_DAEMON,
+    OF_RULE,
+    escape,
+    render_metrics,
+    render_standby_metrics,
+    write_textfile,
+)
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
@@ -19,14 +27,6 @@ from slumberd.model.health import (
     RuleHealth,
     RuleStatus,
     StandbyHealth,
-)
-from slumberd.observability.prometheus import (
-    OF_DAEMON,
-    OF_RULE,
-    escape,
-    render_metrics,
-    render_standby_metrics,
-    write_textfile,
 )
 from tests.support.builders import at
 from tests.support.lists import of_each
