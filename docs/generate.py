@@ -25,10 +25,10 @@ import orjson
 import typer
 
 import slumberd
-from slumberd import errors
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.logs.event_catalogue import CATALOGUE
+from slumberd.model import errors
 from slumberd.model.episode import INTERFACES
 from slumberd.model.health import KINDS
 from slumberd.operations.forms import RequestForm

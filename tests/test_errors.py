@@ -9,7 +9,7 @@ from operator import attrgetter
 import pytest
 from pydantic import ValidationError
 
-from slumberd.errors import (
+from slumberd.model.errors import (
     ConsolidationRuleError,
     FactConflictError,
     MemoryScopeError,

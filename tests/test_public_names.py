@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import slumberd
-from slumberd import errors
+from slumberd.model import errors
 from tests.support.lists import of_each
 
 pytestmark = pytest.mark.unit

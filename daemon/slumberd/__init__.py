@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from slumberd.client.memory import Memory, Triple
     from slumberd.client.sync_memory import SyncMemory
     from slumberd.consolidation.delta_batch import DeltaBatch
-    from slumberd.errors import (
+    from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
+    from slumberd.model.episode import Episode
+    from slumberd.model.errors import (
         AgentSettingsError,
         BackupBusyError,
         BackupError,
@@ -93,8 +95,6 @@ if TYPE_CHECKING:
         WrongFormatError,
         WrongShardError,
     )
-    from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
-    from slumberd.model.episode import Episode
     from slumberd.model.extraction import Extracted, Turn
     from slumberd.model.fact import Fact, FactPattern
     from slumberd.model.firing import Window
@@ -293,7 +293,7 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)
+        value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'model.errors')}"), name)
         globals()[name] = value
         return value
 

@@ -28,7 +28,7 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.daemon.daemon import Daemon
-from slumberd.errors import FiringTimeoutError
+from slumberd.model.errors import FiringTimeoutError
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 

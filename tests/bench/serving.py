@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.daemon.control_socket import ask
-from slumberd.errors import NotRunningError
+from slumberd.model.errors import NotRunningError
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -21,7 +21,7 @@ import pytest
 
 from slumberd.daemon.file_exchange import JOURNAL, begin, finish
 from slumberd.daemon.tenure import StateLock
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from tests.support.builders import at, triple
 from tests.support.command_arguments import installation_with_data
 from tests.support.installation import Installation

@@ -10,7 +10,7 @@ import pytest
 import slumberd
 from slumberd.cli import call, registry
 from slumberd.cli.exit_codes import report_failure
-from slumberd.errors import (
+from slumberd.model.errors import (
     ConfigurationError,
     InputError,
     Mistake,

@@ -17,8 +17,8 @@ from slumberd.consolidation.explanation import (
     NewerClaim,
 )
 from slumberd.consolidation.incoming import UNSAID
-from slumberd.errors import ConfigurationError, FilterError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import ConfigurationError, FilterError
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
 from slumberd.operations.reads.explanations import (

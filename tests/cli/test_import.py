@@ -17,8 +17,8 @@ from slumberd.cli.commands.importing import (
     put_records,
 )
 from slumberd.cli.jsonl import open_input
-from slumberd.errors import InputError
 from slumberd.integrations.interchange.records import ImportedRecord
+from slumberd.model.errors import InputError
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from slumberd.cli import call, demo_data
 from slumberd.cli.json_schemas import SHIPPED, schema_of, schema_text
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.rules.docstrings import describe_attributes
 from slumberd.rules.filters.sandbox import check_filter
 from slumberd.rules.rule_loader import load_rule_files

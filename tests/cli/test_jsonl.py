@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.jsonl import open_input
-from slumberd.errors import InputError, NoInputError
 from slumberd.integrations.interchange.episode_lines import read_episode_lines as read_lines
 from slumberd.integrations.interchange.records import GivenScope, ImportedRecord
+from slumberd.model.errors import InputError, NoInputError
 from tests.support.builders import episode
 
 pytestmark = pytest.mark.unit

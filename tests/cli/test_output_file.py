@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.cli import report_file
 from slumberd.cli.output_file import open_output
-from slumberd.errors import OutputExistsError
+from slumberd.model.errors import OutputExistsError
 from slumberd.web.console.report_file import ReportFile, render_report
 from tests.support.daemons import Home
 

@@ -12,7 +12,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.http_transport import MOST_CALLS, HttpTransport, is_repeatable
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     NotRunningError,

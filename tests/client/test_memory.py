@@ -19,7 +19,8 @@ from slumberd import Memory, SyncMemory, Triple
 from slumberd.clock import SystemClock
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.daemon.tenure import StateLock
-from slumberd.errors import (
+from slumberd.model.episode import Episode
+from slumberd.model.errors import (
     ConfigurationError,
     FutureInstantError,
     KeyReusedError,
@@ -34,7 +35,6 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.episode import Episode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.daemons_in_loop import PROGRAM_TOKEN, memory_in_loop, served_over_http
 

@@ -27,7 +27,7 @@ from slumberd import (
     SyncMemory,
 )
 from slumberd.client.transports import MOST_CALLS
-from slumberd.errors import (
+from slumberd.model.errors import (
     FutureInstantError,
     MemoryScopeError,
     NoInputError,

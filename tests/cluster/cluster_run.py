@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 import psycopg
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.storage.postgres.shard_additions import add_shard
 from slumberd.storage.postgres.shard_map import Shard, ShardMap
 from tests.support.daemons import Home

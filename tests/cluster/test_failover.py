@@ -14,7 +14,7 @@ import pytest
 
 from slumberd import Memory, Triple
 from slumberd.clock import SystemClock
-from slumberd.errors import OldPrimaryError
+from slumberd.model.errors import OldPrimaryError
 from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.cluster.cluster_run import Cluster

@@ -11,7 +11,7 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import FiringTimeoutError, StoreError
+from slumberd.model.errors import FiringTimeoutError, StoreError
 from slumberd.model.firing import HeldBatch, Position, ReadWindow
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule

@@ -17,8 +17,8 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Position, ReadWindow, Window

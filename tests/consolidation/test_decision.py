@@ -14,8 +14,8 @@ from slumberd.consolidation.incoming import Candidate, ClaimCandidate, evaluate
 from slumberd.consolidation.precedence import MultiValued, newest_law
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState, keys_to_load
-from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import StoppedError
 from slumberd.model.firing import Counts
 from slumberd.storage.ledger.state_loader import whole_known_state
 from tests.consolidation.test_precedence_by_oracle import (

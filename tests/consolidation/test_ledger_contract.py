@@ -12,8 +12,8 @@ import pytest
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
-from slumberd.errors import SkippedEpisodesError, StoppedError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.errors import SkippedEpisodesError, StoppedError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position

@@ -10,8 +10,8 @@ import pytest
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.manual import ManualBatch, Retract
-from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import ExtraMissingError
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise

@@ -13,8 +13,8 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import LogRestoredError, SkippedEpisodesError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import LogRestoredError, SkippedEpisodesError
 from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Counts, Position, Window
 from slumberd.model.rule import ConsolidationRule

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import ModelUnavailableError
 from slumberd.model.delta import AddDelta
+from slumberd.model.errors import ModelUnavailableError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as FIRST
 from slumberd.model.firing import Limits, Window

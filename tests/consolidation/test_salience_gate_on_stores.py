@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import ExtraMissingError, FiringTimeoutError
+from slumberd.model.errors import ExtraMissingError, FiringTimeoutError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule

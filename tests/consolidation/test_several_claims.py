@@ -19,8 +19,8 @@ from slumberd.consolidation.incoming import (
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState
-from slumberd.errors import UnreadableEpisodeError
 from slumberd.model.episode import Episode, SalienceShortfall, is_part_of, microseconds
+from slumberd.model.errors import UnreadableEpisodeError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter

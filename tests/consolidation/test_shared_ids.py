@@ -12,8 +12,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from slumberd.errors import UsageError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Limits
 from slumberd.operations.caller import Caller

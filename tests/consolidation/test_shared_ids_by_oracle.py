@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
-from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import FactConflictError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import ScopeFilter

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
-from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
+from slumberd.model.errors import ExtraMissingError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.record import Outcome

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.daemon.background import record_external_changes
-from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
+from slumberd.model.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
 
 pytestmark = pytest.mark.unit
 

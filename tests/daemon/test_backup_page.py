@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from slumberd import errors
 from slumberd.cli.registry import program
 from slumberd.daemon.copies.backup import KEY, MANIFEST
 from slumberd.daemon.file_exchange import JOURNAL
+from slumberd.model import errors
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.unit

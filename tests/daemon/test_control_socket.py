@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from slumberd.daemon.control_socket import SOCKET, RefusedError, ask, listen
-from slumberd.errors import NotRunningError, RequestTooLargeError, StoreError, UsageError
+from slumberd.model.errors import NotRunningError, RequestTooLargeError, StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from slumberd import Memory, Triple
-from slumberd.errors import DatabaseHeldError, NotRunningError
+from slumberd.model.errors import DatabaseHeldError, NotRunningError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from tests.daemon.test_database_daemon import home_on, put
 from tests.support.broken_disks import Disk
 from tests.support.daemons import Home

@@ -15,7 +15,7 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.control_socket import RefusedError
 from slumberd.daemon.database_requests import ServedShards, answer_requests, ask_database
 from slumberd.daemon.database_tenure import DatabaseTenure
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotRunningError,
     RequestTooLargeError,
     StaleWriterError,

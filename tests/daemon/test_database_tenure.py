@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from slumberd.clock import SystemClock
 from slumberd.daemon.database_tenure import DatabaseTenure, HostReports
-from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
+from slumberd.model.errors import DatabaseHeldError, LeaseLostError, StoreError
 from slumberd.model.rule import RulesToPublish
 from slumberd.storage.postgres.lease import HostTable
 from slumberd.storage.postgres.rule_sets import PausedTable, RuleSetTable

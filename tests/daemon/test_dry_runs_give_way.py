@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.firing import DryRunBounds
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.model.firing import Limits
 from slumberd.model.stages import Dedup
 from slumberd.operations.caller import Caller

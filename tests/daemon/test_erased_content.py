@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slumberd.daemon.erased_content import find_resurfaced
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.storage.inspections import StoreInspections
 
 pytestmark = pytest.mark.unit

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import ForgottenError
 from slumberd.logs.line_format import timestamp
 from slumberd.model.episode import Episode
+from slumberd.model.errors import ForgottenError
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import (
+from slumberd.model.episode import Episode
+from slumberd.model.errors import (
     ForgottenError,
     NothingKeptError,
     StoreBusyError,
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.stages import Dedup, Summarise
 from slumberd.operations.caller import Caller, Right

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
-from slumberd.errors import VersionConflictError
+from slumberd.model.errors import VersionConflictError
 from slumberd.search.embeddings import WordEmbedder
 from tests.support.reachable_texts import reachable_texts
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.daemon.test_sharded_daemon import USERS, home_on, put, wait_for_facts
 from tests.support.builders import triple

@@ -24,8 +24,8 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.daemon.control_socket import RefusedError, ask
-from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.errors import FactConflictError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.operations.caller import Caller

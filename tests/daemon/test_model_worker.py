@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.firing import ExtractForm
 from slumberd.operations.writes.model_worker import WINDOW_ROWS

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.daemon.pause import FILE, PausedFile, paused_in
-from slumberd.errors import StoreError, UsageError
+from slumberd.model.errors import StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.pauses import Pausing, RulesForm
 from slumberd.rules.rule_loader import RuleSet

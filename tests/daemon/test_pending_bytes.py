@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.errors import StoreBusyError
 from slumberd.logs.line_format import timestamp
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
+from slumberd.model.errors import StoreBusyError
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.erasures import Erasures, ForgetForm

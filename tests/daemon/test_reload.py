@@ -18,7 +18,12 @@ from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.daemon.control_socket import RefusedError, ask
 from slumberd.daemon.reload import InForce, Reloading, load_again
 from slumberd.daemon.rules import rules_of
-from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, StoreBusyError
+from slumberd.model.errors import (
+    ConfigurationError,
+    ReloadFailedError,
+    SlumberdError,
+    StoreBusyError,
+)
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller

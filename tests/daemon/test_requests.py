@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.daemon.pause import PausedFile
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller
 from slumberd.operations.edits import PinForm, assertion_of

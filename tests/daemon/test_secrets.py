@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.daemon import stores as store_choice
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.errors import ConfigurationError, Mistake
 from tests.support.builders import at, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.installation import Installation, environment

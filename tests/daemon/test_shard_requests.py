@@ -16,7 +16,7 @@ from slumberd.client.transports import DatabaseTransport, SocketTransport, Trans
 from slumberd.daemon.control_socket import RefusedError
 from slumberd.daemon.database_requests import ask_database
 from slumberd.daemon.shard_requests import ShardRequests, ask_daemon, find_shard, shard_handlers
-from slumberd.errors import (
+from slumberd.model.errors import (
     MemoryScopeError,
     NotAllowedError,
     NotRunningError,

@@ -15,7 +15,7 @@ import pytest
 import slumberd
 from slumberd.daemon import tenure
 from slumberd.daemon.tenure import PID_FILE, StateLock, file_system_of
-from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
+from slumberd.model.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from tests.support.broken_disks import ordinary_user
 from tests.support.waiting import PATIENCE_SECONDS
 

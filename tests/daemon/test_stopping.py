@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import FiringTimeoutError
+from slumberd.model.errors import FiringTimeoutError
 from slumberd.model.firing import START as LOG_START
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock

@@ -17,8 +17,8 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.copies.store_transfer import copy_into_database, copy_into_files
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.daemon.pause import PausedFile
-from slumberd.errors import MemoryScopeError, RowsNotCopiedError, SourceChangedError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import MemoryScopeError, RowsNotCopiedError, SourceChangedError
 from slumberd.rules.settings import Settings
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.rule_sets import PausedTable

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from slumberd.cli.environment import watchdog_seconds
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
-from slumberd.errors import StoreBusyError
+from slumberd.model.errors import StoreBusyError
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from tests.support.fakes import FakeClock

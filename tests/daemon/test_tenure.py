@@ -9,7 +9,7 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.daemon.composition import backed_up_files, tenure_of
 from slumberd.daemon.file_exchange import JOURNAL, begin, staging_path
-from slumberd.errors import StaleWriterError, StateDirectoryLockedError, StoreError
+from slumberd.model.errors import StaleWriterError, StateDirectoryLockedError, StoreError
 from slumberd.model.fact import Fact
 from slumberd.rules.settings import Settings
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.precedence import newest_law
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import StoreBusyError
+from slumberd.model.errors import StoreBusyError
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.writes.erasures import ForgetForm

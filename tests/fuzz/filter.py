@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from slumberd.errors import FilterError
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters import sandbox as filter_sandbox
 from slumberd.rules.filters.sandbox import STEPS, Filter, FilterResult, prepare
 from slumberd.sql_statements import statements

@@ -18,7 +18,7 @@ import orjson
 
 from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import NotRunningError
+from slumberd.model.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.episodes import EpisodeOperations

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.incoming import ClaimCandidate, Contested, Unreadable, evaluate
-from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import SlumberdError
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.storage.episodes.rows import (
     FAULTS,

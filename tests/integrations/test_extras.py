@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 
 pytestmark = pytest.mark.integration
 

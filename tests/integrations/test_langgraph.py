@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from slumberd import SyncMemory
-from slumberd.errors import RecordRefusedError, UsageError
+from slumberd.model.errors import RecordRefusedError, UsageError
 from tests.support.fakes import FakeClock
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount

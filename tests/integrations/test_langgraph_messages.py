@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from slumberd import SyncMemory
-from slumberd.errors import SlumberdError, UsageError
+from slumberd.model.errors import SlumberdError, UsageError
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from slumberd.errors import NoInputError, UsageError
 from slumberd.logs.memory_spans import CONVENTIONS, MemorySpans
+from slumberd.model.errors import NoInputError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher, observe_calls
 from tests.support.late_imports import LateModule

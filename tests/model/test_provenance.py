@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import ProvenanceError
+from slumberd.model.errors import ProvenanceError
 from slumberd.model.provenance import (
     ProvenanceBundle,
     assertion_document,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.errors import MemoryScopeError
+from slumberd.model.errors import MemoryScopeError
 from slumberd.model.scope import Scope, ScopeFilter, escape, scope_of, unescape, validate_scope
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.errors import MemoryScopeError, NotAllowedError, UsageError
+from slumberd.model.errors import MemoryScopeError, NotAllowedError, UsageError
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
 

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.transports import Transport
-from slumberd.errors import NoInputError, UsageError
+from slumberd.model.errors import NoInputError, UsageError
 
 pytestmark = pytest.mark.integration
 

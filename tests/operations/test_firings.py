@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.errors import NoInputError, NotAllowedError, UsageError
+from slumberd.model.errors import NoInputError, NotAllowedError, UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal

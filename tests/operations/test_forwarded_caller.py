@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import NotAllowedError, UsageError
+from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import FIELD, Answer, for_forwarded, forward
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import NotAllowedError, UsageError
+from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
 from slumberd.operations.handlers import Dispatcher, handlers_of
 from slumberd.operations.quarantine import QuarantineReads

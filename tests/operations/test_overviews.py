@@ -12,7 +12,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.transports import Transport
-from slumberd.errors import NotAllowedError, UsageError
+from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
 from tests.support.daemons_in_loop import memory_in_loop, served_by
 

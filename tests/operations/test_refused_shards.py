@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, refuse_other_shards
 

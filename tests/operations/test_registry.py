@@ -10,7 +10,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.client.transports import OwnTransport
-from slumberd.errors import MemoryScopeError, SlumberdError
+from slumberd.model.errors import MemoryScopeError, SlumberdError
 from slumberd.operations.forms import ScopedForm
 from slumberd.operations.registry import OPERATIONS
 from slumberd.rules.validation import problems

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from slumberd.consolidation.firing import DryRunBounds
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.operations.writes.rule_runner import GIVES_WAY, PART, Turn
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from slumberd.cli.json_schemas import schema_of
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Extraction, Several
 from slumberd.rules.rule_loader import RuleSet, read_rule_texts
 from slumberd.rules.rule_schema import RuleFile

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.rules.file_access import read_key
 from slumberd.rules.settings import load_settings
 

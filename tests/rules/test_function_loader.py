@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slumberd import Extracted, Turn
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Failed, ModelSettings, Several
 from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.rules.rule_loader import RuleSet, load_rules

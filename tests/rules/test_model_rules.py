@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import ConfigurationError, UsageError
+from slumberd.model.errors import ConfigurationError, UsageError
 from slumberd.model.extraction import ModelSettings, ModelSummariser
 from slumberd.rules.rule_loader import CheckModel, RuleSet, load_rules
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from slumberd.cli.json_schemas import SHIPPED as SCHEMAS
 from slumberd.cli.json_schemas import schema_of
 from slumberd.consolidation.extraction.patterns import Expected, PatternSet, run_pattern_tests
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Turn
 from slumberd.rules.pattern_loader import load_extraction, load_pattern_tests, load_patterns
 from slumberd.rules.yaml_reader import read_document

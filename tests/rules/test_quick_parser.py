@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd.errors import FilterError
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters.sandbox import check_filter, filter_checker
 from slumberd.rules.yaml_reader import read_document
 from tests.support.repository import ROOT

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import ConfigurationError, FilterError
+from slumberd.model.errors import ConfigurationError, FilterError
 from slumberd.model.predicates import ManyBut, holds_several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Summarise

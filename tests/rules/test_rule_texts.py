@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import ConfigurationError, FilterError
+from slumberd.model.errors import ConfigurationError, FilterError
 from slumberd.rules.rule_loader import RuleSet, load_rule_texts, load_rules, read_rule_texts
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.rules.settings import Settings, Tree, load_settings, variables
 from slumberd.rules.yaml_reader import read_document
 from tests.support.repository import ROOT

@@ -14,7 +14,7 @@ from slumberd.consolidation.extraction.statements_in_english import (
 )
 from slumberd.consolidation.extraction.turn_reader import ALL_READERS
 from slumberd.consolidation.extraction.vocabulary import Vocabulary
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Turn
 from slumberd.rules.vocabulary_loader import (
     conversation_extraction,

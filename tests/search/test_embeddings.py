@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slumberd.errors import ExtraMissingError, StoppedError
+from slumberd.model.errors import ExtraMissingError, StoppedError
 from slumberd.search.embeddings import LONGEST, WordEmbedder, _model, _Words, _words
 from tests.support.late_imports import LateModule
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import PatternError
+from slumberd.model.errors import PatternError
 from slumberd.search.expressions import Expression, compile_expression
 
 pytestmark = pytest.mark.unit

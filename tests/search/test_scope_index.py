@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.search import scope_index
 from slumberd.search.priors import signs_of, sought_by, weight_of
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import MemoryScopeError, UsageError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import MemoryScopeError, UsageError
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.hits import Hit

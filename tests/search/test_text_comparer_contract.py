@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.search.embeddings import WordEmbedder
 from slumberd.search.vectors import TextComparer
 from tests.support.fakes import FakeComparer

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.errors import NothingKeptError
+from slumberd.model.errors import NothingKeptError
 from tests.soak.chat import AGENT, CHANNELS, FINAL_STAGES, UNPINNED
 from tests.soak.checks import (
     NO_CHAT,

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, instant, microseconds
+from slumberd.model.errors import ForgottenError
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

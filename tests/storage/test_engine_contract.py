@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import StoppedError, StoreBusyError
+from slumberd.model.errors import StoppedError, StoreBusyError
 from slumberd.storage.engine import Engine, Session
 from tests.support.engine_subjects import MANY, Subject, Table, keys_of
 from tests.support.providers import Provider

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import RowRefusedError
+from slumberd.model.errors import RowRefusedError
 from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from tests.support.providers import Provider
 from tests.support.waiting import PATIENCE_SECONDS

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from slumberd.errors import StaleWriterError, SupersededError
+from slumberd.model.errors import StaleWriterError, SupersededError
 from slumberd.storage.engine import FactEngine, Session
 from tests.support.providers import Provider
 

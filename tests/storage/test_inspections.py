@@ -12,7 +12,7 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.composition import open_stores
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import inspections_of
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.rules.settings import Settings
 from slumberd.storage.inspections import FactInspection, StoreInspections

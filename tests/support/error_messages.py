@@ -15,8 +15,8 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
-from slumberd import errors
-from slumberd.errors import Mistake, SlumberdError
+from slumberd.model import errors
+from slumberd.model.errors import Mistake, SlumberdError
 from tests.support.repository import TESTS
 
 TABLE = TESTS / "errors.txt"

@@ -15,8 +15,8 @@ from typing import Self
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
-from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
+from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern, matcher, place_after
 from slumberd.model.firing import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slumberd.errors import GraphStoreError
+from slumberd.model.errors import GraphStoreError
 from slumberd.model.graph import ResultSet
 from slumberd.model.health import StoreHealth
 from slumberd.workers.graph.cypher_linter import Linter

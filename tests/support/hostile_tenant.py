@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
+from slumberd.model.errors import ForgottenError, NothingKeptError, SlumberdError
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.model.stages import Decay, Dedup, Summarise

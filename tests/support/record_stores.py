@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.errors import StoreClosedError
 from slumberd.integrations.contract import (
     EpisodeMemoryStore,
     MemoryRecord,
@@ -17,6 +16,7 @@ from slumberd.integrations.contract import (
     MemoryWriteRecord,
 )
 from slumberd.integrations.contract.records import are_equal, draft_records, json_problem
+from slumberd.model.errors import StoreClosedError
 
 
 class RecordsInMemory(MemoryStore):

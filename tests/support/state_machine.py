@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.model.errors import ForgottenError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, ScopeFilter
 from slumberd.storage.episodes.rows import encode

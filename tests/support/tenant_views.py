@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.errors import NoInputError
 from slumberd.logs.line_format import timestamp
+from slumberd.model.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix

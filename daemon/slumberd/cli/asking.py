@@ -7,7 +7,7 @@ from typing import Any
 
 from slumberd.daemon.control_socket import ask
 from slumberd.daemon.stores import require_postgres
-from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
+from slumberd.model.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
 from slumberd.operations.handlers import Answer
 from slumberd.rules.settings import Settings

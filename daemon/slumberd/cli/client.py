@@ -17,12 +17,8 @@ from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.daemon.composition import tune_interpreter
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import inspections_of, settings_of_user
-from slumberd.errors import (
-    DatabaseHeldError,
-    NotRunningError,
-    StoreError,
-)
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import DatabaseHeldError, NotRunningError, StoreError
 from slumberd.model.record import Checkpoint, Outcome, Record, Report
 from slumberd.operations.handlers import Answer
 from slumberd.rules.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from slumberd.cli.exit_codes import print_to_people, say
-from slumberd.errors import NotConfirmedError, UsageError
+from slumberd.model.errors import NotConfirmedError, UsageError
 
 
 def require_confirmation(question: str, done: str) -> None:

@@ -17,8 +17,8 @@ from slumberd.cli.options import chosen_shard
 from slumberd.cli.output import ShardOutput, shard_output
 from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.stores import settings_of_user, shards_of
-from slumberd.errors import DamagedStoreError, NoInputError, UsageError
 from slumberd.file_modes import make_directory
+from slumberd.model.errors import DamagedStoreError, NoInputError, UsageError
 from slumberd.rules.settings import Settings, load_settings
 
 Users = str | Sequence[str] | None

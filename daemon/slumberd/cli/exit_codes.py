@@ -9,7 +9,7 @@ from contextlib import suppress
 import typer
 
 from slumberd.cli.environment import is_debugging
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 
 USAGE = 64
 BUG = 70

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import BinaryIO, NamedTuple, cast
 
-from slumberd.errors import InputError, NoInputError
+from slumberd.model.errors import InputError, NoInputError
 
 STANDARD_INPUT = "-"
 

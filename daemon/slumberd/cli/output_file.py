@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from slumberd.errors import OutputExistsError
+from slumberd.model.errors import OutputExistsError
 
 STANDARD_OUTPUT = "-"
 

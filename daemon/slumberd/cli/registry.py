@@ -13,7 +13,7 @@ from typer.main import get_command
 from slumberd import __version__
 from slumberd.cli.exit_codes import USAGE, print_to_people
 from slumberd.cli.options import MOST, Config, StateDir, all_shards, chosen_shard
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 
 NAME = "slumberd"
 

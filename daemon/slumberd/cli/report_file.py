@@ -10,7 +10,7 @@ from slumberd.cli.output_file import STANDARD_OUTPUT, open_output
 from slumberd.cli.report_reading import held_document, read_report
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import paused_rules_of, rules_of
-from slumberd.errors import OutputExistsError
+from slumberd.model.errors import OutputExistsError
 from slumberd.operations.report import report_of
 from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.status import read_status

@@ -18,7 +18,6 @@ from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
-from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake
 from slumberd.logs.line_format import json_line
 from slumberd.logs.log_writer import LineStream, LineWriter, open_file
 from slumberd.logs.logs import (
@@ -31,6 +30,7 @@ from slumberd.logs.logs import (
     queued_writer,
     send,
 )
+from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 

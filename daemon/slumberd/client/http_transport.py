@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from slumberd.daemon.control_socket import RefusedError, encode_request, own_error
-from slumberd.errors import NotRunningError, StoreError, UsageError
+from slumberd.model.errors import NotRunningError, StoreError, UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
 from slumberd.storage.strict_json import read_object

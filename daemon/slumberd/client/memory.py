@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from slumberd.client.transports import Transport, open_transport
-from slumberd.errors import StoreError, UsageError
+from slumberd.model.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.episodes import EpisodeList, KnownEpisode, Remembered, RememberedList
 from slumberd.operations.facts import Correction, FactPage

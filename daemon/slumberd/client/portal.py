@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from slumberd.errors import StoreClosedError
+from slumberd.model.errors import StoreClosedError
 
 T = TypeVar("T")
 

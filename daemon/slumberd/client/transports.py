@@ -30,10 +30,15 @@ from slumberd.daemon.rules import rules_of
 from slumberd.daemon.startup import make_daemon
 from slumberd.daemon.stores import is_divided, require_postgres
 from slumberd.daemon.systemd import Notifier
-from slumberd.errors import OtherSettingsError, PermissionDeniedError, SlumberdError, UsageError
 from slumberd.logs.line_format import json_line
 from slumberd.logs.log_writer import LineStream, open_file
 from slumberd.logs.logs import DeltaLines, log_events_into
+from slumberd.model.errors import (
+    OtherSettingsError,
+    PermissionDeniedError,
+    SlumberdError,
+    UsageError,
+)
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.rules.rule_loader import RuleSet

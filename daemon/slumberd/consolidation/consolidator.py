@@ -27,13 +27,13 @@ from slumberd.consolidation.firing import (
 )
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.stage_runs import Marking, Retention, purge
-from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
     EpisodeVersion,
     latest_at,
     misspellings_in,
 )
+from slumberd.model.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import (
     NO_LIMITS,

@@ -23,8 +23,8 @@ from slumberd.consolidation.incoming import (
 from slumberd.consolidation.precedence import Evaluation, has_claim_in_force
 from slumberd.consolidation.resolution import Resolution, ResolvedEffect
 from slumberd.consolidation.state import CurrentFact, KnownState
-from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.errors import StoppedError
 from slumberd.model.firing import Counts
 
 T = TypeVar("T")

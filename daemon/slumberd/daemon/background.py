@@ -14,8 +14,8 @@ from contextlib import suppress
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import StoreError, SupersededError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import StoreError, SupersededError
 from slumberd.model.record import WITHIN, Reduction, Report
 from slumberd.storage.facts.reads import FactReader
 

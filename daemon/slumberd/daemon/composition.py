@@ -22,11 +22,8 @@ from slumberd.daemon.pause import FILE
 from slumberd.daemon.shard_puts import UserStores
 from slumberd.daemon.stores import facts_of, inspections_of, key_of, memory_of, require_postgres
 from slumberd.daemon.tenure import DirectoryTenure, refuse_network
-from slumberd.errors import (
-    NoInputError,
-    UsageError,
-)
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.operations.moves import Moves

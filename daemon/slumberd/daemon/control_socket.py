@@ -26,8 +26,9 @@ from typing import Any
 
 import orjson
 
-from slumberd import errors
-from slumberd.errors import (
+from slumberd.logs.late_log import LateLogger
+from slumberd.model import errors
+from slumberd.model.errors import (
     NotRunningError,
     PermissionDeniedError,
     RequestTooLargeError,
@@ -36,7 +37,6 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.logs.late_log import LateLogger
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object

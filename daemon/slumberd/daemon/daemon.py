@@ -49,17 +49,17 @@ from slumberd.daemon.shard_counts import count_shards
 from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
-from slumberd.errors import (
+from slumberd.file_modes import make_directory
+from slumberd.logs.line_format import timestamp
+from slumberd.logs.prometheus import write_textfile
+from slumberd.model.episode import instant, latest_at
+from slumberd.model.errors import (
     StoppedError,
     StoreError,
     SupersededError,
     TailLostError,
     UsageError,
 )
-from slumberd.file_modes import make_directory
-from slumberd.logs.line_format import timestamp
-from slumberd.logs.prometheus import write_textfile
-from slumberd.model.episode import instant, latest_at
 from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule

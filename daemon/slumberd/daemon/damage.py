@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
-from slumberd.errors import InstantRangeError, SchemaError, SlumberdError
+from slumberd.model.errors import InstantRangeError, SchemaError, SlumberdError
 from slumberd.rules.settings import Settings
 
 

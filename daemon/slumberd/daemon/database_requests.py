@@ -26,7 +26,7 @@ from slumberd.daemon.control_socket import (
     refused_by,
 )
 from slumberd.daemon.database_tenure import process_name
-from slumberd.errors import RequestTooLargeError, StoreError
+from slumberd.model.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, for_forwarded
 from slumberd.storage.postgres.connection import Connection, translate_errors, where

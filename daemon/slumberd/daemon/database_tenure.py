@@ -18,8 +18,13 @@ from typing import Any, Self
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.errors import DatabaseHeldError, DatabaseUnreachableError, LeaseLostError, StoreError
 from slumberd.logs.line_format import timestamp
+from slumberd.model.errors import (
+    DatabaseHeldError,
+    DatabaseUnreachableError,
+    LeaseLostError,
+    StoreError,
+)
 from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.model.health import Finding
 from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erased_rows import FOREIGN, runs_of

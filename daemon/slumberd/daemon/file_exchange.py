@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
+from slumberd.model.errors import StoreError
 
 JOURNAL = "restore.json"
 _STAGED = ".restoring"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.errors import StoreError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
+from slumberd.model.errors import StoreError
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,

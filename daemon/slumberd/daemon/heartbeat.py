@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import SlumberdError
 from slumberd.logs.line_format import timestamp
 from slumberd.logs.prometheus import ALIVE_SECONDS, render_metrics, render_standby_metrics
+from slumberd.model.errors import SlumberdError
 from slumberd.model.health import DaemonHealth, StandbyHealth
 from slumberd.model.store_status import DatabaseStatus
 

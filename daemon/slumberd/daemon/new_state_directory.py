@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from slumberd.consolidation.extraction.language_model import answer_schema, messages_for
-from slumberd.errors import (
+from slumberd.model.errors import (
     ExtraMissingError,
     ModelNotCheckedError,
     ModelRequestError,

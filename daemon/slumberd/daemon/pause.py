@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
+from slumberd.model.errors import StoreError
 
 FILE = "paused.json"
 VERSION = 1

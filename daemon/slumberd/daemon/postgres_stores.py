@@ -14,8 +14,8 @@ from slumberd.clock import Clock
 from slumberd.daemon.database_requests import ServedShards, answer_requests
 from slumberd.daemon.database_tenure import DatabaseTenure
 from slumberd.daemon.shard_requests import SPARE_SECONDS, ShardRequests, ask_daemon, find_shard
-from slumberd.errors import MemoryScopeError, StoreError
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import MemoryScopeError, StoreError
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler

@@ -13,7 +13,12 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.daemon.composition import limits_of, retention_of
-from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
+from slumberd.model.errors import (
+    ConfigurationError,
+    ReloadFailedError,
+    SlumberdError,
+    SupersededError,
+)
 from slumberd.model.firing import CHANNELS
 from slumberd.model.predicates import ChannelPlan
 from slumberd.model.rule import ConsolidationRule

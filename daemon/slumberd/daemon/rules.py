@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slumberd.daemon.pause import PausedFile
 from slumberd.daemon.stores import require_postgres
-from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
+from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
 from slumberd.operations.pauses import PauseStore
 from slumberd.rules.file_access import is_installed
 from slumberd.rules.filters.sandbox import filter_checker

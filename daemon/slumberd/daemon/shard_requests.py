@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from slumberd.daemon.control_socket import RefusedError, own_error
 from slumberd.daemon.database_requests import ask_database
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotRunningError,
     ShardNotNamedError,
     UsageError,

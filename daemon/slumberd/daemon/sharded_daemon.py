@@ -22,7 +22,9 @@ from slumberd.daemon.reload import InForce, Load, load_again
 from slumberd.daemon.shard_interfaces import serve_interfaces
 from slumberd.daemon.stores import database_status_of
 from slumberd.daemon.systemd import BEATS, Notifier, ShardNotifier
-from slumberd.errors import (
+from slumberd.logs.logs import DeltaLines
+from slumberd.logs.prometheus import write_textfile
+from slumberd.model.errors import (
     DatabaseHeldError,
     LeaseLostError,
     NotRunningError,
@@ -30,8 +32,6 @@ from slumberd.errors import (
     StaleWriterError,
     StoreError,
 )
-from slumberd.logs.logs import DeltaLines
-from slumberd.logs.prometheus import write_textfile
 from slumberd.model.health import DaemonHealth
 from slumberd.model.health_sums import sum_health
 from slumberd.operations.commit_signal import CommitSignal

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import ExtraMissingError, NoInputError, SchemaError
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.rules.file_access import is_installed, read_key
 from slumberd.rules.settings import Settings

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 
 _log = structlog.get_logger(__name__)
 _LONGEST_WAIT_SECONDS = 1.0

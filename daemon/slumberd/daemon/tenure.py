@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from slumberd.daemon.file_exchange import finish
-from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.file_modes import create_file, make_directory
+from slumberd.model.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.storage.protocols import Epoch
 
 

@@ -12,13 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slumberd.client.memory import Memory
-from slumberd.errors import (
+from slumberd.integrations.named_facts import NamedFacts
+from slumberd.model.errors import (
     ExtraMissingError,
     NoInputError,
     SlumberdError,
     VersionConflictError,
 )
-from slumberd.integrations.named_facts import NamedFacts
 from slumberd.operations.facts import KnownFact
 
 try:

@@ -14,13 +14,6 @@ from slumberd.client.memory import Memory
 from slumberd.client.portal import Portal
 from slumberd.client.transports import Transport, open_transport
 from slumberd.clock import Clock, SystemClock
-from slumberd.errors import (
-    ExtraMissingError,
-    NoInputError,
-    RecordRefusedError,
-    UsageError,
-    VersionConflictError,
-)
 from slumberd.integrations.contract.records import json_problem
 from slumberd.integrations.langgraph_items import (
     WILDCARD,
@@ -33,6 +26,13 @@ from slumberd.integrations.langgraph_items import (
     subject_of,
 )
 from slumberd.integrations.named_facts import NamedFacts
+from slumberd.model.errors import (
+    ExtraMissingError,
+    NoInputError,
+    RecordRefusedError,
+    UsageError,
+    VersionConflictError,
+)
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST
 

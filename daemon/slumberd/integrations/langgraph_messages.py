@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from slumberd.client.sync_memory import SyncMemory
-from slumberd.errors import ExtraMissingError, KeyReusedError
 from slumberd.model.episode import is_visible
+from slumberd.model.errors import ExtraMissingError, KeyReusedError
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler

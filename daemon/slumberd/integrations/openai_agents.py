@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
-from slumberd.capture.secrets import pieces
 from slumberd.client.memory import Memory
 from slumberd.clock import Clock, SystemClock
-from slumberd.errors import ExtraMissingError
+from slumberd.model.capture.secrets import pieces
 from slumberd.model.episode import is_visible
+from slumberd.model.errors import ExtraMissingError
 from slumberd.operations.episodes import KnownEpisode
 from slumberd.operations.forms import MOST, MOST_CHARACTERS
 

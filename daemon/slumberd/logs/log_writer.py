@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import create_file
+from slumberd.model.errors import ConfigurationError, Mistake
 
 EVENT_BYTES = 1 << 20
 """The most bytes of lines that wait; further event lines are dropped and counted."""

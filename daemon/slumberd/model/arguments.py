@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 
 _PLAIN = frozenset({str, bytes, bool, int, float, list, tuple, dict, set, frozenset, type(None)})
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from slumberd.errors import ConsolidationRuleError
+from slumberd.model.errors import ConsolidationRuleError
 
 
 class _Provenance(BaseModel):

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.errors import InstantRangeError
+from slumberd.model.errors import InstantRangeError
 from slumberd.model.scope import escape
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

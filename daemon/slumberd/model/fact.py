@@ -14,9 +14,9 @@ from typing import Any, Literal, Self, assert_never
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
-from slumberd.errors import PatternError
 from slumberd.model.arguments import require_object
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import PatternError
 from slumberd.model.fact_ids import canonical, channel_of
 from slumberd.model.pattern import (
     LONGEST,

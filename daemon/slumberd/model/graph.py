@@ -16,7 +16,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.errors import PromotionError
+from slumberd.model.errors import PromotionError
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 
 
 class Move(NamedTuple):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 
-from slumberd.errors import ProvenanceError
+from slumberd.model.errors import ProvenanceError
 
 Plain = str | int
 """A value that any sink can store; an integer has at most 64 bits."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from slumberd.errors import MemoryScopeError
+from slumberd.model.errors import MemoryScopeError
 
 _KEY = re.compile(r"/user/([^/]*)/session/([^/]*)/agent/([^/]*)/")
 # SQLite's JSON, which passes many keys to one query, may end a text at a NUL.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from slumberd.errors import NotAllowedError, UsageError
+from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.model.scope import ScopeFilter
 
 

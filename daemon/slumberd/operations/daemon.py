@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Protocol
 
-from slumberd.errors import ConfigurationError, ReloadFailedError
+from slumberd.model.errors import ConfigurationError, ReloadFailedError
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, RequestForm, Result

@@ -13,12 +13,8 @@ from pydantic import Field
 from slumberd.consolidation.firing import DryRunBounds
 from slumberd.consolidation.manual import Assert, Edit, ManualAssertion, ManualBatch, Retract
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
-from slumberd.errors import (
-    MemoryScopeError,
-    NoInputError,
-    UsageError,
-)
 from slumberd.model.episode import EARLIEST, LATEST, instant
+from slumberd.model.errors import MemoryScopeError, NoInputError, UsageError
 from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.record import Record
 from slumberd.model.rule import FACTS

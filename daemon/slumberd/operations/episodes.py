@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import structlog
 from pydantic import Field
 
-from slumberd.capture.episodes import Capture, Captured
 from slumberd.clock import Clock
-from slumberd.errors import (
+from slumberd.model.capture.episodes import Capture, Captured
+from slumberd.model.episode import Episode, instant, speaker_of
+from slumberd.model.errors import (
     ForgottenError,
     FutureInstantError,
     InputError,
@@ -23,7 +24,6 @@ from slumberd.errors import (
     SecretRefusedError,
     UnreadableEpisodeError,
 )
-from slumberd.model.episode import Episode, instant, speaker_of
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right

@@ -12,12 +12,7 @@ import orjson
 from pydantic import Field, JsonValue
 
 from slumberd.consolidation.key_history import ValuePeriod
-from slumberd.errors import (
-    MemoryScopeError,
-    NoInputError,
-    UsageError,
-    VersionConflictError,
-)
+from slumberd.model.errors import MemoryScopeError, NoInputError, UsageError, VersionConflictError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from slumberd.model.scope import ScopeFilter

@@ -9,9 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
-from slumberd.errors import (
-    UsageError,
-)
+from slumberd.model.errors import UsageError
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import CHANNELS, HeldBatch
 from slumberd.model.record import Report

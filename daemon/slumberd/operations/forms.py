@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.graph import is_storable
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from slumberd.errors import NotAllowedError, UsageError
+from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import RequestForm, Result
 from slumberd.operations.operation import Operation, operations_of

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field
 
-from slumberd.errors import MemoryScopeError, NoInputError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import MemoryScopeError, NoInputError
 from slumberd.model.record import FiringPlace, Record, RecordedFiring
 from slumberd.model.record import Kind as RowKind
 from slumberd.model.scope import ScopeFilter

@@ -11,7 +11,7 @@ import structlog
 from pydantic import Field
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import (
+from slumberd.model.errors import (
     IdTakenInTargetError,
     MemoryScopeError,
     SlumberdError,

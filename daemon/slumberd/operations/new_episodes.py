@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from slumberd.errors import KeyReusedError, UsageError
 from slumberd.model.episode import (
     KEY_PREFIX,
     Episode,
@@ -19,6 +18,7 @@ from slumberd.model.episode import (
     speaker_of,
     withdrawn_of,
 )
+from slumberd.model.errors import KeyReusedError, UsageError
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.forms import (
     MOST,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm, Result
 

@@ -12,10 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from slumberd.clock import Clock
 from slumberd.consolidation.explanation import Explanation
-from slumberd.errors import (
-    MemoryScopeError,
-    NoInputError,
-)
+from slumberd.model.errors import MemoryScopeError, NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
-from slumberd.errors import StoreError
 from slumberd.logs.late_log import LateLogger
+from slumberd.model.errors import StoreError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, Result

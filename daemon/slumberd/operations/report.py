@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slumberd.clock import Clock
-from slumberd.errors import MemoryScopeError, UsageError
+from slumberd.model.errors import MemoryScopeError, UsageError
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.rule_loader import RuleSet
 

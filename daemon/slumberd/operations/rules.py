@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slumberd.clock import Clock
-from slumberd.errors import FilterError, NoInputError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
+from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch, Readings

@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from slumberd.errors import (
-    MemoryScopeError,
-)
+from slumberd.model.errors import MemoryScopeError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.example_values import AT
 from slumberd.operations.forms import (

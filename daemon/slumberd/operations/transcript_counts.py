@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
+from slumberd.model.errors import StoreError
 
 FILE = "transcripts.json"
 MOST_TRANSCRIPTS = 500

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.errors import ConfigurationError, Mistake
 
 MOST_BYTES = 256 * 1024
 """The size limit of a configuration or rule file."""

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from slumberd.consolidation.extraction.function import FunctionExtractor
-from slumberd.errors import Mistake
+from slumberd.model.errors import Mistake
 from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.rule import RuleFunction, describe_exception
 from slumberd.rules.file_access import check_world_writable

@@ -31,8 +31,8 @@ from slumberd.consolidation.extraction.patterns import (
 )
 from slumberd.consolidation.extraction.sentences import replace_surrogates
 from slumberd.consolidation.stages.summary import SUMMARY_VERSION
-from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.model.episode import PERSON, microseconds
+from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.model.extraction import (
     Extraction,
     ModelSettings,

@@ -15,7 +15,9 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.extraction.vocabulary import Vocabulary
-from slumberd.errors import (
+from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
+from slumberd.model.episode import are_near
+from slumberd.model.errors import (
     ConfigurationError,
     ExtraMissingError,
     FilterError,
@@ -23,8 +25,6 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
-from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
-from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.predicates import ManyBut, Several, document_of
 from slumberd.model.rule import FACTS, ConsolidationRule

@@ -15,7 +15,6 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.errors import MemoryScopeError
 from slumberd.model.cadence import (
     CADENCE_KEYS,
     EPISODES,
@@ -25,6 +24,7 @@ from slumberd.model.cadence import (
     cadence_of,
     count_in,
 )
+from slumberd.model.errors import MemoryScopeError
 from slumberd.model.predicates import ManyBut, Several
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from slumberd.capture.episodes import Capture, ForgetWords
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.capture.episodes import Capture, ForgetWords
+from slumberd.model.errors import ConfigurationError, Mistake
 from slumberd.rules.settings_schema import (
     CaptureSettings,
     ErasureSettings,

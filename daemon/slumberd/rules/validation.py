@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from slumberd.errors import Mistake
+from slumberd.model.errors import Mistake
 from slumberd.rules.file_access import Place
 from slumberd.rules.yaml_reader import Document, Trail
 from slumberd.search.languages import AUTO

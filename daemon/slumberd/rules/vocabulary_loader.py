@@ -22,7 +22,7 @@ from slumberd.consolidation.extraction.conversation import (
 from slumberd.consolidation.extraction.english_parser import PARSER, parser_version
 from slumberd.consolidation.extraction.turn_notes import NAME
 from slumberd.consolidation.extraction.vocabulary import PersonWord, Vocabulary
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.errors import ConfigurationError, Mistake
 from slumberd.model.extraction import Extraction
 from slumberd.rules.validation import Form, mistakes_of, suggestion
 from slumberd.rules.yaml_reader import Document, read_document

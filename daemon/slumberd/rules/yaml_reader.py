@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import yaml
 
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.errors import ConfigurationError, Mistake
 from slumberd.rules.file_access import Place, read_text, unreadable_error
 from slumberd.rules.yaml_scalars import Scalar, SourceSpan, plain, source_of, trap
 

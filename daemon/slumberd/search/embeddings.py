@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from slumberd.errors import ExtraMissingError, StoppedError
+from slumberd.model.errors import ExtraMissingError, StoppedError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
-from slumberd.errors import ExtraMissingError, PatternError
+from slumberd.model.errors import ExtraMissingError, PatternError
 
 WORD = r"_\x{200C}\x{200D}\pN\pM\pL"
 r"""The characters of ``\w``: letters with their marks, numbers, ``_``, and joiners in words."""

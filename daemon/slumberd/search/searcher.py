@@ -11,7 +11,6 @@ from functools import partial
 from typing import Literal
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.errors import UsageError
 from slumberd.model.arguments import (
     require_instant,
     require_iterable,
@@ -24,6 +23,7 @@ from slumberd.model.episode import (
     instant,
     microseconds,
 )
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS

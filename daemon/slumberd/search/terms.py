@@ -9,7 +9,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Protocol
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.search.languages import AUTO, parts_of, stop_words_of, words_of
 
 _IRREGULAR_FORMS = """

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slumberd.errors import MigrationNotSupportedError
+from slumberd.model.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
 
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.model.store_status import StoreLocation, StoreSizes
 from slumberd.storage.engine import Session, Work
 

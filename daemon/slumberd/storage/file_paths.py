@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike, fsdecode
 from pathlib import Path
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 
 
 def path_of(value: object) -> Path:

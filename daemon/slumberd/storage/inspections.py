@@ -14,9 +14,9 @@ from itertools import islice
 from threading import Event
 from typing import NamedTuple, TypeVar
 
-from slumberd.errors import StoppedError
 from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
+from slumberd.model.errors import StoppedError
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.record import Shrinkage
 from slumberd.model.rule import ConsolidationRule

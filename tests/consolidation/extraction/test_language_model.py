@@ -15,7 +15,7 @@ from slumberd.consolidation.extraction.language_model import (
     messages_for,
     read_answer,
 )
-from slumberd.errors import InvalidAnswerError
+from slumberd.model.errors import InvalidAnswerError
 from slumberd.model.extraction import (
     MAX_EXTRACTED,
     Extracted,

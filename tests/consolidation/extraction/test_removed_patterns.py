@@ -13,7 +13,7 @@ from slumberd.consolidation.extraction.conversation import (
     ConversationExtractor,
     pattern_names,
 )
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Turn
 from slumberd.rules.vocabulary_loader import vocabulary_of
 from slumberd.rules.yaml_reader import read_document

@@ -23,7 +23,7 @@ from slumberd.consolidation.stages.duplicates import (
 )
 from slumberd.consolidation.stages.entries import Duplicate, Entry
 from slumberd.consolidation.stages.similar_texts import wording_of
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 from tests.support.embedders import WordSums
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount

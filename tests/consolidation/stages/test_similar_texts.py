@@ -26,7 +26,7 @@ from slumberd.consolidation.stages.similar_texts import (
     spelling_groups,
     wording_of,
 )
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 from slumberd.search.embeddings import WordEmbedder
 from tests.consolidation.stages.test_duplicates import entries_of, similarities, some_entries
 from tests.support.embedders import WordSums

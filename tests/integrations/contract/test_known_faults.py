@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import RecordRefusedError
 from slumberd.integrations.contract import EpisodeMemoryStore
 from slumberd.model.episode import speaker_of
+from slumberd.model.errors import RecordRefusedError
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.fakes import FakeClock

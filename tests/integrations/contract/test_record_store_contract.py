@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import RecordRefusedError, StoreClosedError, StoreError
 from slumberd.integrations.contract import (
     MemoryRecord,
     MemorySearchQuery,
     MemoryStore,
     MemoryWriteRecord,
 )
+from slumberd.model.errors import RecordRefusedError, StoreClosedError, StoreError
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
 from tests.support.record_stores import STORES, ask, ids, record

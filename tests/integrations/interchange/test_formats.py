@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import WrongFormatError
 from slumberd.integrations.interchange.audit import Auditor
 from slumberd.integrations.interchange.formats import FORMATS, FileFormat
 from slumberd.integrations.interchange.records import Defaults, GivenScope
+from slumberd.model.errors import WrongFormatError
 from tests.support.builders import START
 from tests.support.sample_sizes import amount
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.capture.episodes import SecretFilter
 from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading, read_spans
 from slumberd.integrations.interchange.span_messages import MOST_CHARACTERS
 from slumberd.integrations.interchange.spans import SpanEvent, without_secrets
+from slumberd.model.capture.episodes import SecretFilter
 from slumberd.model.episode import Episode
 from tests.support.sample_sizes import amount
 from tests.support.traces import (

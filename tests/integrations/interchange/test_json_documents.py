@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import WrongFormatError
 from slumberd.integrations.interchange.json_documents import RawRecord, read_items
+from slumberd.model.errors import WrongFormatError
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import InputError, NoInputError, WrongFormatError
 from slumberd.integrations.interchange.formats import open_folder
 from slumberd.integrations.interchange.notes import (
     read_claude_folder,
@@ -19,6 +18,7 @@ from slumberd.integrations.interchange.notes import (
 )
 from slumberd.integrations.interchange.records import Defaults, GivenScope, ImportedRecord
 from slumberd.model.episode import Episode
+from slumberd.model.errors import InputError, NoInputError, WrongFormatError
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from slumberd import SQLiteMemoryStore
-from slumberd.errors import ExtraMissingError
 from slumberd.integrations.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,
@@ -27,6 +26,7 @@ from slumberd.integrations.tiers import (
 )
 from slumberd.integrations.tiers.backends import cache
 from slumberd.model.episode import microseconds, speaker_of
+from slumberd.model.errors import ExtraMissingError
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, episode
 from tests.support.fakes import FakeClock

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import FilterError, StoppedError
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.rules.filters.checks import COLUMNS, FUNCTIONS
 from slumberd.rules.filters.sandbox import LARGEST, Filter, FilterResult, check_filter, prepare

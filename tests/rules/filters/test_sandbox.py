@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from slumberd.errors import FilterError
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters import sandbox as filter_sandbox
 from slumberd.rules.filters.checks import tokens_of
 from slumberd.rules.filters.sandbox import check_filter

@@ -19,8 +19,8 @@ from slumberd.cli import call
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode, instant, microseconds
+from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import LedgerKeyError
+from slumberd.model.errors import LedgerKeyError
 from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import ScopeFilter

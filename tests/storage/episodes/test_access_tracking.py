@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import StoreBusyError
+from slumberd.model.errors import StoreBusyError
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.sqlite.connection import Pragmas, connect

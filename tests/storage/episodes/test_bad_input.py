@@ -19,9 +19,9 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.errors import InputError, MemoryScopeError, SlumberdError
 from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.model.episode import Episode
+from slumberd.model.errors import InputError, MemoryScopeError, SlumberdError
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import decode, encode, episode_of

@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.errors import FilterError
 from slumberd.model.episode import Episode, microseconds
+from slumberd.model.errors import FilterError
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import EngineMemoryStore

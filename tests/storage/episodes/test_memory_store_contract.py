@@ -12,7 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.errors import (
+from slumberd.model.delta import AddDelta, UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.errors import (
     FilterError,
     InputError,
     MemoryScopeError,
@@ -21,8 +23,6 @@ from slumberd.errors import (
     StoppedError,
     UnreadableEpisodeError,
 )
-from slumberd.model.delta import AddDelta, UpdateDelta
-from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan

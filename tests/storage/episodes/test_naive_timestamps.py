@@ -12,8 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.errors import InputError
 from slumberd.model.episode import Episode, NaiveTimestamps
+from slumberd.model.errors import InputError
 from slumberd.model.firing import START as BEGINNING
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode, rule, triple

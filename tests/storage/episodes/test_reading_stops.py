@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.model.firing import START
 from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.windows import Reader

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
+from slumberd.model.errors import InputError, MemoryScopeError
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.storage.engine import Mangled
 from slumberd.storage.episodes.rows import (

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -11,14 +11,14 @@ import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
-from slumberd.errors import (
+from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.errors import (
     ConsolidationRuleError,
     FactConflictError,
     InputError,
     MigrationNotSupported,
     UsageError,
 )
-from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan

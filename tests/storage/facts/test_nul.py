@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.errors import InputError
 from slumberd.model.delta import UpdateDelta
+from slumberd.model.errors import InputError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

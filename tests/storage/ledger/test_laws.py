@@ -10,7 +10,7 @@ from slumberd.consolidation.precedence import (
     FIRST_LAW,
     LAWS,
 )
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.model.fact import FactPattern
 from tests.support.builders import START, at, triple
 from tests.support.laws import NEXT, lowest_law

@@ -11,8 +11,8 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from slumberd.errors import StaleWriterError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import StaleWriterError
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of

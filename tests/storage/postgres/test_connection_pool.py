@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import psycopg
 import pytest
 
-from slumberd.errors import DatabaseUnreachableError
+from slumberd.model.errors import DatabaseUnreachableError
 from slumberd.storage.postgres.connection import Connection
 from slumberd.storage.postgres.connection_pool import (
     MOST_OF_EACH_USE,

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import StaleWriterError, StoreError, SupersededError, TailLostError
+from slumberd.model.errors import StaleWriterError, StoreError, SupersededError, TailLostError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Values
 from slumberd.storage.postgres.engine import PostgresEngine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import SchemaError, StoreError, UsageError
+from slumberd.model.errors import SchemaError, StoreError, UsageError
 from slumberd.storage.postgres import installation, upgrade
 from slumberd.storage.postgres.connection import connect, parts_of, where
 from slumberd.storage.postgres.fact_store import PostgresFactStore

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.lease import Holder, HostTable, Leases
 from slumberd.storage.postgres.requests import _Sent

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import DatabaseUnreachableError, StoreError
+from slumberd.model.errors import DatabaseUnreachableError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Session
 from slumberd.storage.postgres.fact_store import PostgresFactStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.manual import Assert, Declare, ManualAssertion, ManualBatch
-from slumberd.errors import (
+from slumberd.model.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
     ShardSettingsDifferError,

@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slumberd.errors import PoolerError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import PoolerError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore

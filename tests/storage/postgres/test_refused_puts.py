@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from slumberd.errors import InputError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import InputError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.support.builders import episode
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from slumberd.errors import MemoryScopeError, PermissionDeniedError, StoreError
+from slumberd.model.errors import MemoryScopeError, PermissionDeniedError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.episodes.writes import PutCounts

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slumberd.errors import OtherRulesPublishedError, PermissionDeniedError
+from slumberd.model.errors import OtherRulesPublishedError, PermissionDeniedError
 from slumberd.model.rule import RulesToPublish
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.rule_sets import RuleSetTable

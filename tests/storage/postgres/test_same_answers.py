@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import Similarity
 from slumberd.model.scope import ScopeFilter

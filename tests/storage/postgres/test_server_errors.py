@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import StoppedError, StoreBusyError, StoreError
+from slumberd.model.errors import StoppedError, StoreBusyError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore

@@ -7,7 +7,7 @@ from collections import Counter
 import psycopg
 import pytest
 
-from slumberd.errors import UserElsewhereError
+from slumberd.model.errors import UserElsewhereError
 from slumberd.storage.postgres.shard_additions import add_shard, left_to_move, share_of
 from slumberd.storage.postgres.shard_map import POSITIONS
 from tests.support.builders import at, triple

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.manual import ManualBatch, Retract
-from slumberd.errors import UsageError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.store import EngineMemoryStore

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from slumberd import FactPattern, PostgresFactStore, PostgresMemoryStore
-from slumberd.errors import (
+from slumberd.model.errors import (
     DatabaseHeldError,
     LedgerKeyError,
     PermissionDeniedError,

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.storage.postgres.connection import connect
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shard_map import Shard

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
+from slumberd.model.errors import PermissionDeniedError, SchemaError, StoreError
 from slumberd.storage.sqlite.backup import (
     CopyLimits,
     copy_database,

@@ -16,7 +16,8 @@ from weakref import WeakSet
 
 import pytest
 
-from slumberd.errors import (
+from slumberd.model.episode import Episode
+from slumberd.model.errors import (
     PermissionDeniedError,
     StaleWriterError,
     StoppedError,
@@ -24,7 +25,6 @@ from slumberd.errors import (
     StoreError,
     StoreReplacedError,
 )
-from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite import connection as sqlite_connection

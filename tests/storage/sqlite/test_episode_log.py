@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.scope import Scope

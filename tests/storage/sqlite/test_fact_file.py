@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import MigrationNotSupported, SchemaError
+from slumberd.model.errors import MigrationNotSupported, SchemaError
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.model.health import StoreHealth
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite.database import Database

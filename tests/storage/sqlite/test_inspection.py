@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.daemon.stores import inspections_of
-from slumberd.errors import SchemaError, StoreError
+from slumberd.model.errors import SchemaError, StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.storage.sqlite.connection import interrupting_when, transaction
 
 pytestmark = pytest.mark.unit

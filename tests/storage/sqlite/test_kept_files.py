@@ -11,7 +11,7 @@ import pytest
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
 from slumberd.consolidation.precedence import newest_law
-from slumberd.errors import LedgerKeyError, SchemaError
+from slumberd.model.errors import LedgerKeyError, SchemaError
 from tests.support.builders import START
 from tests.support.release_files import FOLDER, kept_facts, put_kept
 

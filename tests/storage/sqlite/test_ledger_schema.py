@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.errors import MigrationNotSupportedError
+from slumberd.model.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.sqlite import file_schema
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number, prepare_reader, upgrade

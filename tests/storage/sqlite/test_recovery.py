@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from tests.support.builders import triple
 from tests.support.open_stores import open_stores
 

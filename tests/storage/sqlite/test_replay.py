@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.errors import OutputExistsError
+from slumberd.model.errors import OutputExistsError
 from slumberd.model.record import Break
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.ledger.rows import EVENTS, GENESIS, KINDS, chain_of, commitment_of, fixed_part

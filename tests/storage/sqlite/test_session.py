@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.sql_statements import decoding, statements
 from slumberd.storage.engine import Mangled, Row, Session
 from slumberd.storage.sqlite.connection import Pragmas

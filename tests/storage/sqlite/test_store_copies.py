@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import StoreBusyError, StoreError
+from slumberd.model.errors import StoreBusyError, StoreError
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
 from slumberd.storage.sqlite.backup import SQLiteCopies
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.commands.verify import Checkpoints
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.model.record import Checkpoint
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.tools.rule_testing.preview import refuse_without_room, room_for
 
 pytestmark = pytest.mark.unit

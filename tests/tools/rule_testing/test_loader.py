@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.errors import ConfigurationError
+from slumberd.model.errors import ConfigurationError
 from slumberd.rules.validation import Form
 from slumberd.tools.rule_testing import case_schema
 from slumberd.tools.rule_testing.loader import FIRST, Case, read_cases

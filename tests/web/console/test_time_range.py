@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.web.console.time_range import (
     STEPS,
     TimeRange,

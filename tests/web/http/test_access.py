@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.errors import ConfigurationError, NotAuthenticatedError
+from slumberd.model.errors import ConfigurationError, NotAuthenticatedError
 from slumberd.operations.caller import Caller, Right
 from slumberd.web.http.access import Access, hash_of, new_token
 from tests.support.http_daemon import write_entries

@@ -13,7 +13,7 @@ import pytest
 
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.rules.settings_schema import ServeSettings
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES
 from tests.support import mcp_clients

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.errors import TooManyRequestsError
+from slumberd.model.errors import TooManyRequestsError
 from slumberd.web.http.gate import RequestSlots
 from slumberd.web.http.limits import MOST_REASONS, RefusalCounter
 from tests.support.console_people import signed_in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.operations.handlers import Dispatcher
 from tests.support.late_imports import LateModule
 from tests.support.mcp_clients import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.setup import interfaces_of
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import ServeSettings
 from tests.support.daemons import Home

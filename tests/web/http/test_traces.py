@@ -22,10 +22,10 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import StoreBusyError
 from slumberd.integrations.interchange.genai_spans import SpanOwner, read_spans
 from slumberd.integrations.interchange.spans import Span, SpanEvent, spans_of_document
 from slumberd.model.episode import Episode
+from slumberd.model.errors import StoreBusyError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.rules.settings_schema import ServeSettings

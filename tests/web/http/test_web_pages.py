@@ -10,7 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from slumberd.errors import NotAllowedError, SlumberdError, UnknownHostError, UsageError
+from slumberd.model.errors import NotAllowedError, SlumberdError, UnknownHostError, UsageError
 from slumberd.rules.settings_schema import ServeSettings
 from slumberd.web.http.page_checks import PageChecks, is_local
 from tests.support.http_daemon import HttpDaemon, http_daemon

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import UnportableCypherError
+from slumberd.model.errors import UnportableCypherError
 from slumberd.workers.graph import cypher_parser
 from slumberd.workers.graph.cypher_linter import Linter
 from slumberd.workers.graph.cypher_parser import MAX_CHARACTERS, MAX_NESTING, parse, scan

@@ -13,7 +13,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
+from slumberd.model.errors import FiringTimeoutError, GraphStoreError, PromotionError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.graph import ResultSet

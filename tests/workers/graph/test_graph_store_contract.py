@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
+from slumberd.model.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
 from slumberd.model.graph import GraphPath, NodeRef
 from slumberd.workers.graph import cypher_parser, ladybug_store
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from slumberd import PromoteTriplesToFacts
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
-from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
+from slumberd.model.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.graph import MOST_ROWS, GraphTriple, Owner, fact_id_for, triples_in

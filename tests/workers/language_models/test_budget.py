@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import BudgetSpentError
+from slumberd.model.errors import BudgetSpentError
 from slumberd.model.extraction import ModelUsage
 from slumberd.operations.writes.model_worker import BACKOFF_SECONDS
 from slumberd.workers.language_models.budget import Budget

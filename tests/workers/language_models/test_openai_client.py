@@ -8,7 +8,7 @@ import socket
 import orjson
 import pytest
 
-from slumberd.errors import ModelRequestError, ModelUnavailableError
+from slumberd.model.errors import ModelRequestError, ModelUnavailableError
 from slumberd.workers.language_models.openai_client import OpenAIClient
 from slumberd.workers.language_models.recorder import ChatAnswer, ChatRequest
 from tests.support.model_server import ModelServer, Reply, completion, model_server

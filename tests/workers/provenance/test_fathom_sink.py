@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.errors import ConfigurationError, ExtraMissingError, ProvenanceError
+from slumberd.model.errors import ConfigurationError, ExtraMissingError, ProvenanceError
 from slumberd.model.provenance import SLOTS, bundle_of, slots_of
 from slumberd.workers.graph.promotion import EVIDENCE
 from slumberd.workers.provenance.fathom_sink import FathomSink, open_engine, template_of

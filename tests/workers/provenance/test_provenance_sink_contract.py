@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.errors import ProvenanceError
+from slumberd.model.errors import ProvenanceError
 from slumberd.model.provenance import ProvenanceBundle, assertion_document
 from slumberd.workers.provenance.fathom_sink import FathomSink, open_engine, template_of
 from slumberd.workers.provenance.publisher import FileSink, ProvenanceSink

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.errors import ProvenanceError, StaleWriterError, StoreBusyError
+from slumberd.model.errors import ProvenanceError, StaleWriterError, StoreBusyError
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.workers.provenance.publisher import (
     FIRST_RETRY_SECONDS,

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from slumberd.daemon import composition
 from slumberd.daemon import daemon as service_daemon
 from slumberd.daemon.daemon import Intervals
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import ProvenanceSettings
 from slumberd.workers.provenance import publisher

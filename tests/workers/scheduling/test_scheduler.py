@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.errors import (
+from slumberd.model.errors import (
     DatabaseUnreachableError,
     FilterError,
     FiringTimeoutError,

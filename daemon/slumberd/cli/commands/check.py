@@ -22,9 +22,9 @@ from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.rules import make_cypher_check, make_model_check
-from slumberd.errors import ConfigurationError, UsageError
 from slumberd.logs.line_format import printable
 from slumberd.model.episode import INTERFACES
+from slumberd.model.errors import ConfigurationError, UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.filters.sandbox import check_filter

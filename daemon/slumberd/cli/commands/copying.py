@@ -15,7 +15,7 @@ from slumberd.cli.output import cell, join_names, plural, print_json
 from slumberd.cli.terminal import bar
 from slumberd.clock import SystemClock
 from slumberd.daemon.stores import require_postgres
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.rules.settings import Settings
 
 if TYPE_CHECKING:

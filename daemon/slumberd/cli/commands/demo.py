@@ -23,10 +23,10 @@ from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import facts_of, memory_of
-from slumberd.errors import UsageError
 from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.logs.logs import DeltaLines
 from slumberd.model.episode import Episode, is_part_of
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.rules.settings import Settings, load_settings

@@ -17,7 +17,7 @@ from slumberd.cli.instants import instant_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.daemon.stores import open_facts
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.operations.responses import fact_document

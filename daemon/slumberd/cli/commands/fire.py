@@ -18,8 +18,8 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json, print_table
-from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.stages import MARKS, STAGE_CHANNELS
 from slumberd.operations.handlers import Answer

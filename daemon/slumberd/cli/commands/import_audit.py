@@ -13,7 +13,6 @@ import typer
 from slumberd.cli.output import plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import rules_of
-from slumberd.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.integrations.interchange.audit import (
     Auditor,
     EpisodeRefusal,
@@ -32,6 +31,7 @@ from slumberd.integrations.interchange.records import (
     without,
 )
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant, latest_at
+from slumberd.model.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.model.scope import Scope
 from slumberd.operations.reads.explainer import read_newest_of
 from slumberd.rules.settings import Settings

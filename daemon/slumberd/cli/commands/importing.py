@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import structlog
 import typer
 
-from slumberd.capture.episodes import describe_kinds
 from slumberd.cli.commands.import_audit import audit_records, keep_instants, sentences
 from slumberd.cli.context import make_state_dir, settings_of
 from slumberd.cli.exit_codes import say
@@ -27,7 +26,6 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.rules import rules_of
 from slumberd.daemon.shard_puts import UserStores
-from slumberd.errors import InputError, MemoryScopeError, UsageError
 from slumberd.integrations.interchange import langgraph
 from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
 from slumberd.integrations.interchange.records import (
@@ -39,7 +37,9 @@ from slumberd.integrations.interchange.records import (
 )
 from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.logs.line_format import printable
+from slumberd.model.capture.episodes import describe_kinds
 from slumberd.model.episode import Episode
+from slumberd.model.errors import InputError, MemoryScopeError, UsageError
 from slumberd.model.predicates import holds_several
 from slumberd.model.rule import FACTS
 from slumberd.rules.settings import Settings

@@ -29,7 +29,7 @@ from slumberd.daemon.daemon import first_store_error
 from slumberd.daemon.reload import Load
 from slumberd.daemon.startup import make_daemon
 from slumberd.daemon.systemd import Notifier
-from slumberd.errors import ExtraMissingError, NotRunningError
+from slumberd.model.errors import ExtraMissingError, NotRunningError
 from slumberd.model.scope import ScopeFilter
 
 

@@ -29,7 +29,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.daemon.daemon import run_until
 from slumberd.daemon.startup import ReloadableDaemon, make_daemon
 from slumberd.daemon.systemd import Notifier
-from slumberd.errors import ConfigurationError, SlumberdError, StoreError
+from slumberd.model.errors import ConfigurationError, SlumberdError, StoreError
 
 _log = structlog.get_logger("slumberd")
 

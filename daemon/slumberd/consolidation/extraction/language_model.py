@@ -22,8 +22,8 @@ from slumberd.consolidation.extraction.normalisers import (
 )
 from slumberd.consolidation.extraction.sentences import replace_surrogates
 from slumberd.consolidation.extraction.turns import arrange, name_of_speaker
-from slumberd.errors import InvalidAnswerError
 from slumberd.model.episode import instant
+from slumberd.model.errors import InvalidAnswerError
 from slumberd.model.extraction import Extracted, ModelSettings, Question, ShownFact, Turn
 from slumberd.model.predicates import names_predicate
 

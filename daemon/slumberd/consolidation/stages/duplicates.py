@@ -25,7 +25,7 @@ from slumberd.consolidation.stages.similar_texts import (
     spelling_groups,
     wording_of,
 )
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 from slumberd.search.vectors import Rows
 
 Method = Literal["exact", "jaccard", "fuzzy", "vectors"]

@@ -28,8 +28,8 @@ from slumberd.consolidation.extraction.sentences import divide_into_sentences, r
 from slumberd.consolidation.stages.duplicates import same_roles
 from slumberd.consolidation.stages.entries import Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.similar_texts import jaccard, wording_of
-from slumberd.errors import InvalidAnswerError
 from slumberd.model.episode import instant
+from slumberd.model.errors import InvalidAnswerError
 from slumberd.model.extraction import ModelSummariser, SummaryQuestion, Turn
 from slumberd.model.rule import RuleFunction
 

@@ -31,7 +31,8 @@ from slumberd.daemon.copies.file_copies import (
     digest,
 )
 from slumberd.daemon.stores import facts_of, inspections_at, inspections_of, key_of
-from slumberd.errors import (
+from slumberd.file_modes import make_directory
+from slumberd.model.errors import (
     BackupBusyError,
     BackupError,
     NoInputError,
@@ -40,7 +41,6 @@ from slumberd.errors import (
     UnsupportedByStoreError,
     UsageError,
 )
-from slumberd.file_modes import make_directory
 from slumberd.model.record import ForeignBlank
 from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from slumberd.daemon.pause import FILE
 from slumberd.daemon.stores import key_of
-from slumberd.errors import OutputExistsError, UsageError
 from slumberd.file_modes import make_directory
+from slumberd.model.errors import OutputExistsError, UsageError
 from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite.backup import copy_together

@@ -15,7 +15,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 
 _CHUNK = 2**20
 

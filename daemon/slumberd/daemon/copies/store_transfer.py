@@ -22,7 +22,7 @@ from slumberd.daemon.pause import FILE, PausedFile, write_paused
 from slumberd.daemon.shard_requests import find_shard
 from slumberd.daemon.stores import facts_of, inspections_at, key_of, memory_of
 from slumberd.daemon.tenure import DirectoryTenure
-from slumberd.errors import (
+from slumberd.model.errors import (
     LedgerKeyError,
     NoInputError,
     OutputExistsError,

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import orjson
 
-from slumberd.errors import RecordRefusedError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, is_visible
+from slumberd.model.errors import RecordRefusedError
 from slumberd.model.scope import Scope, validate_scope
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 

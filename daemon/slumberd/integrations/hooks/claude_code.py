@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slumberd.capture.secrets import mask_text
 from slumberd.integrations.hooks.transcripts import (
     AGENT,
     PERSON,
@@ -20,6 +19,7 @@ from slumberd.integrations.hooks.transcripts import (
     without_reminders,
     words_of_person,
 )
+from slumberd.model.capture.secrets import mask_text
 
 _NOTES = frozenset({
     "agent-color", "agent-name", "agent-setting", "ai-title", "atis-latch", "attachment",

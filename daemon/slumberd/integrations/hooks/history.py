@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.capture.secrets import mask_text
 from slumberd.integrations.hooks.transcripts import PERSON, TranscriptLine, TranscriptTurn, hash_of
+from slumberd.model.capture.secrets import mask_text
 
 MOST_KINDS = 20
 """So many kinds of unknown lines are counted by name; the others together."""

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from slumberd.errors import AgentSettingsError
 from slumberd.integrations.hooks.agents import EVENTS, CodingAgent
 from slumberd.integrations.hooks.settings_text import (
     EditedText,
@@ -19,6 +18,7 @@ from slumberd.integrations.hooks.settings_text import (
     install_hooks,
     remove_hooks,
 )
+from slumberd.model.errors import AgentSettingsError
 
 _NEW_FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from slumberd.capture.secrets import masked_line, pieces
+from slumberd.model.capture.secrets import masked_line, pieces
 from slumberd.model.texts import BEGIN, strip_recalled
 
 MOST_CHARACTERS = 100_000

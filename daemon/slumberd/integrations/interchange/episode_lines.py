@@ -10,7 +10,6 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slumberd.capture.episodes import SecretFilter
 from slumberd.integrations.interchange.instants import read_instant
 from slumberd.integrations.interchange.records import (
     MOST_BYTES,
@@ -19,6 +18,7 @@ from slumberd.integrations.interchange.records import (
     NumberedLine,
     numbered_lines,
 )
+from slumberd.model.capture.episodes import SecretFilter
 from slumberd.model.episode import Episode, misspelled_keys
 from slumberd.rules.validation import format_value, suggestion
 from slumberd.storage.strict_json import read_object

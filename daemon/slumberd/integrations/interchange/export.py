@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import START
 from slumberd.model.rule import FACTS, ConsolidationRule

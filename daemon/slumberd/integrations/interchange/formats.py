@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from slumberd.errors import InputError, NoInputError
 from slumberd.integrations.interchange import graphiti, langgraph, mcp_memory, mem0, notes
 from slumberd.integrations.interchange.episode_lines import read_episode_lines
 from slumberd.integrations.interchange.notes import SUFFIXES, Folder, NoteFile
 from slumberd.integrations.interchange.records import MOST_BYTES, Defaults, ImportedRecord, too_long
+from slumberd.model.errors import InputError, NoInputError
 
 EPISODES = "episodes"
 """The format of `slumberd export`."""

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from slumberd.errors import WrongFormatError
 from slumberd.integrations.interchange.pages import Pages
 from slumberd.integrations.interchange.records import (
     DAMAGED,
@@ -26,6 +25,7 @@ from slumberd.integrations.interchange.records import (
     place_of,
     too_long,
 )
+from slumberd.model.errors import WrongFormatError
 from slumberd.storage.strict_json import read_object
 
 _CHUNK = 64 * 1024

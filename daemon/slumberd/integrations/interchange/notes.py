@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from slumberd.errors import SecretRefusedError, WrongFormatError
 from slumberd.integrations.interchange.instants import dates_in, read_instant
 from slumberd.integrations.interchange.records import Defaults, ImportedRecord, instant_in, made_id
 from slumberd.model.episode import Episode
+from slumberd.model.errors import SecretRefusedError, WrongFormatError
 
 CLAUDE = "claude-folder"
 CODEX = "codex-folder"

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import orjson
 
-from slumberd.capture.episodes import SecretFilter
 from slumberd.integrations.interchange.instants import (
     FILE,
     INSTANT_FROM,
@@ -21,6 +20,7 @@ from slumberd.integrations.interchange.instants import (
     end_of,
     read_instant,
 )
+from slumberd.model.capture.episodes import SecretFilter
 from slumberd.model.episode import Episode
 
 DEFAULT = "default"

@@ -6,7 +6,7 @@ import logging
 
 import structlog
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 
 
 class MemorySystemError(SlumberdError):

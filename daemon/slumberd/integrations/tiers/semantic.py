@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from slumberd.clock import Clock
-from slumberd.errors import SlumberdError
 from slumberd.integrations.tiers.configs import SemanticMemoryConfig
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
@@ -30,6 +29,7 @@ from slumberd.integrations.tiers.events import (
 )
 from slumberd.integrations.tiers.extraction import EntityExtractor
 from slumberd.integrations.tiers.strategies import CLOCK
+from slumberd.model.errors import SlumberdError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import canonical
 from slumberd.storage.facts.store import EngineFactStore

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
 from slumberd.consolidation.incoming import states_nothing
-from slumberd.errors import FilterError, NoInputError
 from slumberd.logs.line_format import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule

@@ -16,7 +16,10 @@ from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
-from slumberd.errors import (
+from slumberd.logs.line_format import timestamp
+from slumberd.model.episode import LATEST, latest_at, microseconds
+from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
+from slumberd.model.errors import (
     MemoryScopeError,
     NothingKeptError,
     StoreError,
@@ -24,9 +27,6 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.logs.line_format import timestamp
-from slumberd.model.episode import LATEST, latest_at, microseconds
-from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import ScopeFilter

@@ -11,13 +11,13 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.consolidation.protocols import EpisodeLog, Watermarks
-from slumberd.errors import (
+from slumberd.model.episode import instant
+from slumberd.model.errors import (
     BudgetSpentError,
     FilterError,
     ModelRequestError,
     ModelUnavailableError,
 )
-from slumberd.model.episode import instant
 from slumberd.model.extraction import (
     Extraction,
     ModelSettings,

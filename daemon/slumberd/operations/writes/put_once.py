@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
+from slumberd.model.errors import InputError, MemoryScopeError
 from slumberd.operations.reads.explainer import read_newest_of
 from slumberd.storage.episodes.store import EngineMemoryStore
 

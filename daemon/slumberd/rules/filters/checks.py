@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 
-from slumberd.errors import FilterError
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters.tokenizer import FilterRefusal, FilterToken, arguments, split
 
 LONGEST_PATTERN = 100

@@ -24,8 +24,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import PERSON, NaiveTimestamps, speaker_of, with_offset
+from slumberd.model.errors import FilterError, StoppedError
 from slumberd.model.scope import ScopeMismatch
 from slumberd.rules.filters.checks import (
     COLUMNS,

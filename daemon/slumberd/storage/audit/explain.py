@@ -20,8 +20,8 @@ from slumberd.consolidation.explanation import (
     outcome_of,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
-from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant, is_part_of
+from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of, fact_id_of, named_ids, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule

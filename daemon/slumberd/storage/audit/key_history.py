@@ -8,7 +8,7 @@ from datetime import datetime
 from slumberd.consolidation.explanation import DetailedRecord
 from slumberd.consolidation.key_history import KeyHistory, believed_periods, latest, valid_periods
 from slumberd.consolidation.state import KnownState
-from slumberd.errors import NoInputError
+from slumberd.model.errors import NoInputError
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.explain import detailed_records
 from slumberd.storage.engine import Session

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.model.salience import Access
 from slumberd.storage.engine import EpisodeEngine, Session
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.construct import construct
 from slumberd.model.episode import (
     EARLIEST,
@@ -23,6 +22,7 @@ from slumberd.model.episode import (
     may_have_id,
     microseconds,
 )
+from slumberd.model.errors import InputError, MemoryScopeError
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,

@@ -10,7 +10,6 @@ from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.arguments import require_object, require_objects, require_whole_number
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
@@ -23,6 +22,7 @@ from slumberd.model.episode import (
     microseconds,
 )
 from slumberd.model.erasures import ErasedList
+from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth

@@ -11,8 +11,8 @@ from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_future
 from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, PERSON, EpisodeVersion, latest_at
+from slumberd.model.errors import ExtraMissingError, StoppedError
 from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, Window
 from slumberd.model.rule import ConsolidationRule

@@ -14,9 +14,9 @@ from typing import Any
 from slumberd.consolidation.claim import Fault
 from slumberd.consolidation.delta_batch import DeltaBatch, names_of
 from slumberd.consolidation.incoming import Candidate, as_stated
-from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.logs.late_log import LateLogger
 from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps
+from slumberd.model.errors import LogRestoredError, StoppedError
 from slumberd.model.extraction import Questions
 from slumberd.model.firing import START, Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule

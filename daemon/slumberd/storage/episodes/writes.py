@@ -14,15 +14,6 @@ from typing import Literal, NamedTuple, get_args
 from slumberd.clock import Clock
 from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.consolidation.incoming import statements_of
-from slumberd.errors import (
-    ForgottenError,
-    InputError,
-    MemoryScopeError,
-    RecordRefusedError,
-    RowRefusedError,
-    UnreadableEpisodeError,
-    UsageError,
-)
 from slumberd.logs.late_log import LateLogger, is_log_configured
 from slumberd.model.episode import (
     Episode,
@@ -32,6 +23,15 @@ from slumberd.model.episode import (
     instant,
     microseconds,
     misspelled_keys,
+)
+from slumberd.model.errors import (
+    ForgottenError,
+    InputError,
+    MemoryScopeError,
+    RecordRefusedError,
+    RowRefusedError,
+    UnreadableEpisodeError,
+    UsageError,
 )
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of

@@ -18,9 +18,9 @@ from slumberd.consolidation.delta_batch import Condition, DeltaBatch, never
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
-from slumberd.errors import ExtraMissingError, SkippedEpisodesError, StoreError
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microseconds
 from slumberd.model.episode import instant as as_instant
+from slumberd.model.errors import ExtraMissingError, SkippedEpisodesError, StoreError
 from slumberd.model.firing import Firing, HeldScope, Position
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.search.vectors import TextComparer

@@ -20,8 +20,8 @@ from slumberd.consolidation.incoming import ID_TAKEN, Contested, Unmatched, desc
 from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.state import CurrentFact
-from slumberd.errors import InstantRangeError
 from slumberd.model.episode import instant, microseconds
+from slumberd.model.errors import InstantRangeError
 from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record

@@ -34,7 +34,6 @@ from slumberd.consolidation.manual import (
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, History
 from slumberd.consolidation.state import CurrentFact, KnownState
-from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
@@ -42,6 +41,7 @@ from slumberd.model.episode import (
     latest_at,
     microseconds,
 )
+from slumberd.model.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session

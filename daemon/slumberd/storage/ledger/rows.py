@@ -44,8 +44,8 @@ from slumberd.consolidation.incoming import (
 )
 from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
 from slumberd.consolidation.resolution import ResolvedEffect
-from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
+from slumberd.model.errors import LedgerKeyError
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record
 from slumberd.model.stages import SUMMARISES

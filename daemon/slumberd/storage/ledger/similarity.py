@@ -16,7 +16,7 @@ from slumberd.consolidation.claim import MANUAL, Claim, Precedence, has_subject
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack, order_of
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot, place_of
 from slumberd.consolidation.state import KnownState, reaches_precedence_rule
-from slumberd.errors import StoppedError
+from slumberd.model.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 from slumberd.search.vectors import TextComparer

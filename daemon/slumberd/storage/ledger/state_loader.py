@@ -23,8 +23,8 @@ from slumberd.consolidation.precedence import (
     slot_of_declared,
 )
 from slumberd.consolidation.state import KnownState, keys_to_load
-from slumberd.errors import SchemaError
 from slumberd.model.episode import is_part_of
+from slumberd.model.errors import SchemaError
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import EVENTS, GENESIS, evaluations_from, histories_from
 from slumberd.storage.strict_json import written

@@ -13,8 +13,8 @@ from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
 from slumberd.consolidation.resolution import Resolution
-from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import UsageError
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from slumberd.errors import ExtraMissingError
+from slumberd.model.errors import ExtraMissingError
 
 if find_spec("psycopg") is None:
     raise ExtraMissingError("postgres", "no PostgreSQL database can be opened")

@@ -8,8 +8,8 @@ from typing import Literal, TypeVar
 
 import psycopg
 
-from slumberd.errors import StoppedError
 from slumberd.model.episode import PERSON, NaiveTimestamps
+from slumberd.model.errors import StoppedError
 from slumberd.model.store_status import StoreSizes
 from slumberd.storage.engine import Session, Work
 from slumberd.storage.postgres import installation

@@ -14,7 +14,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
-from slumberd.errors import (
+from slumberd.model.errors import (
     DatabaseUnreachableError,
     InputError,
     OldPrimaryError,

@@ -11,14 +11,14 @@ from typing import Literal, TypeVar
 
 import psycopg
 
-from slumberd.errors import (
+from slumberd.model.episode import PERSON, NaiveTimestamps
+from slumberd.model.errors import (
     PermissionDeniedError,
     StaleWriterError,
     StoppedError,
     StoreError,
     TailLostError,
 )
-from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key

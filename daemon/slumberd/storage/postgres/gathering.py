@@ -15,7 +15,7 @@ import psycopg
 
 from slumberd.clock import SystemClock
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.model.moves import Move
 from slumberd.storage.ledger.rows import check_key
 from slumberd.storage.ledger.state_loader import law_of

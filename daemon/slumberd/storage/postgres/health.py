@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.model.health import StoreHealth
 from slumberd.model.store_status import (
     DatabaseStatus,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from slumberd.errors import SchemaError, UsageError
+from slumberd.model.errors import SchemaError, UsageError
 from slumberd.model.store_status import DatabaseLogin
 from slumberd.storage.postgres.connection import (
     Connection,

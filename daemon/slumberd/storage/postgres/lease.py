@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 import psycopg
 
-from slumberd.errors import DatabaseUnreachableError, StoreError
+from slumberd.model.errors import DatabaseUnreachableError, StoreError
 from slumberd.storage.postgres.connection import Connection, translate_errors, where
 from slumberd.storage.postgres.connection_pool import ConnectionPool, pool_for
 from slumberd.storage.postgres.shard_map import Shard, shards_of

@@ -21,14 +21,14 @@ import orjson
 
 from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.errors import (
+from slumberd.model.episode import instant, microseconds
+from slumberd.model.erasures import name_of
+from slumberd.model.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
     ShardSettingsDifferError,
     UnsupportedByStoreError,
 )
-from slumberd.model.episode import instant, microseconds
-from slumberd.model.erasures import name_of
 from slumberd.model.firing import CHANNELS, Firing
 from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.engine import Row, Session

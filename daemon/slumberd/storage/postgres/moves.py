@@ -23,7 +23,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from slumberd.errors import (
+from slumberd.model.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
     SlumberdError,

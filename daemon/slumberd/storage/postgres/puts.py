@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.errors import ForgottenError, MemoryScopeError
 from slumberd.model.scope import scope_of
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import Row

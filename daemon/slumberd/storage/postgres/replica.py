@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import psycopg
 import structlog
 
-from slumberd.errors import DatabaseUnreachableError, SlumberdError, StoreBusyError
+from slumberd.model.errors import DatabaseUnreachableError, SlumberdError, StoreBusyError
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors, where
 from slumberd.storage.postgres.connection_pool import pool_for
 from slumberd.storage.postgres.shard_map import Shard

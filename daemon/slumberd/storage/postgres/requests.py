@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from slumberd.errors import NotRunningError, StoreError
+from slumberd.model.errors import NotRunningError, StoreError
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import REQUESTS

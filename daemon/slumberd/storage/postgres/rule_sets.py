@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import psycopg
 
-from slumberd.errors import LeaseLostError, OtherRulesPublishedError
+from slumberd.model.errors import LeaseLostError, OtherRulesPublishedError
 from slumberd.model.rule import PublishedRules, RulesToPublish
 from slumberd.storage.postgres.connection import connect, translate_errors, where
 from slumberd.storage.postgres.shard_map import Shard

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple, TypeVar
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import read_erased_list, record_erased_hash
 from slumberd.storage.postgres import installation

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import psycopg
 
-from slumberd.errors import (
+from slumberd.model.errors import (
     OutputExistsError,
     RowsNotCopiedError,
     StoreError,

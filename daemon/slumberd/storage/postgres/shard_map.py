@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from slumberd.errors import UsageError, UserMovingError
+from slumberd.model.errors import UsageError, UserMovingError
 from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.postgres.connection import (
     Connection,

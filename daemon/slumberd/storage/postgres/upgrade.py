@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from slumberd.errors import DatabaseHeldError, SchemaError
+from slumberd.model.errors import DatabaseHeldError, SchemaError
 from slumberd.storage.added_columns import quoted
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors, where

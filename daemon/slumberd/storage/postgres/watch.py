@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import psycopg
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.storage.postgres.connection import Connection, connect, is_lost, where
 from slumberd.storage.postgres.shard_map import Shard
 

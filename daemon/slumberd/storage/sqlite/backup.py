@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from slumberd.errors import SchemaError, StoreBusyError, StoreError
+from slumberd.model.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite.connection import (
     BUSY_SECONDS,

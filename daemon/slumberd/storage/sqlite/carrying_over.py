@@ -18,7 +18,7 @@ import orjson
 
 from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.model.firing import Firing
 from slumberd.model.scope import ERASED_SCOPE
 from slumberd.sql_statements import statements

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from slumberd.errors import (
+from slumberd.file_modes import create_file, make_directory
+from slumberd.model.errors import (
     PermissionDeniedError,
     RowRefusedError,
     SchemaError,
@@ -21,7 +22,6 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.file_modes import create_file, make_directory
 from slumberd.storage.engine import Mangled
 
 Synchronous = Literal["off", "normal", "full"]

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from slumberd.errors import SchemaError, StoreError, StoreReplacedError
+from slumberd.model.errors import SchemaError, StoreError, StoreReplacedError
 from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.sqlite.connection import (
     Access,

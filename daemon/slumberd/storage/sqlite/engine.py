@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple, TypeVar
 
-from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.episode import PERSON, NaiveTimestamps
+from slumberd.model.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from slumberd.errors import SchemaError
+from slumberd.model.errors import SchemaError
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.file_schema import (

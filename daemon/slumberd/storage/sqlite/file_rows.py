@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import RowsNotCopiedError, SchemaError
 from slumberd.model.episode import NaiveTimestamps, instant
+from slumberd.model.errors import RowsNotCopiedError, SchemaError
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.sql_statements import statements
 from slumberd.storage.closed_stores import StoreName

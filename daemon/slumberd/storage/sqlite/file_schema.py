@@ -12,7 +12,7 @@ from contextlib import closing
 from functools import cache
 from typing import Any, NamedTuple
 
-from slumberd.errors import MigrationNotSupportedError, SchemaError
+from slumberd.model.errors import MigrationNotSupportedError, SchemaError
 from slumberd.model.health import MigrationPlan
 from slumberd.sql_statements import statements
 from slumberd.storage.added_columns import AddedColumn, added_columns, folded, quoted

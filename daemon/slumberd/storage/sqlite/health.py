@@ -15,7 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from slumberd.errors import SchemaError, SlumberdError, StoppedError, StoreBusyError, StoreError
+from slumberd.model.errors import (
+    SchemaError,
+    SlumberdError,
+    StoppedError,
+    StoreBusyError,
+    StoreError,
+)
 from slumberd.model.health import StoreHealth
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import (

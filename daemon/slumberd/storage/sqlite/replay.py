@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.consolidation.precedence import EXTERNAL
-from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.erasures import ErasedRows
+from slumberd.model.errors import OutputExistsError
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import (

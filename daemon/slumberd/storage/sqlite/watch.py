@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Self
 
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
 
 POLLS_BEFORE_SLOWING = 200

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slumberd.daemon.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
-from slumberd.errors import (
+from slumberd.model.errors import (
     DatabaseUnreachableError,
     PermissionDeniedError,
     SchemaError,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.errors import ConfigurationError, Mistake
 from slumberd.rules.file_access import find_secret, is_installed, read_key, read_token
 from slumberd.rules.rule_loader import rule_files
 from slumberd.rules.settings import Settings

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from slumberd.daemon.stores import inspections_of
-from slumberd.errors import BudgetSpentError
 from slumberd.model.episode import instant, latest_at
+from slumberd.model.errors import BudgetSpentError
 from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange

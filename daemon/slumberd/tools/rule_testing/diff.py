@@ -10,7 +10,7 @@ from typing import Literal
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import rule_runner_of
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.predicates import Several
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.rule_loader import RuleSet

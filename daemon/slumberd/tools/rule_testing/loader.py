@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from slumberd.consolidation.extraction.language_model import MAX_TRIPLES
-from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
 from slumberd.model.episode import Episode, is_part_of
+from slumberd.model.errors import (
+    ConfigurationError,
+    MemoryScopeError,
+    Mistake,
+    NoInputError,
+    UsageError,
+)
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope

@@ -18,8 +18,8 @@ from slumberd.consolidation.firing import DryRunBounds, FireRequest
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.composition import copies_of, open_stores, rule_runner_of
 from slumberd.daemon.stores import inspections_of
-from slumberd.errors import NoInputError, StoreError
 from slumberd.model.episode import Misspelling
+from slumberd.model.errors import NoInputError, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.predicates import ChannelPlan, union_of
 from slumberd.model.record import Checkpoint, Outcome, Record, Report

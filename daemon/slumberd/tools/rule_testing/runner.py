@@ -18,14 +18,14 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.extraction.language_model import read_answer
 from slumberd.consolidation.extraction.patterns import run_pattern_tests
 from slumberd.consolidation.firing import FireRequest
-from slumberd.errors import (
+from slumberd.model.episode import PERSON, Misspelling
+from slumberd.model.errors import (
     ConfigurationError,
     ConsolidationRuleError,
     InputError,
     MemoryScopeError,
     Mistake,
 )
-from slumberd.model.episode import PERSON, Misspelling
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of

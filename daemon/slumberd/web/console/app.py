@@ -16,12 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Scope
 
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import (
-    NotAllowedError,
-    NotAuthenticatedError,
-    SlumberdError,
-    UsageError,
-)
+from slumberd.model.errors import NotAllowedError, NotAuthenticatedError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.web.console.pages import PAGES, start_of
 from slumberd.web.console.rendering import (

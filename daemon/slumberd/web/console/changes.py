@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.errors import SlumberdError, UsageError
+from slumberd.model.errors import SlumberdError, UsageError
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
 from slumberd.web.console.fact_words import add_words

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.web.console.visit import Visit
 
 MOST = 50

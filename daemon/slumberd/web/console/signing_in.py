@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from slumberd.clock import Clock
-from slumberd.errors import NotAuthenticatedError
+from slumberd.model.errors import NotAuthenticatedError
 from slumberd.operations.caller import Caller
 from slumberd.web.console.rendering import Fields
 from slumberd.web.console.visit import BrowserSession, Sessions, View

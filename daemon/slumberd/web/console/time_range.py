@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import UsageError
 from slumberd.web.console.rendering import Fields
 
 STEPS = 1_000

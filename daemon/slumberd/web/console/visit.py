@@ -15,7 +15,7 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS

@@ -11,8 +11,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from slumberd.errors import ConfigurationError, NotAuthenticatedError
 from slumberd.logs.late_log import LateLogger
+from slumberd.model.errors import ConfigurationError, NotAuthenticatedError
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.file_access import find_secret
 from slumberd.rules.validation import Form, mistakes_of

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import NoInputError, RequestTimeoutError, SlumberdError
 from slumberd.logs.prometheus import render_open_metrics
+from slumberd.model.errors import NoInputError, RequestTimeoutError, SlumberdError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
 from slumberd.web.http.http_requests import read_request

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from slumberd.clock import set_within
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import SlumberdError, UsageError
+from slumberd.model.errors import SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     RequestTooLargeError,

@@ -11,7 +11,7 @@ import orjson
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.forms import RequestForm
 from slumberd.storage.strict_json import read_object
 from slumberd.web.http.routes import HttpRoute

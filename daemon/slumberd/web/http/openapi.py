@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from slumberd import __version__
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     NotRunningError,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from slumberd.errors import NotAllowedError, UnknownHostError, UsageError
+from slumberd.model.errors import NotAllowedError, UnknownHostError, UsageError
 from slumberd.rules.settings_schema import HOST, ServeSettings, listens_everywhere
 
 CONSOLE = "/console"

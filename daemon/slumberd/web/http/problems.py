@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from slumberd.daemon.control_socket import plain_field, valid_text
-from slumberd.errors import (
+from slumberd.model.errors import (
     NotAuthenticatedError,
     RequestTimeoutError,
     RequestTooLargeError,

@@ -26,7 +26,7 @@ from starlette.types import Scope
 
 from slumberd.clock import set_within
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import SlumberdError
+from slumberd.model.errors import SlumberdError
 from slumberd.rules.settings import Settings
 from slumberd.web.http.access import Access
 from slumberd.web.http.endpoints import JSON, Endpoints, answer_health

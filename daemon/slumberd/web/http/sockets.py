@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from slumberd.daemon.control_socket import remove_dead, short_path
-from slumberd.errors import ListenError
+from slumberd.model.errors import ListenError
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import listens_everywhere
 

@@ -20,17 +20,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from slumberd.capture.episodes import Capture
 from slumberd.daemon.control_socket import valid_text
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import (
+from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading, read_spans
+from slumberd.integrations.interchange.spans import Span, spans_of_document, without_secrets
+from slumberd.model.capture.episodes import Capture
+from slumberd.model.errors import (
     ExtraMissingError,
     SecretRefusedError,
     SlumberdError,
     UnreadableTracesError,
 )
-from slumberd.integrations.interchange.genai_spans import SpanOwner, SpanReading, read_spans
-from slumberd.integrations.interchange.spans import Span, spans_of_document, without_secrets
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
 from slumberd.web.http.endpoints import caller_in

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS

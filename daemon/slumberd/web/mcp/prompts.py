@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.web.mcp.connection import Connection
 
 _START, _END = "start_of_session", "end_of_session"

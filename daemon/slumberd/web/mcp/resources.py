@@ -14,7 +14,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from slumberd.errors import NoInputError
+from slumberd.model.errors import NoInputError
 from slumberd.web.mcp.connection import Connection
 
 _FACTS, _EPISODES = "slumberd://facts/", "slumberd://episodes/"

@@ -37,7 +37,7 @@ from starlette.routing import BaseRoute, Route
 
 from slumberd import __version__
 from slumberd.daemon.interfaces import Served
-from slumberd.errors import NoInputError, SlumberdError, UsageError
+from slumberd.model.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.web.mcp.connection import PATH, QUERY, Connection

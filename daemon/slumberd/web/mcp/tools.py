@@ -14,8 +14,8 @@ import orjson
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel
 
-from slumberd.errors import SlumberdError, UsageError
 from slumberd.model.episode import speaker_of
+from slumberd.model.errors import SlumberdError, UsageError
 from slumberd.model.texts import BEGIN, END
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Operation

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from slumberd.errors import UnportableCypherError
 from slumberd.model.arguments import require_iterable
+from slumberd.model.errors import UnportableCypherError
 from slumberd.workers.graph.cypher_bounds import check_bounds
 from slumberd.workers.graph.cypher_parser import (
     PARSE_ERROR,

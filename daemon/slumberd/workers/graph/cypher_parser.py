@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.errors import ExtraMissingError, UnportableCypherError
 from slumberd.model.arguments import require_text
+from slumberd.model.errors import ExtraMissingError, UnportableCypherError
 
 MAX_CHARACTERS = 4_096
 """The most characters of a query."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from slumberd.errors import ExtraMissingError, GraphStoreError
+from slumberd.model.errors import ExtraMissingError, GraphStoreError
 from slumberd.model.graph import (
     MOST_ROWS,
     GraphPath,

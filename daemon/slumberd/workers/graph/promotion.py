@@ -18,7 +18,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
-from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
+from slumberd.model.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Counts, Trigger
 from slumberd.model.graph import Owner, ResultSet, facts_of, is_storable, triples_in

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slumberd.clock import Clock
-from slumberd.errors import BudgetSpentError
+from slumberd.model.errors import BudgetSpentError
 from slumberd.model.extraction import (
     ModelUsage,
     Questions,

@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx2
 
 from slumberd.consolidation.extraction.sentences import replace_surrogates
-from slumberd.errors import ModelRequestError, ModelUnavailableError
+from slumberd.model.errors import ModelRequestError, ModelUnavailableError
 from slumberd.workers.language_models.recorder import ChatAnswer, ChatRequest
 
 MAX_BYTES = 4 * 1024 * 1024

@@ -23,8 +23,8 @@ from slumberd.consolidation.extraction.language_model import (
     read_answer,
 )
 from slumberd.consolidation.stages.summary import SUMMARY_SCHEMA, read_summary, summary_messages
-from slumberd.errors import InvalidAnswerError
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import InvalidAnswerError
 from slumberd.model.extraction import (
     AnswerStatus,
     Extracted,

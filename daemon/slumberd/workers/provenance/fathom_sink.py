@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, ProvenanceError
+from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake, ProvenanceError
 from slumberd.model.provenance import ProvenanceBundle, assertion_document
 
 _PROVENANCE = ("_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp")

@@ -21,7 +21,7 @@ import orjson
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.errors import ProvenanceError, StoreError, SupersededError
+from slumberd.model.errors import ProvenanceError, StoreError, SupersededError
 from slumberd.model.provenance import (
     Lag,
     Promotion,

@@ -17,7 +17,10 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
-from slumberd.errors import (
+from slumberd.logs.line_format import timestamp
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
+from slumberd.model.errors import (
     ConsolidationRuleError,
     DatabaseUnreachableError,
     FiringTimeoutError,
@@ -25,9 +28,6 @@ from slumberd.errors import (
     StoreError,
     SupersededError,
 )
-from slumberd.logs.line_format import timestamp
-from slumberd.model.cadence import Cron, Every
-from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.firing import START, Position
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule

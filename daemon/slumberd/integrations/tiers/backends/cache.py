@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from slumberd.clock import Clock
-from slumberd.errors import ExtraMissingError
 from slumberd.integrations.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
@@ -27,6 +26,7 @@ from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreE
 from slumberd.integrations.tiers.search import is_expired, newest_first
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
+from slumberd.model.errors import ExtraMissingError
 
 _SOURCE = "cache"
 _MONTH_SECONDS = 2_592_000

@@ -12,7 +12,6 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE
-from slumberd.errors import MemoryScopeError, SlumberdError
 from slumberd.integrations.tiers.backends.in_memory import OwnedEntries, storable
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
@@ -27,6 +26,7 @@ from slumberd.integrations.tiers.errors import MemoryStoreError
 from slumberd.integrations.tiers.search import is_expired
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds, speaker_of
+from slumberd.model.errors import MemoryScopeError, SlumberdError
 from slumberd.model.feed import FeedPlace, NumberedVersion
 from slumberd.model.salience import importance_of
 from slumberd.model.scope import ScopeFilter, escape

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import orjson
 
-from slumberd.errors import NotAllowedError, SlumberdError, UsageError, VersionConflictError
+from slumberd.model.errors import NotAllowedError, SlumberdError, UsageError, VersionConflictError
 from slumberd.operations.caller import Right
 from slumberd.operations.handlers import Answer
 from slumberd.web.console.visit import Shown, View, Visit

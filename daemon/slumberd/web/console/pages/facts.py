@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from slumberd.errors import NoInputError, UsageError
+from slumberd.model.errors import NoInputError, UsageError
 from slumberd.operations.caller import Right
 from slumberd.operations.reads.explanations import describe_extraction
 from slumberd.web.console.fact_words import show_value, write_value

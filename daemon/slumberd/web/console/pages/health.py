@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slumberd.errors import ConfigurationError
 from slumberd.logs.prometheus import ALIVE_SECONDS
+from slumberd.model.errors import ConfigurationError
 from slumberd.model.health import DaemonHealth, RuleHealth, Severity
 from slumberd.operations.caller import Right
 from slumberd.operations.handlers import Answer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from slumberd.errors import FilterError, NoInputError, UsageError
+from slumberd.model.errors import FilterError, NoInputError, UsageError
 from slumberd.operations.caller import Right
 from slumberd.operations.handlers import Answer
 from slumberd.web.console.changes import LISTED, read_dry_run

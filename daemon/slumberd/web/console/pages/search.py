@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from slumberd.errors import MemoryScopeError
+from slumberd.model.errors import MemoryScopeError
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.search import ContextForm, RecallForm

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
-from slumberd.errors import UsageError
+from slumberd.model.errors import UsageError
 from slumberd.model.stages import MARK_IDS
 from slumberd.operations.caller import Right
 from slumberd.operations.change_report import name_of_change

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from slumberd import SyncMemory
-from slumberd.errors import RecordRefusedError
 from slumberd.integrations.hooks import putting
 from slumberd.integrations.hooks.command import run_hook
 from slumberd.integrations.hooks.daemon_client import DaemonAnswer, call_daemon
 from slumberd.integrations.hooks.putting import read_line
 from slumberd.integrations.hooks.transcripts import TranscriptTurn, episodes_of
+from slumberd.model.errors import RecordRefusedError
 from tests.support.transcripts import (
     CLAUDE_CODE,
     CODEX,

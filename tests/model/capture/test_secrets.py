@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.capture.episodes import SecretFilter, describe_kinds
-from slumberd.capture.secrets import mask_json, mask_text, masked_line, pieces
-from slumberd.errors import SecretRefusedError
+from slumberd.model.capture.episodes import SecretFilter, describe_kinds
+from slumberd.model.capture.secrets import mask_json, mask_text, masked_line, pieces
+from slumberd.model.errors import SecretRefusedError
 from tests.support.builders import episode
 from tests.support.lists import of_each
 from tests.support.sample_sizes import amount

@@ -12,9 +12,9 @@ import pytest
 import structlog
 
 from slumberd import SyncMemory, Triple
-from slumberd.errors import SecretRefusedError
 from slumberd.integrations.hooks.command import run_hook
 from slumberd.integrations.interchange.formats import FORMATS
+from slumberd.model.errors import SecretRefusedError
 from tests.support.builders import episode
 from tests.support.installation import Installation, jsonl
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.capture.episodes import Capture, ForgetWords
+from slumberd.model.capture.episodes import Capture, ForgetWords
 from slumberd.model.episode import Episode
 from tests.support.builders import episode
 from tests.support.lists import of_each

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from slumberd.capture.secrets import mask_json
-from slumberd.errors import SecretRefusedError
+from slumberd.model.capture.secrets import mask_json
 from slumberd.model.episode import PERSON, Episode, speaker_of
+from slumberd.model.errors import SecretRefusedError
 
 Request = Literal["this", "that"]
 """What is to be forgotten: this turn, or also the turn before."""
