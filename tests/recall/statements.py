@@ -1,7 +1,8 @@
 """Compare the facts that a memory learns with what people stated.
 
-The stories and the chat are the held-out conversations of ``tests/consolidation/extraction/held_out``. LoCoMo's
-observations are mostly feelings, so their figure has no bar.
+The stories and the chat are the held-out conversations of
+``tests/consolidation/extraction/held_out``. LoCoMo's observations are mostly feelings, so their
+figure has no bar.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What operators and authors of rules ask beside the daemon: doctor, status, tests of rules, diff."""
+"""What operators and authors ask beside the daemon: doctor, status, tests of rules, diff."""

@@ -1,7 +1,7 @@
 """Read the recorded parses of sentences, and record them again.
 
-`python -m tests.consolidation.extraction.parses` parses each sentence of `parsed_sentences.yaml`, and writes the
-file again. It needs the extra `english`.
+`python -m tests.consolidation.extraction.parses` parses each sentence of `parsed_sentences.yaml`,
+and writes the file again. It needs the extra `english`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Print randomly drawn triples that chats of REALTALK state, for a person who reads them.
 
-REALTALK is no part of the project: `python -m tests.consolidation.extraction.sheet DIR --count 150 --seed 1`
-reads its files from a directory.
+REALTALK is no part of the project: `python -m tests.consolidation.extraction.sheet DIR --count 150
+--seed 1` reads its files from a directory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure how many turns of chats the extractor `conversation` reads in a second.
 
-`python -m tests.consolidation.extraction.speed DIR` reads the chats of REALTALK from a directory; without one it
-reads the sentences of the tests.
+`python -m tests.consolidation.extraction.speed DIR` reads the chats of REALTALK from a directory;
+without one it reads the sentences of the tests.
 """
 
 from __future__ import annotations

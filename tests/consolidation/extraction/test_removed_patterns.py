@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-import slumberd.extraction
+import slumberd.consolidation.extraction
 
 from slumberd.consolidation.extraction.conversation import (
     IN_CODE,
@@ -50,7 +50,7 @@ def test_unknown_pattern_is_a_mistake_with_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_every_pattern_of_the_code_has_its_name_in_the_list() -> None:
-    sources = Path(slumberd.extraction.__file__).parent.glob("*.py")
+    sources = Path(slumberd.consolidation.extraction.__file__).parent.glob("*.py")
     literal = (
         r'add,? ?\(?\s*clause,\s*"(\w+)"|(?:retract|end_pet)\(\s*clause,\s*"(\w+)"|\{NAME\}/(\w+)"'
     )

@@ -460,7 +460,7 @@ IN_CODE = (
     "answer", "cancelled", "died", "habit", "i_am", "implied", "inverted", "left_there",
     "moved_out", "named", "partner", "plan", "slip", "taken_back", "that_is_favourite",
 )  # fmt: skip
-"""The patterns that are in no table; `tests/consolidation/extraction/test_removed_patterns.py` checks them."""
+"""The patterns that are in no table; `test_removed_patterns.py` checks them."""
 
 
 def pattern_names() -> frozenset[str]:
