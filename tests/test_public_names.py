@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -36,7 +37,7 @@ ERRORS = {
     for name, value in vars(errors).items()
     if isinstance(value, type) and value.__module__ == errors.__name__
 }
-"""The classes of `slumberd.errors`, and the specification's second name of one of them."""
+"""The classes of `slumberd.model.errors`, and the specification's second name of one of them."""
 
 
 def test_public_names_are_sorted_and_unique() -> None:
@@ -68,3 +69,29 @@ def test_import_of_the_package_imports_no_slow_module() -> None:
 
     assert "slumberd" in run.stdout.split()
     assert {"pydantic", "sqlite3", "asyncio"}.isdisjoint(run.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["contract", "tiers"])
+def test_public_module_has_the_names_of_the_integration(name: str) -> None:
+    public = import_module(f"slumberd.{name}")
+    implemented = import_module(f"slumberd.integrations.{name}")
+
+    assert public.__all__ == implemented.__all__
+    assert all(vars(public)[each] is vars(implemented)[each] for each in public.__all__)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "public"),
+    [
+        ("claude_memory", "anthropic", "SlumberdMemoryTool"),
+        ("langgraph", "langgraph", "SlumberdStore"),
+        ("langgraph_messages", "langchain_core", "SlumberdMessages"),
+        ("openai_agents", "agents", "SlumberdSession"),
+    ],
+)
+def test_public_adapter_is_the_class_of_the_integration(name: str, extra: str, public: str) -> None:
+    pytest.importorskip(extra)
+
+    found = getattr(import_module(f"slumberd.adapters.{name}"), public)
+
+    assert found is getattr(import_module(f"slumberd.integrations.{name}"), public)

@@ -12,7 +12,7 @@ from slumberd.cli.commands.verify import checkpoints_in
 from slumberd.consolidation.firing import CHECKPOINT_ROWS, CHECKPOINT_SECONDS, Checkpoints
 from slumberd.logs.line_format import json_line
 from slumberd.logs.log_writer import LineStream
-from slumberd.logs.logs import DeltaLines
+from slumberd.logs.output import DeltaLines
 from slumberd.model.errors import InputError
 from slumberd.model.record import Checkpoint
 from tests.support.builders import START

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.protocols import CountedLogs, DeltaLog, Logs
-from slumberd.logs.logs import configure
+from slumberd.logs.output import configure
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts, Firing
 from slumberd.model.record import Checkpoint, Outcome, Record, Report

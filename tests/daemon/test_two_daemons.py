@@ -69,17 +69,17 @@ SQLiteFactEngine._check_writer = lambda self, session: None
 """
 LOCKS_A_FILE = """
 import fcntl, os
-from slumberd.service import state_lock
+from slumberd.daemon import tenure
 
 def locked(directory):
     descriptor = os.open(directory / "slumberd.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise state_lock.StateDirectoryLockedError(directory, "somebody") from error
+        raise tenure.StateDirectoryLockedError(directory, "somebody") from error
     return os.open(directory, os.O_RDONLY)
 
-state_lock._lock = locked
+tenure._lock = locked
 """
 
 

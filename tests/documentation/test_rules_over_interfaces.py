@@ -34,8 +34,8 @@ from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, said
 if TYPE_CHECKING:
     from slumberd.integrations import langgraph, openai_agents
 else:
-    langgraph = LateModule("slumberd.adapters.langgraph")
-    openai_agents = LateModule("slumberd.adapters.openai_agents")
+    langgraph = LateModule("slumberd.integrations.langgraph")
+    openai_agents = LateModule("slumberd.integrations.openai_agents")
 
 pytestmark = pytest.mark.integration
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     tools = LateModule("anthropic.lib.tools")
     memory_tool = LateModule("anthropic.lib.tools._beta_builtin_memory_tool")
-    claude_memory = LateModule("slumberd.adapters.claude_memory")
+    claude_memory = LateModule("slumberd.integrations.claude_memory")
 
 
 pytestmark = pytest.mark.integration

@@ -25,10 +25,10 @@ def test_adapter_without_its_extra_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch, adapter: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"slumberd.adapters.{adapter}", raising=False)
+    monkeypatch.delitem(sys.modules, f"slumberd.integrations.{adapter}", raising=False)
 
     with pytest.raises(ExtraMissingError, match=rf"pip install 'slumberd\[{extra}\]'"):
-        importlib.import_module(f"slumberd.adapters.{adapter}")
+        importlib.import_module(f"slumberd.integrations.{adapter}")
 
 
 @pytest.mark.nightly

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     base = LateModule("langgraph.store.base")
     in_memory = LateModule("langgraph.store.memory")
-    langgraph = LateModule("slumberd.adapters.langgraph")
+    langgraph = LateModule("slumberd.integrations.langgraph")
 
 
 pytestmark = pytest.mark.integration

@@ -24,7 +24,7 @@ else:
     messages = LateModule("langchain_core.messages")
     graph = LateModule("langgraph.graph")
     checkpoint = LateModule("langgraph.checkpoint.memory")
-    langgraph_messages = LateModule("slumberd.adapters.langgraph_messages")
+    langgraph_messages = LateModule("slumberd.integrations.langgraph_messages")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -178,7 +178,7 @@ def test_call_fails_when_a_message_cannot_be_put(tmp_path: Path) -> None:
 def test_callback_forgets_the_oldest_of_many_messages_and_puts_none_twice(
     memory: SyncMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.adapters.langgraph_messages._MOST_KNOWN", 1)
+    monkeypatch.setattr("slumberd.integrations.langgraph_messages._MOST_KNOWN", 1)
     said = [messages.HumanMessage(f"I like tea {n}.", id=str(n)) for n in range(3)]
     own = graph_of(agree, memory)
 

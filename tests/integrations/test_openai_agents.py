@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     agents = LateModule("agents")
     responses = LateModule("openai.types.responses")
-    openai_agents = LateModule("slumberd.adapters.openai_agents")
+    openai_agents = LateModule("slumberd.integrations.openai_agents")
 
 
 pytestmark = pytest.mark.integration

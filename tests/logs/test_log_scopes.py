@@ -13,7 +13,7 @@ import pytest
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
-from slumberd.logs.logs import configure
+from slumberd.logs.output import configure
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position

@@ -20,7 +20,7 @@ import structlog
 from slumberd.consolidation.protocols import DeltaLog
 from slumberd.logs.line_format import MOST_BYTES, console_line, json_line, timestamp
 from slumberd.logs.log_writer import LineStream, open_file
-from slumberd.logs.logs import DeltaLines, Level, ScopeForm, configure, send
+from slumberd.logs.output import DeltaLines, Level, ScopeForm, configure, send
 from slumberd.model.errors import ConfigurationError
 from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.record import Outcome, Record

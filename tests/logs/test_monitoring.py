@@ -13,7 +13,7 @@ import pytest
 
 from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import Heartbeat
-from slumberd.logs.logs import configure
+from slumberd.logs.output import configure
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.inspections import EpisodeInspection

@@ -26,7 +26,6 @@ def name_of(suite: Path) -> str:
 def test_every_suite_of_a_store_or_an_engine_takes_it_from_the_providers() -> None:
     assert [name_of(suite) for suite in SUITES] == [
         "consolidation/test_ledger_contract.py",
-        "provenance/test_promotions_contract.py",
         "storage/episodes/test_episode_log_contract.py",
         "storage/episodes/test_memory_store_contract.py",
         "storage/facts/test_fact_store_contract.py",
@@ -34,6 +33,7 @@ def test_every_suite_of_a_store_or_an_engine_takes_it_from_the_providers() -> No
         "storage/test_episode_engine_contract.py",
         "storage/test_fact_engine_contract.py",
         "storage/test_session_contract.py",
+        "workers/provenance/test_promotions_contract.py",
     ]
 
 

@@ -14,7 +14,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 CLAUDE_CODE, CODEX = "claude-code", "codex"
 PATIENT = (
-    "import sys; from slumberd import entry; from slumberd.hooks import command; "
+    "import sys; from slumberd import entry; from slumberd.integrations.hooks import command; "
     f"command.MOST_SECONDS = {PATIENCE_SECONDS}; "
     "sys.argv.insert(1, 'hook'); entry.main()"
 )

@@ -20,7 +20,7 @@ from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
 from slumberd.logs.line_format import json_line
 from slumberd.logs.log_writer import LineStream, LineWriter, open_file
-from slumberd.logs.logs import (
+from slumberd.logs.output import (
     DeltaLines,
     Level,
     Render,

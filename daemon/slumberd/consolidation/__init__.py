@@ -1,1 +1,1 @@
-"""Turn episodes into deltas: claims, the precedence rule, their resolution. Stores nothing."""
+"""Turn episodes into deltas: extraction, claims, precedence, stages. Stores nothing."""

@@ -22,7 +22,7 @@ from slumberd.daemon.reload import InForce, Load, load_again
 from slumberd.daemon.shard_interfaces import serve_interfaces
 from slumberd.daemon.stores import database_status_of
 from slumberd.daemon.systemd import BEATS, Notifier, ShardNotifier
-from slumberd.logs.logs import DeltaLines
+from slumberd.logs.output import DeltaLines
 from slumberd.logs.prometheus import write_textfile
 from slumberd.model.errors import (
     DatabaseHeldError,

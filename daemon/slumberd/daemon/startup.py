@@ -12,7 +12,7 @@ from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.reload import Load
 from slumberd.daemon.stores import is_divided
 from slumberd.daemon.systemd import Notifier
-from slumberd.logs.logs import DeltaLines
+from slumberd.logs.output import DeltaLines
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 

@@ -1,4 +1,4 @@
 """Write logs and metrics: line formats, the event catalogue, and the text of Prometheus.
 
-The collection of health values is in `service`, not here.
+The collection of health values is in `daemon`, not here.
 """

@@ -1,1 +1,1 @@
-"""Values: episodes, facts, rules, deltas, firings, patterns. Does no I/O."""
+"""Values and errors: episodes, facts, rules, deltas, firings, patterns. Does no I/O."""

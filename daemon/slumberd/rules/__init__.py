@@ -1,1 +1,1 @@
-"""Read settings and rule files strictly. Runs no rule."""
+"""Read settings and rule files strictly, and check their filters. Runs no rule."""

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-import slumberd.consolidation.extraction
 
+import slumberd.consolidation.extraction
 from slumberd.consolidation.extraction.conversation import (
     IN_CODE,
     ConversationExtractor,

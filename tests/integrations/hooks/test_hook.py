@@ -532,7 +532,7 @@ def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
     hurried = [
         sys.executable, "-c",
         "import signal, sys\n"
-        "from slumberd.hooks import command, putting\n"
+        "from slumberd.integrations.hooks import command, putting\n"
         "ask = putting.call_daemon\n"
         "def once(*args):\n"
         "    putting.call_daemon = lambda *_: signal.raise_signal(signal.SIGALRM)\n"
@@ -554,7 +554,7 @@ def test_long_transcript_is_put_by_several_hooks(tmp_path: Path) -> None:
 def test_hook_ends_in_time_although_the_agent_has_blocked_its_alarm(hook: Hook) -> None:
     blocked = (
         "import signal, sys\n"
-        "from slumberd.hooks import command\n"
+        "from slumberd.integrations.hooks import command\n"
         "command.MOST_SECONDS = 0.1\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGALRM,))\n"
         "sys.exit(command.run_on_standard_streams(sys.argv[1:]))"

@@ -35,7 +35,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.acceptance
 
 IMPATIENT = """
-from slumberd.scheduling import due
+from slumberd.workers.scheduling import due
 from slumberd.storage.sqlite.connection import Pragmas
 
 due.BACKOFF_SECONDS = (0.1, 0.2, 0.3)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 MOST_MEBIBYTES = 1_000
 PROGRAM = """
 import asyncio, json, sys
-from slumberd.errors import StoreError
+from slumberd.model.errors import StoreError
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -24,7 +24,7 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import facts_of, memory_of
 from slumberd.integrations.interchange.episode_lines import read_episode_lines
-from slumberd.logs.logs import DeltaLines
+from slumberd.logs.output import DeltaLines
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern

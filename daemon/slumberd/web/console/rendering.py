@@ -47,7 +47,7 @@ def is_own(address: str) -> bool:
     return address.startswith(f"{ROOT}/") and "//" not in address and "\\" not in address
 
 
-PACKAGE = "slumberd.console"
+PACKAGE = "slumberd.web.console"
 STATIC = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
