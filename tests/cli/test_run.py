@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.stop_signals import clean_up_on_sigterm
+from slumberd.cli.setup import clean_up_on_sigterm
 from tests.support.installation import Installation, environment
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 

@@ -324,7 +324,7 @@ ENTRIES = (
     ),
     Entry(
         "copy",
-        "copying:copy",
+        "backup:copy",
         "Copy everything from files into a database, or back.",
         (
             "slumberd copy --from /var/lib/slumberd --to postgresql://db.example.com/memory",

@@ -16,8 +16,7 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table
-from slumberd.cli.setup import load_settings_and_rules
-from slumberd.cli.stop_signals import clean_up_on_sigterm
+from slumberd.cli.setup import clean_up_on_sigterm, load_settings_and_rules
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.consolidation.key_history import MultiValuedHint

@@ -12,8 +12,7 @@ import typer
 
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json_lines, print_table
-from slumberd.cli.setup import load_settings_and_rules
-from slumberd.cli.stop_signals import clean_up_on_sigterm
+from slumberd.cli.setup import clean_up_on_sigterm, load_settings_and_rules
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import rules_in

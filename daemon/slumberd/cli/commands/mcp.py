@@ -16,12 +16,12 @@ from slumberd.cli.asking import ask_holder
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.setup import (
+    SIGNALS,
     daemon_logs,
     interfaces_of,
     load_settings_and_rules,
     standard_error_logs,
 )
-from slumberd.cli.stop_signals import SIGNALS
 from slumberd.client.transports import DatabaseTransport, SocketTransport
 from slumberd.clock import SystemClock
 from slumberd.daemon.composition import tune_interpreter

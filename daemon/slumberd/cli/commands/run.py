@@ -18,13 +18,14 @@ from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.setup import (
     DaemonLogs,
+    call_on_signal,
     daemon_logs,
     interfaces_of,
     load_settings_and_rules,
     standard_error_logs,
+    stop_on_signals,
 )
 from slumberd.cli.setup import logs as file_logs
-from slumberd.cli.stop_signals import call_on_signal, stop_on_signals
 from slumberd.clock import Clock, SystemClock
 from slumberd.daemon.daemon import run_until
 from slumberd.daemon.startup import ReloadableDaemon, make_daemon
