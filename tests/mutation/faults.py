@@ -20,7 +20,7 @@ from tests.mutation.copies import SOURCE
 
 _WEIGHTS = {"arguments swapped": 1}
 """Kinds that are drawn less often than the others, because most of them only crash."""
-_NEEDED = {f"{SOURCE}/provenance/fathom_sink.py": "fathom"}
+_NEEDED = {f"{SOURCE}/workers/provenance/fathom_sink.py": "fathom"}
 """Files whose tests are skipped without a module; Fathom needs Python 3.12."""
 _LINES_AROUND = 3
 """How many lines on each side of a fault say where it is."""

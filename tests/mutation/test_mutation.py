@@ -192,13 +192,15 @@ def test_sample_takes_only_the_named_files(root: Path) -> None:
 
 
 def test_sample_leaves_out_a_file_whose_tests_are_skipped_here(root: Path) -> None:
-    sink = root / SOURCE / "provenance" / "fathom_sink.py"
-    sink.parent.mkdir()
+    sink = root / SOURCE / "workers" / "provenance" / "fathom_sink.py"
+    sink.parent.mkdir(parents=True)
     sink.write_text("SIZE = 5\n")
 
     taken = {fault.path for fault in sample(root, 100, 1)}
 
-    assert (f"{SOURCE}/provenance/fathom_sink.py" in taken) is (find_spec("fathom") is not None)
+    assert (f"{SOURCE}/workers/provenance/fathom_sink.py" in taken) is (
+        find_spec("fathom") is not None
+    )
 
 
 def test_stored_fault_is_placed_where_it_was(root: Path) -> None:

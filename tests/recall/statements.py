@@ -29,7 +29,7 @@ from tests.recall.updates import BUDGET, QUOTED, count_marks
 from tests.support.repository import TESTS
 
 SECTION = "statements"
-HELD_OUT = TESTS / "extraction" / "held_out"
+HELD_OUT = TESTS / "consolidation" / "extraction" / "held_out"
 
 _MORE_WORDS = 2
 """So many further words may stand beside the right object."""

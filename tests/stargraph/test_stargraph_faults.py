@@ -57,11 +57,11 @@ SHOWN_BY = {
     "test_a_scope_that_contradicts_the_episode_is_refused",
     "A06": "storage/episodes/test_memory_store_contract.py::"
     "test_an_id_of_another_scope_is_refused_and_nothing_is_written",
-    "A07": "service/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
-    "C01": "filters/test_sandbox.py::test_hostile_filter_is_refused_before_sqlite_reads_it",
-    "C02": "filters/test_sandbox.py::"
+    "A07": "daemon/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
+    "C01": "rules/filters/test_sandbox.py::test_hostile_filter_is_refused_before_sqlite_reads_it",
+    "C02": "rules/filters/test_sandbox.py::"
     "test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows",
-    "D01": "service/test_kills.py::"
+    "D01": "daemon/test_kills.py::"
     "test_kills_lose_nothing_while_another_process_writes",
     "D05": "storage/facts/test_fact_store_contract.py::"
     "test_reader_never_misses_the_fact",
@@ -71,7 +71,7 @@ SHOWN_BY = {
     "test_noop_delta_is_recorded_and_changes_no_fact",
     "D11": "storage/facts/test_fact_store_contract.py::"
     "test_payload_without_an_id_always_gets_the_same_id",
-    "D14": "service/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
+    "D14": "daemon/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
     "E01": "storage/sqlite/test_episode_log.py::"
     "test_health_reports_a_missing_file_and_creates_nothing",
     "E02": "storage/sqlite/test_fact_file.py::"
@@ -81,13 +81,13 @@ SHOWN_BY = {
     "test_a_migration_adds_its_column_once_and_is_recorded",
     "E05": "storage/episodes/test_memory_store_contract.py::"
     "test_one_store_serves_several_event_loops",
-    "F01": "graph/test_promotion.py::"
+    "F01": "workers/graph/test_promotion.py::"
     "test_provenance_names_a_source_that_every_sink_accepts_for_any_path",
-    "F02": "graph/test_promotion.py::"
+    "F02": "workers/graph/test_promotion.py::"
     "test_second_promotion_changes_neither_facts_nor_ledger",
-    "F03": "graph/test_promotion.py::"
+    "F03": "workers/graph/test_promotion.py::"
     "test_invalid_confidence_is_refused_with_its_row",
-    "F10": "scheduling/test_due.py::"
+    "F10": "workers/scheduling/test_due.py::"
     "test_instant_at_or_before_the_last_one_served_never_fires_again",
     "G01": "storage/episodes/test_memory_store_contract.py::"
     "test_very_long_user_is_read_unchanged",

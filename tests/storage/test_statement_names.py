@@ -19,7 +19,7 @@ from tests.support.sql_files import files_of, own_files, own_names
 pytestmark = pytest.mark.unit
 
 STORAGE = Path(slumberd.__file__).parent / "storage"
-NEUTRAL = ("audit", "episodes", "erased_scopes", "facts", "ledger")
+NEUTRAL = ("audit", "episodes", "erased_scopes", "facts", "inspections", "ledger")
 SQL = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|CREATE|DROP|ALTER|ATTACH|VACUUM|BEGIN|COMMIT|ROLLBACK"
     r"|FROM|WHERE|ORDER BY)\b"
@@ -129,7 +129,7 @@ def neutral_modules() -> list[Path]:
 
 
 def engine_modules() -> list[Path]:
-    sandbox = STORAGE.parent / "filters" / "sandbox.py"
+    sandbox = STORAGE.parent / "rules" / "filters" / "sandbox.py"
     return [*sorted(STORAGE.glob("sqlite/*.py")), sandbox]
 
 
