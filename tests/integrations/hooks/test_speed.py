@@ -45,7 +45,7 @@ def test_daemon_answers_the_questions_of_hooks_within_50_ms(tmp_path: Path) -> N
     assert max(medians.values()) < 0.05, medians
 
 
-def test_hook_uses_less_than_a_tenth_of_a_second_of_processor_time(tmp_path: Path) -> None:
+def test_hook_uses_less_than_three_twentieths_of_a_second_of_processor_time(tmp_path: Path) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
     hook.write(said(CLAUDE_CODE, "user", "We deploy on Fridays", 1))
     with SyncMemory.open(hook.state_dir, user="ada"):
@@ -55,7 +55,7 @@ def test_hook_uses_less_than_a_tenth_of_a_second_of_processor_time(tmp_path: Pat
         after = getrusage(RUSAGE_CHILDREN)
 
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert spent / 5 < 0.1, sys.version
+    assert spent / 5 < 0.15, sys.version
 
 
 def test_hook_ends_in_time_when_the_daemon_never_answers(tmp_path: Path) -> None:
