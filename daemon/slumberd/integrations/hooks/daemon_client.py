@@ -1,6 +1,6 @@
 """Call the daemon's operations over its control socket, with the standard library alone.
 
-The client of the package `service` imports the whole daemon, which takes longer than a coding agent
+The client of the package `daemon` imports the whole daemon, which takes longer than a coding agent
 should wait for a hook.
 """
 

@@ -1,4 +1,4 @@
 """Lint Cypher, query graph stores, and promote triples into facts.
 
-Rules that promote a graph are parsed in `config` and scheduled in `scheduling`, not here.
+Rules that promote a graph are parsed in `rules` and scheduled in `workers.scheduling`, not here.
 """
