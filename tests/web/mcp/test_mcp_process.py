@@ -17,7 +17,7 @@ from slumberd.web.http.access import hash_of
 from tests.support.daemons import Daemon, Home
 from tests.support.mcp_clients import answer, http_client, names
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.web.http.test_mcp import MOVE, TOOLS
+from tests.web.mcp.test_mcp import MOVE, TOOLS
 
 pytestmark = pytest.mark.acceptance
 

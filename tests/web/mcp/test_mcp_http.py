@@ -23,7 +23,7 @@ from tests.support.mcp_clients import (
     serving,
 )
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.web.http.test_mcp import TOOLS
+from tests.web.mcp.test_mcp import TOOLS
 
 if TYPE_CHECKING:
     import mcp

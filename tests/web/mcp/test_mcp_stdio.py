@@ -22,7 +22,7 @@ from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
 from tests.support.daemons import PATIENCE_SECONDS, Home
 from tests.support.mcp_clients import answer, names, refusal, resource, stdio_client
-from tests.web.http.test_mcp import MOVE, TOOLS
+from tests.web.mcp.test_mcp import MOVE, TOOLS
 
 pytestmark = pytest.mark.integration
 
