@@ -6,24 +6,19 @@ The forms here are the schema of that file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
 from pydantic import Field
 
-from slumberd.consolidation.extraction.conversation import (
-    VERSION,
-    ConversationExtractor,
-    pattern_names,
-)
-from slumberd.consolidation.extraction.english_parser import PARSER, parser_version
-from slumberd.consolidation.extraction.turn_notes import NAME
-from slumberd.consolidation.extraction.vocabulary import PersonWord, Vocabulary
+from slumberd.consolidation.extraction.english_parser import PARSER, EnglishParser, parser_version
+from slumberd.consolidation.extraction.vocabulary import NAME, VERSION, PersonWord, Vocabulary
 from slumberd.model.errors import ConfigurationError, Mistake
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extracted, Extraction, Extractor, Failed, Turn
 from slumberd.rules.validation import Form, mistakes_of, suggestion
 from slumberd.rules.yaml_reader import Document, read_document
 
@@ -99,6 +94,31 @@ def vocabulary_of(document: Document) -> Vocabulary:
     return _vocabulary(_merged(_shipped_form(), VocabularyFile.model_validate(document.value)))
 
 
+@dataclass(frozen=True)
+class LateConversationExtractor:
+    """Finds triples in what people say; imports its expressions with the first turn.
+
+    Most commands load the rules and read no turn. The expressions take longer to compile than the
+    rest of the rules.
+    """
+
+    vocabulary: Vocabulary
+    speakers: Mapping[str, str]
+    parser: EnglishParser | None
+
+    @cached_property
+    def _extractor(self) -> Extractor:
+        from slumberd.consolidation.extraction.conversation import ConversationExtractor
+
+        return ConversationExtractor(self.vocabulary, self.speakers, self.parser)
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> Sequence[Sequence[Extracted] | Failed]:
+        """Return the triples of each turn; see `Extractor`."""
+        return self._extractor.extract(turns, before)
+
+
 def conversation_extraction(
     speakers: Mapping[str, str], vocabulary: Vocabulary | None = None, *, parser: bool = False
 ) -> Extraction:
@@ -118,7 +138,7 @@ def conversation_extraction(
     return Extraction(
         NAME,
         hashlib.sha256(content).hexdigest()[:16],
-        ConversationExtractor(words, speakers, PARSER if parser else None),
+        LateConversationExtractor(words, speakers, PARSER if parser else None),
         reads_previous=True,
         reads_own=True,
         single_valued=words.single_valued,
@@ -143,6 +163,8 @@ def _content(words: Vocabulary) -> dict[str, object]:
 
 def _find_unknown(document: Document, form: VocabularyFile) -> list[Mistake]:
     """Return mistakes where a file names a list or a predicate that there is not."""
+    from slumberd.consolidation.extraction.conversation import pattern_names
+
     shipped = _shipped_form()
     predicates = {**shipped.predicates, **form.predicates}
     removable = {*predicates, *pattern_names()}
@@ -203,7 +225,7 @@ def _vocabulary(form: VocabularyFile) -> Vocabulary:
             name: frozenset(word.casefold() for word in listed)
             for name, listed in form.words.items()
         },
-        removed=pattern_names().intersection(form.remove),
+        removed=frozenset(name for name in form.remove if name.startswith(f"{NAME}/")),
     )
 
 

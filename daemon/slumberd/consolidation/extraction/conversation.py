@@ -19,7 +19,7 @@ from slumberd.consolidation.extraction.statements_in_english import (
     clause_expressions,
     expressions,
 )
-from slumberd.consolidation.extraction.turn_notes import ANSWERED, NAME, STATED
+from slumberd.consolidation.extraction.turn_notes import ANSWERED, STATED
 from slumberd.consolidation.extraction.turn_reader import (
     ALL_READERS,
     MAX_TEXT,
@@ -28,7 +28,7 @@ from slumberd.consolidation.extraction.turn_reader import (
     is_worth_parsing,
 )
 from slumberd.consolidation.extraction.turns import arrange, name_of_speaker
-from slumberd.consolidation.extraction.vocabulary import Vocabulary
+from slumberd.consolidation.extraction.vocabulary import NAME, Vocabulary
 from slumberd.model.extraction import Extracted, Turn
 
 MAX_ANSWER = 60
@@ -261,10 +261,6 @@ def left_there(text: str) -> str:
 def names_in(text: str) -> tuple[str, ...]:
     """Return the names in the end of a turn, which ``there`` may mean."""
     return tuple(dict.fromkeys(_NAMES.findall(text[-_READ_LAST:])))[:4]
-
-
-VERSION = 1
-"""Changes when the same text and vocabulary give other triples than before."""
 
 
 class Parser(Protocol):

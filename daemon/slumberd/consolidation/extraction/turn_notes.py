@@ -10,14 +10,11 @@ from typing import NamedTuple
 from slumberd.consolidation.extraction.clauses import Clause
 from slumberd.consolidation.extraction.objects_in_english import Object
 from slumberd.consolidation.extraction.subjects_in_english import Mention, Subject, mentions
-from slumberd.consolidation.extraction.vocabulary import Vocabulary
+from slumberd.consolidation.extraction.vocabulary import NAME, Vocabulary
 from slumberd.model.extraction import Extracted
 
 STATED, IMPLIED, ANSWERED = 0.9, 0.8, 0.7
 """The confidence of what a clause states, of what a possessive implies, and of a short answer."""
-
-NAME = "conversation"
-"""What the ids of all expressions begin with."""
 
 
 class _Said(NamedTuple):

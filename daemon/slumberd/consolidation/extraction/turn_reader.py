@@ -28,8 +28,8 @@ from slumberd.consolidation.extraction.subjects_in_english import (
     said,
     subject_of,
 )
-from slumberd.consolidation.extraction.turn_notes import NAME, TurnNotes
-from slumberd.consolidation.extraction.vocabulary import Vocabulary, word_set
+from slumberd.consolidation.extraction.turn_notes import TurnNotes
+from slumberd.consolidation.extraction.vocabulary import NAME, Vocabulary, word_set
 from slumberd.model.extraction import Extracted, Turn
 
 ALL_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {**READERS, **OWN_READERS}

@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 from slumberd.model.predicates import names_predicate
 
+NAME = "conversation"
+"""The name of the extractor; the ids of all its expressions begin with it."""
+
+VERSION = 1
+"""Changes when the extractor finds other triples in the same text with the same vocabulary."""
+
 
 @dataclass(frozen=True, slots=True)
 class PersonWord:
