@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slumberd.daemon.control_socket import ask
 from slumberd.daemon.stores import require_postgres
 from slumberd.model.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
-from slumberd.operations.handlers import Answer
 from slumberd.rules.settings import Settings
+
+if TYPE_CHECKING:
+    from slumberd.operations.handlers import Answer
 
 PATIENCE_SECONDS = 5.0
 """How long a command that only reads waits for the daemon to answer."""

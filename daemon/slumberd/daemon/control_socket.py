@@ -22,7 +22,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -38,8 +38,10 @@ from slumberd.model.errors import (
     UsageError,
 )
 from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object
+
+if TYPE_CHECKING:  # a command that asks the daemon runs no operation itself
+    from slumberd.operations.handlers import Answer, Handler
 
 _log = LateLogger()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.garbage_collection import collection_paused
@@ -14,14 +15,13 @@ from slumberd.model.store_status import DatabaseStatus
 from slumberd.rules.file_access import is_installed, read_key
 from slumberd.rules.settings import Settings
 from slumberd.search.embeddings import WordEmbedder
-from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.storage.episodes.writes import log_misspelling
-from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+if TYPE_CHECKING:  # a command that reads one store does not import the other
+    from slumberd.storage.episodes.store import EngineMemoryStore
+    from slumberd.storage.facts.store import EngineFactStore
 
 MOST_XIDS = 1_000_000
 """A transaction of unknown age counts as old when so many transactions began after it."""
@@ -45,9 +45,17 @@ def memory_of(
     clock: Clock,
     *,
     traceless: bool = False,
-    misspelled: Callable[[Misspelling], None] = log_misspelling,
+    misspelled: Callable[[Misspelling], None] | None = None,
 ) -> EngineMemoryStore:
-    """Return the memory store of a configuration, not yet opened."""
+    """Return the memory store of a configuration, not yet opened.
+
+    Args:
+        misspelled: What is called for a key that is probably misspelled; None logs it.
+    """
+    from slumberd.storage.episodes.writes import log_misspelling
+    from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+    misspelled = misspelled or log_misspelling
     if settings.store is not None:
         require_postgres()
         from slumberd.daemon import postgres_stores
@@ -88,6 +96,8 @@ def facts_of(
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.facts_of(settings, clock, key=key)
+    from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+
     depth = settings.facts.lineage_depth
     return SQLiteFactStore(
         path,

@@ -19,7 +19,6 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, is_new, number, plural, print_json, print_table
-from slumberd.cli.shard_table import print_shards
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import database_status_of, inspections_of, settings_of_user, shards_of
@@ -243,6 +242,8 @@ def status(
     settings = settings_of(config, state_dir)
     loaded = rules_of(settings)
     if len(shards_of(settings)) > 1:
+        from slumberd.cli.shard_table import print_shards
+
         print_shards(settings, loaded, json=json)
         return
     daemon, silent = ask_daemon(settings)
