@@ -334,13 +334,13 @@ ENTRIES = (
     ),
     Entry(
         "schema",
-        "info:schema",
+        "formats:schema",
         "Print a JSON Schema, for editors.",
         ("slumberd schema rules", "slumberd schema config > config.schema.json"),
     ),
     Entry(
         "events",
-        "info:events",
+        "formats:events",
         "List the events of the log.",
         ("slumberd events", "slumberd events delta.applied --json"),
     ),

@@ -28,6 +28,10 @@ from slumberd.daemon.rules import rules_of
 from slumberd.daemon.shard_puts import UserStores
 from slumberd.integrations.interchange import langgraph
 from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
+from slumberd.integrations.interchange.joined_statements import (
+    ReplacingStatements,
+    join_statements,
+)
 from slumberd.integrations.interchange.records import (
     Defaults,
     GivenScope,
@@ -35,7 +39,6 @@ from slumberd.integrations.interchange.records import (
     Remarks,
     place_of,
 )
-from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
 from slumberd.logs.line_format import printable
 from slumberd.model.capture.episodes import describe_kinds
 from slumberd.model.episode import Episode

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slumberd.integrations.interchange.formats import FORMATS, FileFormat
+from slumberd.integrations.interchange.joined_statements import ReplacingStatements, join_statements
 from slumberd.integrations.interchange.records import Defaults, GivenScope, ImportedRecord
-from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit
