@@ -19,7 +19,7 @@ from slumberd.model.delta import (
     validate_delta,
 )
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,7 @@ from slumberd.consolidation.precedence import MultiValued
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import Episode, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 from tests.support.builders import START, at, episode, rule, version
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -19,8 +19,7 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.errors import ExtraMissingError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Firing, Position, Trigger
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome, Position, Trigger
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.embeddings import WordEmbedder

@@ -16,8 +16,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.logs.output import configure
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
-from slumberd.model.firing import Firing, Position
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Firing, Outcome, Position, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -22,8 +22,7 @@ from slumberd.logs.line_format import MOST_BYTES, console_line, json_line, times
 from slumberd.logs.log_writer import LineStream, open_file
 from slumberd.logs.output import DeltaLines, Level, ScopeForm, configure, send
 from slumberd.model.errors import ConfigurationError
-from slumberd.model.firing import Counts, Firing, Position
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Counts, Firing, Outcome, Position, Record
 from tests.support.cli_runner import restored_logging
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -26,8 +26,12 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Kind,
+    Outcome,
     Position,
     ReadWindow,
+    Record,
+    Report,
     RulePosition,
     Window,
 )
@@ -38,7 +42,7 @@ from slumberd.model.provenance import (
     ProvenanceBundle,
     assertion_document,
 )
-from slumberd.model.record import Checkpoint, Kind, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.window_batches import WindowReader

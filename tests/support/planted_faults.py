@@ -11,8 +11,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.facts.apply import DeltaApplier, WatermarkTable

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import EpisodeVersion, instant
-from slumberd.model.fact_ids import canonical, fact_id_of, key_of, named_ids, owner_of
-from slumberd.model.scope import unescape
+from slumberd.model.scope import canonical, fact_id_of, key_of, named_ids, owner_of, unescape
 from slumberd.model.stages import SUMMARISES
 from slumberd.model.texts import words_of
 

@@ -45,10 +45,11 @@ from slumberd.model.firing import (
     HeldScope,
     Limits,
     Losses,
+    Outcome,
     Position,
+    Report,
     Window,
 )
-from slumberd.model.record import Outcome, Report
 from slumberd.model.rule import ConsolidationRule
 
 _GATE_SECONDS = 5.0

@@ -40,9 +40,8 @@ from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant, whole_of
 from slumberd.model.extraction import SummaryQuestion
-from slumberd.model.fact_ids import canonical, fact_id_of, plain_fact_id
 from slumberd.model.firing import Counts, Firing, Position
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS, canonical, fact_id_of, plain_fact_id
 
 Key = tuple[str, str, str, str]
 

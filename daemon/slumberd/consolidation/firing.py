@@ -18,11 +18,12 @@ from slumberd.model.firing import (
     UNTIMED,
     Firing,
     Limits,
+    Outcome,
     Position,
+    Record,
     Timing,
     Trigger,
 )
-from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 
 Batch = TypeVar("Batch")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of, claims_hold_together
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall, instant
-from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import fact_id_of, owner_of
 
 MOST_TRIPLES = 1_000
 """How many triples one episode may have."""

@@ -31,9 +31,9 @@ from slumberd.model.extraction import (
     turn_of,
 )
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.model.salience import importance_of
+from slumberd.model.scope import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.stages import (
     MARKS,
     REWEIGHTED,

@@ -15,12 +15,15 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
     ReadWindow,
+    Record,
+    Report,
     RulePosition,
     Window,
 )
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 

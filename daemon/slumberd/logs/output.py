@@ -18,8 +18,8 @@ import structlog
 from slumberd.logs.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.logs.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 from slumberd.model.episode import Misspelling
-from slumberd.model.firing import Counts, HeldBatch
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.firing import Counts, HeldBatch, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]

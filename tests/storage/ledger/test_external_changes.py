@@ -17,8 +17,7 @@ import pytest
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Firing, Position
-from slumberd.model.record import Record
+from slumberd.model.firing import Firing, Position, Record
 from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -22,8 +22,8 @@ from slumberd.logs.line_format import printable, timestamp
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.errors import InputError
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import channel_of
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
+from slumberd.model.scope import channel_of
 from slumberd.operations.responses import fact_document
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.rows import episode_of

@@ -41,7 +41,7 @@ from slumberd.model.capture.episodes import describe_kinds
 from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError, UsageError
 from slumberd.model.predicates import holds_several
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts

@@ -11,10 +11,9 @@ from slumberd.consolidation.incoming import states_nothing
 from slumberd.logs.line_format import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import FilterError, NoInputError
-from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
-from slumberd.model.rule import FACTS, ConsolidationRule
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,

@@ -27,9 +27,7 @@ from slumberd.model.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.fact_ids import fact_id_of
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ReasonedForm, Result

@@ -33,8 +33,7 @@ from slumberd.model.errors import (
     UnreadableEpisodeError,
     UsageError,
 )
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
+from slumberd.model.scope import FACTS, PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
 from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.erased_scopes import erased_scope_lookup

@@ -21,8 +21,8 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microseconds
 from slumberd.model.episode import instant as as_instant
 from slumberd.model.errors import ExtraMissingError, SkippedEpisodesError, StoreError
-from slumberd.model.firing import Firing, HeldScope, Position
-from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.firing import Firing, HeldScope, Outcome, Position, Record
+from slumberd.model.record import Checkpoint
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import FactEngine, Row, Session, Values, Work
 from slumberd.storage.facts.review import hold_batch

@@ -16,11 +16,13 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
+    Record,
     RulePosition,
 )
 from slumberd.model.predicates import ChannelPlan, Several
-from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.record import Checkpoint
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.apply import FactTransactions, WatermarkTable, head_of
 from slumberd.storage.facts.review import (

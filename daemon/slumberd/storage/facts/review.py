@@ -20,9 +20,9 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
 )
-from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.rows import firing_id_of

@@ -40,10 +40,8 @@ from slumberd.consolidation.precedence import (
 from slumberd.consolidation.resolution import Resolution, ResolvedEffect, losses_after
 from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.fact_ids import channel_of, fact_id_of, plain_fact_id
-from slumberd.model.firing import Counts, DeletionImpact, Firing
-from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import ErasedScopes, unescape
+from slumberd.model.firing import Counts, DeletionImpact, Firing, Outcome, Record
+from slumberd.model.scope import ErasedScopes, channel_of, fact_id_of, plain_fact_id, unescape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.rows import (

@@ -22,10 +22,8 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.errors import InstantRangeError
-from slumberd.model.fact_ids import channel_of, owner_of
-from slumberd.model.firing import Firing
-from slumberd.model.record import Record
-from slumberd.model.scope import escape
+from slumberd.model.firing import Firing, Record
+from slumberd.model.scope import channel_of, escape, owner_of
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.manual_edits import ManualEdits

@@ -42,8 +42,7 @@ from slumberd.model.episode import (
     microseconds,
 )
 from slumberd.model.errors import FactConflictError, InputError, NoInputError
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep

@@ -15,9 +15,8 @@ from slumberd.consolidation.precedence import History, UndoneEvaluation
 from slumberd.consolidation.resolution import Resolution
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import UsageError
-from slumberd.model.fact_ids import episode_id_of
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Firing, Outcome, Record
+from slumberd.model.scope import episode_id_of
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.arrivals import MOVED_GENERATION
 from slumberd.storage.ledger.batch import Batch
