@@ -264,7 +264,7 @@ def write_each_row(
     session: Session, rows: Sequence[Row], naive: NaiveTimestamps
 ) -> list[Change | MemoryScopeError]:
     """Write rows by statements that read, insert and update one row each."""
-    past = erased_scope_lookup(session)
+    past = erased_scope_lookup(session) if session.one("erased_scopes.exists") else None
     if _write_new(session, rows, past):
         return ["new"] * len(rows)
     return [_write_or_refuse(session, row, past, naive) for row in rows]

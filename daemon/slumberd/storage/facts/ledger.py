@@ -80,13 +80,13 @@ class FactLedger:
         def work(session: Session) -> RulePosition:
             mark = session.one("ledger.watermark", (rule_id,))
             position = None if mark is None else Position(*mark)
-            return RulePosition(position, read_held(session).get(rule_id))
+            return RulePosition(position, _held(session).get(rule_id))
 
         return await self._transactions.read(work)
 
     async def held(self) -> dict[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
-        return await self._transactions.read(read_held)
+        return await self._transactions.read(_held)
 
     async def decide(
         self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
@@ -387,3 +387,8 @@ class FactLedger:
                 )
             )
         return outcomes
+
+
+def _held(session: Session) -> dict[str, HeldBatch]:
+    """Return what awaits approval, or is approved: nothing, as a rule."""
+    return read_held(session) if session.rows("ledger.held_batches") else {}

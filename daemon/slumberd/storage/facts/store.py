@@ -23,6 +23,8 @@ from slumberd.consolidation.manual import (
     lineage_entry,
 )
 from slumberd.model.arguments import (
+    PLAIN,
+    plain_value_error,
     require_instant,
     require_iterable,
     require_object,
@@ -311,9 +313,10 @@ class EngineFactStore:
             StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
-        require_object("batch", batch, "DeltaBatch")
         if isinstance(batch, ManualBatch):
             return await self._applier.edit(batch, dry_run=dry_run)
+        if type(batch) in PLAIN:
+            raise plain_value_error("batch", batch, "DeltaBatch")
         return await self._applier.apply(
             batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
         )

@@ -191,11 +191,6 @@ class _Change(NamedTuple):
         return self.row is not None, at or 0, self.fact_id
 
 
-def has_changes(session: Session) -> bool:
-    """Return whether a change is not recorded yet."""
-    return bool(session.value("external_changes.any_change"))
-
-
 def record_changes(
     session: Session, depth: int, at: datetime, *, chunk: int = CHUNK
 ) -> list[Record]:
@@ -210,8 +205,6 @@ def record_changes(
     Returns:
         The rows that are added to the ledger.
     """
-    if not has_changes(session):
-        return []
     changed = session.rows("external_changes.changes")
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not session.one("ledger.last_row")

@@ -310,6 +310,12 @@ def data_version(connection: sqlite3.Connection) -> int:
     return version
 
 
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the number that SQLite increments when the schema of the file changes."""
+    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
+    return version
+
+
 def lenient_text(raw: bytes) -> str:
     """Decode a text column, even with invalid UTF-8; a text factory for connections."""
     try:
