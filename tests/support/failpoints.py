@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import pytest
 
 from slumberd.cli import main
-from slumberd.logs.log_writer import LineStream
+from slumberd.logs.lines import LineStream
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import KeyedConnection

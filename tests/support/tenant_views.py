@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Record

@@ -36,7 +36,7 @@ from slumberd.integrations.interchange.records import (
     place_of,
 )
 from slumberd.integrations.interchange.side_by_side import ReplacingStatements, join_statements
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.capture.episodes import describe_kinds
 from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError, UsageError

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
 from slumberd.consolidation.incoming import states_nothing
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.firing import HeldBatch

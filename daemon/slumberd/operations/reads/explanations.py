@@ -16,7 +16,7 @@ from slumberd.consolidation.explanation import (
 from slumberd.consolidation.incoming import FUTURE, ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.state import NOTHING_SAID
-from slumberd.logs.line_format import printable, timestamp
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import HeldBatch

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.logs.line_format import printable, timestamp
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.firing import Counts
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import Cadence, ConsolidationRule, Cron, cadence_of

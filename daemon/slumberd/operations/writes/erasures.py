@@ -16,7 +16,7 @@ from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.errors import (

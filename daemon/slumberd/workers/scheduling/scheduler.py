@@ -17,7 +17,7 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.errors import (
     ConsolidationRuleError,
