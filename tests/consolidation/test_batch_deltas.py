@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.consolidation.delta_batch import classify, names_of
+from slumberd.consolidation.deltas import classify, names_of
 from slumberd.model.delta import (
     AddDelta,
     AnyDelta,

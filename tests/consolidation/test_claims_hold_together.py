@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of, covers
-from slumberd.consolidation.decision import decide
 from slumberd.consolidation.incoming import HeldBack, evaluate
 from slumberd.consolidation.precedence import MultiValued
+from slumberd.consolidation.resolution import decide
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import Episode, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.errors import SkippedEpisodesError, StoppedError

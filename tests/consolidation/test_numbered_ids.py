@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.consolidation.decision import withdraw_former
 from slumberd.consolidation.incoming import Erased, evaluate
+from slumberd.consolidation.withdrawal import withdraw_former
 from slumberd.model import scope
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.errors import ExtraMissingError

@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.logs.output import configure
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact

@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.delta import NoopDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact import Fact

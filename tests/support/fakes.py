@@ -13,8 +13,14 @@ from operator import attrgetter, mul
 from typing import Self
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
+from slumberd.consolidation.incoming import (
+    UNBOUNDED,
+    Bounds,
+    Candidate,
+    Contested,
+    DeltaBatch,
+    Unreadable,
+)
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary

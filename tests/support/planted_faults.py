@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking

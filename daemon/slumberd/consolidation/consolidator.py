@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.firing import (
     UNBOUNDED,
     DeltaLines,
@@ -25,6 +24,7 @@ from slumberd.consolidation.firing import (
     resume_rule,
     step_back,
 )
+from slumberd.consolidation.incoming import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.stage_runs import Marking, Retention, purge
 from slumberd.model.episode import (

@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, assert_never
 
-from slumberd.consolidation.claim import assertion_of
-from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid, statements_of
+from slumberd.consolidation.claim import assertion_of, statements_of
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.stages.duplicates import no_vectors
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.consolidation.stages.marking import (

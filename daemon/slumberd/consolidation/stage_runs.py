@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import structlog
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, DeltaBatch
 from slumberd.consolidation.marks import Owner, is_of_rule, known_marks, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
 from slumberd.consolidation.stages.decay import ArchivedEntry, find_expired

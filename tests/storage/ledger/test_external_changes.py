@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Record
 from slumberd.storage.ledger.external_changes import record_changes

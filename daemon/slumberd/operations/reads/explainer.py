@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from slumberd.consolidation.claim import states_nothing
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
-from slumberd.consolidation.incoming import states_nothing
 from slumberd.logs.lines import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import FilterError, NoInputError

@@ -14,8 +14,8 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
+from slumberd.consolidation.incoming import Condition
 from slumberd.logs.lines import timestamp
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.consolidation.incoming import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.model.arguments import (
     PLAIN,
     plain_value_error,

@@ -12,8 +12,7 @@ from threading import Lock
 from typing import Literal, NamedTuple, get_args
 
 from slumberd.clock import Clock
-from slumberd.consolidation.claim import Fault, claim_of
-from slumberd.consolidation.incoming import statements_of
+from slumberd.consolidation.claim import Fault, claim_of, statements_of
 from slumberd.logs.late_log import LateLogger, is_log_configured
 from slumberd.model.episode import (
     Episode,

@@ -13,11 +13,10 @@ from typing import TypeVar
 import orjson
 
 from slumberd.clock import Clock
-from slumberd.consolidation.decision import withdraw
-from slumberd.consolidation.delta_batch import Condition, DeltaBatch, never
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, Condition, DeltaBatch, never
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.withdrawal import withdraw
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microseconds
 from slumberd.model.episode import instant as as_instant
 from slumberd.model.errors import ExtraMissingError, SkippedEpisodesError, StoreError

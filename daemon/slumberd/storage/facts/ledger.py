@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from slumberd.consolidation.delta_batch import Condition
-from slumberd.consolidation.incoming import FUTURE, future_detail
+from slumberd.consolidation.incoming import FUTURE, Condition, future_detail
 from slumberd.consolidation.precedence import MultiValued, newest_law
 from slumberd.model.episode import instant
 from slumberd.model.firing import (

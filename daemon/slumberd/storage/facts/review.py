@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.consolidation.decision import Decision
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.firing import (
     CHANNELS,

@@ -9,9 +9,8 @@ from operator import itemgetter
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued, order_in_change
-from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolution import Decision, Resolution
 from slumberd.model.firing import CHANNELS, START, Firing, HeldBatch, HeldScope, Outcome
 from slumberd.model.predicates import ChannelPlan
 from slumberd.storage.engine import Row, Session

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.delta_batch import Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
+from slumberd.consolidation.incoming import Condition, DeltaBatch
 from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import (
     ApplyDelta,

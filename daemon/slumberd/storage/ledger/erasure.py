@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import EARLIEST, LATEST, instant, microseconds
 from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
 from slumberd.model.firing import Firing, Outcome

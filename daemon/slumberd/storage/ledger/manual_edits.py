@@ -9,7 +9,6 @@ from typing import Any, assert_never
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.decision import Decision, counts_of
 from slumberd.consolidation.incoming import Candidate, Unmatched
 from slumberd.consolidation.manual import (
     OWN_IDS,
@@ -33,6 +32,7 @@ from slumberd.consolidation.manual import (
     withdrawal,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, History
+from slumberd.consolidation.resolution import Decision, counts_of
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import (

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
-from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolution import Decision, Resolution
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import UsageError
 from slumberd.model.firing import Firing, Outcome, Record

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.errors import SchemaError
 from slumberd.model.firing import Firing
 from slumberd.model.scope import ERASED_SCOPE
