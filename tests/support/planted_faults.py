@@ -16,8 +16,9 @@ from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.facts.apply import DeltaApplier, WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
-from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.storage.sqlite.connection import Access
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.sessions import connection_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]

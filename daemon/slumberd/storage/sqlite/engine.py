@@ -17,16 +17,6 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.sqlite import file_schema, health, ledger_schema
-from slumberd.storage.sqlite.connection import (
-    Pragmas,
-    data_version,
-    interrupting_when,
-    schema_version,
-    snapshot,
-    transaction,
-    translate_errors,
-    waiting_at_most,
-)
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
 from slumberd.storage.sqlite.episode_installation import (
     check_schema,
@@ -39,7 +29,18 @@ from slumberd.storage.sqlite.episode_installation import (
 from slumberd.storage.sqlite.file_schema import prepare_reader
 from slumberd.storage.sqlite.health import check_after_a_crash
 from slumberd.storage.sqlite.scrubbing import scrub
-from slumberd.storage.sqlite.session import SQLiteSession, run_in_session
+from slumberd.storage.sqlite.session import (
+    Pragmas,
+    SQLiteSession,
+    data_version,
+    interrupting_when,
+    run_in_session,
+    schema_version,
+    snapshot,
+    transaction,
+    translate_errors,
+    waiting_at_most,
+)
 from slumberd.storage.sqlite.watch import notify_watches
 
 T = TypeVar("T")

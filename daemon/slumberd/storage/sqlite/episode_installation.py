@@ -13,7 +13,6 @@ from pathlib import Path
 
 from slumberd.model.errors import SchemaError
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import schema_version, transaction
 from slumberd.storage.sqlite.file_schema import (
     OLDEST,
     FileSchema,
@@ -21,6 +20,7 @@ from slumberd.storage.sqlite.file_schema import (
     find_number,
     upgrade,
 )
+from slumberd.storage.sqlite.session import schema_version, transaction
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
