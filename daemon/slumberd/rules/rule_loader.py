@@ -15,7 +15,6 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.extraction.vocabulary import Vocabulary
-from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.errors import (
     ConfigurationError,
@@ -27,7 +26,8 @@ from slumberd.model.errors import (
 )
 from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.predicates import ManyBut, Several, document_of
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import CADENCE_KEYS, ONE_CADENCE, ConsolidationRule
+from slumberd.model.scope import FACTS
 from slumberd.rules.file_access import (
     check_world_writable,
     is_installed,

@@ -21,7 +21,7 @@ from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.rules import make_cypher_check, make_model_check
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.episode import INTERFACES
 from slumberd.model.errors import ConfigurationError, UsageError
 from slumberd.model.firing import Counts

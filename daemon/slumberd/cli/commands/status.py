@@ -22,7 +22,7 @@ from slumberd.cli.output import cell, is_new, number, plural, print_json, print_
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import database_status_of, inspections_of, settings_of_user, shards_of
-from slumberd.logs.line_format import printable, timestamp
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.episode import instant
 from slumberd.model.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from slumberd.clock import Clock
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 Triple = tuple[str, str, str]
 """A subject, a predicate and an object."""

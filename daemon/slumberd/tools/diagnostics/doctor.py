@@ -12,11 +12,11 @@ from pathlib import Path
 from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.daemon.file_exchange import is_unfinished
-from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.health import Finding
 from slumberd.model.record import WITHIN
+from slumberd.model.rule import Cron
 from slumberd.rules.rule_loader import rule_files
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection

@@ -21,7 +21,7 @@ from slumberd.integrations.tiers.entries import (
 from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreError
 from slumberd.integrations.tiers.search import EntryIndex, best, is_expired, newest_first
 from slumberd.integrations.tiers.strategies import CLOCK
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 _SOURCE = "in_memory"
 
