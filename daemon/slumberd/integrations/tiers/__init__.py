@@ -36,6 +36,7 @@ from slumberd.integrations.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    OwnedStoreProtocol,
     RelevanceScorerProtocol,
     SearchableProtocol,
     StoredFact,
@@ -76,6 +77,7 @@ from slumberd.integrations.tiers.pruning import (
 )
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
 from slumberd.integrations.tiers.semantic import FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.stores import ReplacingStoreProtocol
 from slumberd.integrations.tiers.strategies import (
     AccessFrequencyStrategy,
     DeduplicationStrategy,
@@ -132,6 +134,7 @@ __all__ = [
     "MemoryStoredEvent",
     "MemorySystemError",
     "MemoryWrittenHook",
+    "OwnedStoreProtocol",
     "PruningResult",
     "PruningStrategy",
     "RecencyDecayStrategy",
@@ -139,6 +142,7 @@ __all__ = [
     "RelevanceRanker",
     "RelevanceScorerImpl",
     "RelevanceScorerProtocol",
+    "ReplacingStoreProtocol",
     "SearchableProtocol",
     "SemanticMemoryConfig",
     "SemanticMemoryStore",

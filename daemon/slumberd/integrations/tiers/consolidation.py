@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from slumberd.clock import Clock, set_within
 from slumberd.integrations.tiers.configs import ConsolidationConfig
@@ -18,16 +17,21 @@ from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
     HealthStatus,
     MemoryEntry,
-    MemoryStoreProtocol,
     Triple,
 )
 from slumberd.integrations.tiers.errors import (
-    ConsolidationError,
     MemorySystemError,
     log_consolidation_failure,
 )
 from slumberd.integrations.tiers.events import MemoryConsolidatedHook
 from slumberd.integrations.tiers.extraction import EntityExtractor, EpisodicCompressor, SummariseFn
+from slumberd.integrations.tiers.stores import (
+    ConsolidatedStore,
+    delete_entries,
+    owned_store,
+    refuse_repeated_ids,
+    replace_entries,
+)
 from slumberd.integrations.tiers.strategies import (
     CLOCK,
     AccessFrequencyStrategy,
@@ -39,30 +43,11 @@ from slumberd.integrations.tiers.strategies import (
 StoreTriple = Callable[[Triple, MemoryEntry], Awaitable[object]]
 """Stores a triple of an entry."""
 
-Delete = Callable[[str], Awaitable[object]]
-"""Deletes the entry with an id."""
-
 Wait = Callable[[asyncio.Event, float], Awaitable[bool]]
 """Waits for an event for so many seconds; returns whether it is set."""
 
 Hook = Callable[[MemoryConsolidatedHook], None]
 """Is told of each strategy that ran."""
-
-
-class ConsolidatedStore(Protocol):
-    """What the scheduler needs of a store; a `MemoryStoreProtocol` has it for each owner."""
-
-    async def store(self, entry: MemoryEntry) -> object:
-        """Store an entry; one with the same owner and id is replaced."""
-        ...
-
-    async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
-        """Return at most so many entries, newest first."""
-        ...
-
-    async def delete(self, entry_id: str) -> object:
-        """Delete an entry; one that does not exist is ignored."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class ConsolidationPlan:
     Attributes:
         processed: How many entries were old enough.
         pruned: Entries to delete.
-        updated: Entries to store again: they have the importance of a duplicate.
+        updated: Entries with the importance of a duplicate, which replace those of their ids.
         summaries: Entries to store, each with the entries that it replaces.
         triples: Triples of the entries that are left, by entry.
     """
@@ -170,7 +155,7 @@ class MemoryConsolidator:
         Raises:
             ConsolidationError: Two entries have the same id.
         """
-        _refuse_repeated_ids(entries)
+        refuse_repeated_ids(entries)
         now = self._clock.now()
         latest = now - timedelta(hours=self.config.age_threshold_hours)
         newest_first = sorted(entries, key=lambda one: (one.timestamp, one.id), reverse=True)
@@ -242,7 +227,7 @@ class ConsolidationScheduler:
 
     def __init__(  # one for each part
         self,
-        store: ConsolidatedStore | MemoryStoreProtocol,
+        store: ConsolidatedStore,
         consolidator: MemoryConsolidator,
         config: ConsolidationConfig | None = None,
         *,
@@ -250,7 +235,7 @@ class ConsolidationScheduler:
         clock: Clock = CLOCK,
         wait: Wait = set_within,
     ) -> None:
-        self._store = store
+        self._store = owned_store(store)
         self._consolidator = consolidator
         self._config = config or consolidator.config
         self._store_triple = store_triple
@@ -282,15 +267,16 @@ class ConsolidationScheduler:
         """Consolidate all entries of the store that are old enough; count what was written.
 
         An owner whose entries cannot be consolidated is logged, and the others go on. An entry that
-        is written while a pass runs may be deleted by it.
+        is written while a pass runs stays. What a summary replaces is deleted with the write of the
+        summary, in one transaction.
 
         Raises:
             ConsolidationError: Two entries have the same id, of whichever owners.
         """
         began = self._clock.monotonic()
         written = [
-            await self._consolidate_owner(entries, delete)
-            async for entries, delete in self._entries_by_owner()
+            await self._consolidate_owner(owner_id, entries)
+            async for owner_id, entries in self._entries_by_owner()
         ]
         together = ConsolidationPlan(
             sum(plan.processed for plan in written),
@@ -304,54 +290,46 @@ class ConsolidationScheduler:
         )
         return together.result(self._clock.monotonic() - began)
 
-    async def _entries_by_owner(self) -> AsyncIterator[tuple[Sequence[MemoryEntry], Delete]]:
-        """Yield the entries of each owner, and the function that deletes one of them."""
-        store = self._store
-        if isinstance(store, MemoryStoreProtocol):
-            for owner in await store.owners():
-                try:
-                    entries = await store.get_recent(sys.maxsize, owner_id=owner)
-                except MemorySystemError as error:  # the other owners can still be read
-                    log_consolidation_failure(error)
-                else:
-                    yield entries, partial(store.delete, owner_id=owner)
-            return
-        together = await store.get_recent(sys.maxsize)
-        _refuse_repeated_ids(together)
-        owners: dict[str, list[MemoryEntry]] = defaultdict(list)
-        for entry in together:
-            owners[entry.owner_id].append(entry)
-        for owner in sorted(owners):
-            yield owners[owner], store.delete
+    async def _entries_by_owner(self) -> AsyncIterator[tuple[str, Sequence[MemoryEntry]]]:
+        """Yield each owner with its entries."""
+        for owner in await self._store.owners():
+            try:
+                entries = await self._store.get_recent(sys.maxsize, owner_id=owner)
+            except MemorySystemError as error:  # the other owners can still be read
+                log_consolidation_failure(error)
+            else:
+                yield owner, entries
 
     async def _consolidate_owner(
-        self, entries: Sequence[MemoryEntry], delete: Delete
+        self, owner_id: str, entries: Sequence[MemoryEntry]
     ) -> ConsolidationPlan:
         """Write what a pass changes about one owner; return what was written."""
         written = ConsolidationPlan(0)
         try:
             plan = await self._consolidator.plan(entries)
             written = ConsolidationPlan(plan.processed)
-            await self._write(plan, written, delete)
+            await self._write(plan, written, owner_id, {entry.id: entry for entry in entries})
             await self._store_triples(plan, written, {entry.id: entry for entry in entries})
         except Exception as error:  # noqa: BLE001 # one owner must not stop the others
             log_consolidation_failure(error)
         return written
 
     async def _write(
-        self, plan: ConsolidationPlan, written: ConsolidationPlan, delete: Delete
+        self,
+        plan: ConsolidationPlan,
+        written: ConsolidationPlan,
+        owner_id: str,
+        entries: Mapping[str, MemoryEntry],
     ) -> None:
+        """Write a plan; what has changed since it was made stays, and the next pass sees it."""
+        replace = partial(replace_entries, self._store, owner_id=owner_id)
         # What replaces other entries comes first: a crash in between loses nothing.
         for entry in plan.updated:
-            await self._store.store(entry)
+            await replace([entries[entry.id]], [entry])
         for summary, replaced in plan.summaries:
-            await self._store.store(summary)
-            written.summaries.append((summary, replaced))
-            for entry in replaced:
-                await delete(entry.id)
-        for entry in plan.pruned:
-            await delete(entry.id)
-            written.pruned.append(entry)
+            if await replace(replaced, [summary]):
+                written.summaries.append((summary, replaced))
+        await delete_entries(self._store, plan.pruned, written.pruned, owner_id=owner_id)
 
     async def _store_triples(
         self, plan: ConsolidationPlan, written: ConsolidationPlan, entries: dict[str, MemoryEntry]
@@ -373,10 +351,3 @@ class ConsolidationScheduler:
             # Not from the end of the pass: passes do not drift.
             begin = max(begin + self._config.interval_seconds, self._clock.monotonic())
             await self._wait(self._stopping, begin - self._clock.monotonic())
-
-
-def _refuse_repeated_ids(entries: Sequence[MemoryEntry]) -> None:
-    """Refuse entries with the same id: to delete one would delete the other, of any owner."""
-    counts = Counter(entry.id for entry in entries)
-    if repeated := sorted(id for id, count in counts.items() if count > 1):
-        raise ConsolidationError(f"two entries have the id {repeated[0]!r}")
