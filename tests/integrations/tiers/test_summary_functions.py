@@ -61,7 +61,7 @@ async def test_pass_keeps_each_summary_whatever_its_id(
     store = await backends.open()
     for number in range(12):
         await store.store(note(number))
-    config = ConsolidationConfig(batch_size=5, recency_threshold=0)
+    config = ConsolidationConfig(summary_size=5, recency_threshold=0)
     consolidator = MemoryConsolidator(config, summarise, clock=backends.clock)
 
     result = await ConsolidationScheduler(store, consolidator, clock=backends.clock).run_once()
@@ -111,7 +111,7 @@ async def test_answer_that_is_no_entry_is_an_error_and_deletes_nothing(
     store = await backends.open()
     for number in range(4):
         await store.store(note(number))
-    config = ConsolidationConfig(batch_size=2, recency_threshold=0)
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
     consolidator = MemoryConsolidator(config, summarise, clock=backends.clock)
 
     with capture_logs() as logs:
@@ -131,7 +131,7 @@ async def test_summary_that_cannot_be_stored_deletes_nothing(backends: Backends)
     store = await backends.open()
     for number in range(3):
         await store.store(note(number))
-    config = ConsolidationConfig(batch_size=2, recency_threshold=0)
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
     consolidator = MemoryConsolidator(config, summarise, clock=backends.clock)
 
     with capture_logs() as logs:
@@ -155,7 +155,7 @@ async def test_entry_that_is_written_during_a_pass_stays_with_its_new_content(
         await store.store(note(number))
     await store.store(note(4, importance=0.01))
     await store.store(note(5, importance=0.01))
-    config = ConsolidationConfig(batch_size=3, recency_threshold=0)
+    config = ConsolidationConfig(summary_size=4, recency_threshold=0)
     consolidator = MemoryConsolidator(config, summarise, clock=backends.clock)
 
     result = await ConsolidationScheduler(store, consolidator, clock=backends.clock).run_once()
@@ -182,7 +182,7 @@ async def test_entry_that_gets_the_importance_of_its_duplicate_keeps_a_new_conte
         await store.store(rewritten)
         return found
 
-    consolidator.plan = write_then_plan  # type: ignore[method-assign] # between read and write
+    consolidator.plan = write_then_plan  # type: ignore[method-assign,assignment] # between read and write
 
     await ConsolidationScheduler(store, consolidator, clock=backends.clock).run_once()
 

@@ -17,7 +17,7 @@ from slumberd.integrations.tiers.entries import (
 from slumberd.integrations.tiers.errors import MemorySystemError, log_summary_failure
 from slumberd.integrations.tiers.extraction import EpisodicCompressor, SummariseFn
 from slumberd.integrations.tiers.search import newest_first, relevances_of, selects
-from slumberd.integrations.tiers.stores import owned_store, replace_entries
+from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
 from slumberd.search.context import EstimatedTokens, TokenCounter
 
 DEFAULT_SESSION = "_default"
@@ -356,9 +356,9 @@ class KeptEntries:
         owned = await self.of(new.owner_id)
         if any(owned.get(entry.id) is not entry for entry in old):
             return
-        if self._backend is not None and not await replace_entries(
-            self._backend, old, [new], owner_id=new.owner_id
-        ):
+        if self._backend is not None and not await OwnerEntries(
+            self._backend, new.owner_id
+        ).replace(old, [new]):
             del self._owned[new.owner_id]  # another program has written: read all again
             return
         for entry in old:

@@ -291,6 +291,15 @@ class OwnedStoreProtocol(MemoryStoreProtocol, Protocol):
         ...
 
 
+@runtime_checkable
+class MemoryConsolidatorProtocol(Protocol):
+    """Consolidates entries that it is given."""
+
+    async def consolidate(self, entries: list[MemoryEntry]) -> ConsolidationResult:
+        """Consolidate entries; return what was done."""
+        ...
+
+
 class MemoryIndexProtocol(Protocol):
     """Finds entries by their text."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from slumberd.consolidation.extraction.conversation import ConversationExtractor
 from slumberd.consolidation.stages.summary import summarise
@@ -75,11 +77,13 @@ class EpisodicCompressor:
     """Condenses entries into one.
 
     Args:
-        summarise_fn: Returns one entry for several; None takes sentences of the entries.
+        summarise_fn: Returns one entry for several; None takes sentences of the entries. A function
+            with the parameter `max_tokens` gets the number of tokens.
     """
 
     def __init__(self, summarise_fn: SummariseFn | None = None) -> None:
         self._summarise_fn = summarise_fn
+        self._takes_tokens = summarise_fn is not None and _takes_tokens(summarise_fn)
 
     async def compress(
         self, entries: Sequence[MemoryEntry], *, max_tokens: int = 200
@@ -125,7 +129,8 @@ class EpisodicCompressor:
     async def _summary(self, entries: Sequence[MemoryEntry], max_tokens: int) -> MemoryEntry:
         if self._summarise_fn is not None:
             try:
-                found = await self._summarise_fn([*entries])
+                hint: dict[str, Any] = {"max_tokens": max_tokens} if self._takes_tokens else {}
+                found = await self._summarise_fn([*entries], **hint)
             except Exception as error:  # whatever a function of the caller raises
                 problem = f"{type(error).__name__}: {error}"
                 raise ConsolidationError(f"the summary function failed: {problem}") from error
@@ -143,6 +148,13 @@ class EpisodicCompressor:
             timestamp=newest.timestamp,
             metadata={"session_id": newest.session_id} if newest.session_id else {},
         )
+
+
+def _takes_tokens(function: SummariseFn) -> bool:
+    try:
+        return "max_tokens" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
 
 
 def _check_summary(found: object) -> MemoryEntry:

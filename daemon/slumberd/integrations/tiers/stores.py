@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from slumberd.integrations.tiers.entries import (
@@ -61,73 +60,64 @@ class ReplacingStoreProtocol(Protocol):
         ...
 
 
-async def replace_entries(
-    store: OwnedStoreProtocol,
-    old: Sequence[MemoryEntry],
-    new: Sequence[MemoryEntry],
-    *,
-    owner_id: str,
-) -> bool:
-    """Delete entries of an owner and store others; nothing when one of `old` has changed since.
+class OwnerEntries:
+    """Replaces and deletes entries of one owner, unless they have changed since they were read.
 
-    It is one transaction in a store that has `replace_entries`. In any other, what is new is stored
-    first: an end of the process in between loses nothing. A change between the check and a deletion
-    is not seen there.
-    """
-    if isinstance(store, ReplacingStoreProtocol):
-        return await store.replace_entries(old, new, owner_id=owner_id)
-    if not are_unchanged(old, await _stored(store, owner_id)):
-        return False
-    for entry in new:
-        await store.store(entry)
-    delete = _deletion(store, owner_id)
-    for entry_id in without(old, new):
-        await delete(entry_id)
-    return True
-
-
-async def delete_entries(
-    store: OwnedStoreProtocol,
-    entries: Sequence[MemoryEntry],
-    deleted: list[MemoryEntry],
-    *,
-    owner_id: str,
-) -> None:
-    """Delete those entries of an owner that have not changed since they were read.
+    Each change is one transaction in a store that has `replace_entries`. Any other store is read
+    once, before the first change: what is written to it later is not seen. What is new is stored
+    there before anything is deleted, so an end of the process in between loses nothing.
 
     Args:
         store: The store.
-        entries: What goes.
-        deleted: Gets each entry that is gone, also when an error ends the call.
         owner_id: The owner.
     """
-    if not isinstance(store, ReplacingStoreProtocol):
-        stored, delete = await _stored(store, owner_id), _deletion(store, owner_id)
-        for entry in entries:
-            if is_unchanged(entry, stored.get(entry.id)):
-                await delete(entry.id)
-                deleted.append(entry)
-        return
-    for first in range(0, len(entries), _DELETED_AT_ONCE):
-        some = entries[first : first + _DELETED_AT_ONCE]
-        if await store.replace_entries(some, [], owner_id=owner_id):
-            deleted.extend(some)
-            continue
-        for entry in some:
-            if await store.replace_entries([entry], [], owner_id=owner_id):
-                deleted.append(entry)  # noqa: PERF401 # it must be there when the next one fails
 
+    def __init__(self, store: OwnedStoreProtocol, owner_id: str) -> None:
+        self._store = store
+        self._owner_id = owner_id
+        self._stored: dict[str, MemoryEntry] | None = None
 
-async def _stored(store: OwnedStoreProtocol, owner_id: str) -> dict[str, MemoryEntry]:
-    found = await store.get_recent(sys.maxsize, owner_id=owner_id)
-    return {entry.id: entry for entry in found}
+    async def replace(self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry]) -> bool:
+        """Delete entries and store others; return False, and do nothing, when one has changed."""
+        store = self._store
+        if isinstance(store, ReplacingStoreProtocol):
+            return await store.replace_entries(old, new, owner_id=self._owner_id)
+        if self._stored is None:
+            found = await store.get_recent(sys.maxsize, owner_id=self._owner_id)
+            self._stored = {entry.id: entry for entry in found}
+        if not are_unchanged(old, self._stored):
+            return False
+        for entry in new:
+            await store.store(entry)
+            self._stored[entry.id] = entry
+        for entry_id in without(old, new):
+            await self._delete(entry_id)
+            del self._stored[entry_id]
+        return True
 
+    async def _delete(self, entry_id: str) -> None:
+        if isinstance(self._store, _PlainStore):
+            await self._store.delete_known(entry_id)
+        else:
+            await self._store.delete(entry_id, owner_id=self._owner_id)
 
-def _deletion(store: OwnedStoreProtocol, owner_id: str) -> Callable[[str], Awaitable[object]]:
-    """Return what deletes an entry that the owner is known to have."""
-    if isinstance(store, _PlainStore):
-        return store.delete_known
-    return partial(store.delete, owner_id=owner_id)
+    async def delete(self, entries: Sequence[MemoryEntry], deleted: list[MemoryEntry]) -> None:
+        """Delete those of some entries that have not changed.
+
+        Args:
+            entries: What goes.
+            deleted: Gets each entry that is gone, also when an error ends the call.
+        """
+        one_step = isinstance(self._store, ReplacingStoreProtocol)
+        size = _DELETED_AT_ONCE if one_step else 1
+        for first in range(0, len(entries), size):
+            some = entries[first : first + size]
+            if await self.replace(some, []):
+                deleted.extend(some)
+                continue
+            for entry in some if size > 1 else ():
+                if await self.replace([entry], []):
+                    deleted.append(entry)  # noqa: PERF401 # it must be there when the next fails
 
 
 def without(old: Sequence[MemoryEntry], new: Sequence[MemoryEntry]) -> list[str]:

@@ -19,7 +19,7 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import EmbeddingError
 from slumberd.integrations.tiers.search import best
-from slumberd.integrations.tiers.stores import owned_store, replace_entries
+from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.salience import cosine
 from slumberd.search.embeddings import WordEmbedder
@@ -95,7 +95,7 @@ class VectorMemoryBackend:
             MemoryStoreError: The store failed.
         """
         embedded = [await self._with_vector(entry) for entry in new]
-        return await replace_entries(self._entries, old, embedded, owner_id=owner_id)
+        return await OwnerEntries(self._entries, owner_id).replace(old, embedded)
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best entries of an owner, best first.
