@@ -139,17 +139,19 @@ def build_context(
         THIS_MACHINE,
         seconds=seconds,
     )
-    refused = _find_refused_paths(settings, context.config)
+    refused = _find_refused_paths(settings, context.config, rules)
     return context, [*mistake_findings([*mistakes, *refused]), *silent]
 
 
-def _find_refused_paths(settings: Settings, config: Path | None) -> list[Mistake]:
+def _find_refused_paths(
+    settings: Settings, config: Path | None, rules: RuleSet | None
+) -> list[Mistake]:
     """Return the paths that no other finding reports: metrics.unwritable, and unit.user."""
     account = account_of(settings, THIS_MACHINE)
     mistakes = find_path_mistakes(settings, config, read_tokens=read_tokens, account=account)
     found = [mistake for mistake in mistakes if mistake.path != "metrics.textfile"]
     if unit_of(THIS_MACHINE, settings.state_dir) is None:
-        found += find_unreadable_files(settings, config, account)
+        found += find_unreadable_files(settings, config, account, rules)
     return found
 
 

@@ -21,7 +21,7 @@ from slumberd.integrations.tiers.entries import (
     SearchableProtocol,
 )
 from slumberd.integrations.tiers.errors import ConsolidationError, MemoryStoreError
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 Found = TypeVar("Found", MemoryEntry, MemorySearchResult)
 
