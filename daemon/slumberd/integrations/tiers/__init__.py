@@ -3,10 +3,16 @@
 It is thin: entries are episodes of slumberd's store, and facts are facts of its store.
 """
 
-from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend
-from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.cache import CacheBackendProtocol, CacheMemoryBackend
+from slumberd.integrations.tiers.backends.database import (
+    DatabaseMemoryBackend,
+    DatabaseProviderProtocol,
+)
 from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
-from slumberd.integrations.tiers.backends.vector import VectorMemoryBackend
+from slumberd.integrations.tiers.backends.vector import (
+    DocumentVectorStoreProtocol,
+    VectorMemoryBackend,
+)
 from slumberd.integrations.tiers.configs import (
     ConsolidationConfig,
     EpisodicMemoryConfig,
@@ -29,6 +35,7 @@ from slumberd.integrations.tiers.conversations import (
 from slumberd.integrations.tiers.entries import (
     ConsolidationResult,
     ConsolidationStrategyProtocol,
+    EpisodicMemoryProtocol,
     HealthCheckResult,
     HealthStatus,
     MemoryConsolidatorProtocol,
@@ -40,8 +47,10 @@ from slumberd.integrations.tiers.entries import (
     OwnedStoreProtocol,
     RelevanceScorerProtocol,
     SearchableProtocol,
+    SemanticMemoryProtocol,
     StoredFact,
     Triple,
+    WorkingMemoryProtocol,
 )
 from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
 from slumberd.integrations.tiers.errors import (
@@ -77,7 +86,7 @@ from slumberd.integrations.tiers.pruning import (
     TokenBudgetAllocator,
 )
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
-from slumberd.integrations.tiers.semantic import FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.semantic import DurableFactStore, FactStore, SemanticMemoryStore
 from slumberd.integrations.tiers.stores import ReplacingStoreProtocol
 from slumberd.integrations.tiers.strategies import (
     AccessFrequencyStrategy,
@@ -91,6 +100,7 @@ from slumberd.search.context import TokenCounter as TokenCounterProtocol
 __all__ = [
     "AccessFrequencyStrategy",
     "BufferMemoryStore",
+    "CacheBackendProtocol",
     "CacheMemoryBackend",
     "ConsolidationConfig",
     "ConsolidationError",
@@ -101,13 +111,17 @@ __all__ = [
     "ConversationBuffer",
     "ConversationMemoryStore",
     "DatabaseMemoryBackend",
+    "DatabaseProviderProtocol",
     "DeduplicationStrategy",
+    "DocumentVectorStoreProtocol",
+    "DurableFactStore",
     "DynamicContextPruner",
     "EmbeddingError",
     "EntityExtractor",
     "EntityMemoryStore",
     "EpisodicCompressor",
     "EpisodicMemoryConfig",
+    "EpisodicMemoryProtocol",
     "EpisodicMemoryStore",
     "FactExtractionError",
     "FactStore",
@@ -147,6 +161,7 @@ __all__ = [
     "ReplacingStoreProtocol",
     "SearchableProtocol",
     "SemanticMemoryConfig",
+    "SemanticMemoryProtocol",
     "SemanticMemoryStore",
     "StoredFact",
     "SummaryMemoryStore",
@@ -157,5 +172,6 @@ __all__ = [
     "VectorMemoryBackend",
     "WorkingMemoryConfig",
     "WorkingMemoryManager",
+    "WorkingMemoryProtocol",
     "open_memory",
 ]

@@ -151,13 +151,17 @@ def _document(entry: MemoryEntry) -> str:
 
 def owned_store(store: ConsolidatedStore) -> OwnedStoreProtocol:
     """Return a store whose methods take an owner: the same one if its methods do."""
-    if isinstance(store, OwnedStoreProtocol) and _takes_owner(store.delete):
+    if isinstance(store, OwnedStoreProtocol) and takes(store.delete, "owner_id"):
         return store
     return _PlainStore(store)
 
 
-def _takes_owner(method: Callable[..., object]) -> bool:
-    return "owner_id" in inspect.signature(method).parameters
+def takes(function: Callable[..., object], parameter: str) -> bool:
+    """Return whether a function of a host has a parameter of a name."""
+    try:
+        return parameter in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
 
 
 class _PlainStore:

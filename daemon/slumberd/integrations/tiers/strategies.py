@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.stages.decay import find_decayed, find_unimportant, reweighted
@@ -53,7 +52,7 @@ class RecencyDecayStrategy:
     Args:
         half_life_hours: The age at which the recency of an entry is a half; above 0.
         threshold: An entry of a lower recency is pruned, 0 to 1.
-        protect_importance: An entry of at least this importance is kept, 0 to 1.
+        protect_importance: An entry of at least this importance is kept, 0 to 1; None keeps none.
         clock: Is read once for each call.
     """
 
@@ -62,7 +61,7 @@ class RecencyDecayStrategy:
         half_life_hours: float = 24.0,
         threshold: float = 0.05,
         *,
-        protect_importance: float = 1.0,
+        protect_importance: float | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._half_life = half_life_hours * _HOUR_SECONDS
@@ -75,14 +74,18 @@ class RecencyDecayStrategy:
         """Return whether an entry is pruned now."""
         return bool(self.filter([entry])[1])
 
-    def filter(self, entries: Sequence[MemoryEntry], at: datetime | None = None) -> Parts:
-        """Return the entries that are kept at an instant, and the pruned ones; None means now."""
+    def filter(self, entries: Sequence[MemoryEntry]) -> Parts:
+        """Return the entries that are kept now, and the pruned ones."""
+        protected = self._protected
+        numbered = _numbered(entries)
+        if protected is None:
+            numbered = [entry._replace(importance=0.0) for entry in numbered]
         found = find_decayed(
-            _numbered(entries),
-            self._clock.now() if at is None else at,
+            numbered,
+            self._clock.now(),
             half_life_seconds=self._half_life,
             threshold=self._threshold,
-            protect_importance=self._protected,
+            protect_importance=1.0 if protected is None else protected,
         )
         return _divide(entries, {archive.id for archive in found})
 
