@@ -47,6 +47,25 @@ async def test_stored_entry_comes_back_equal(backend: OwnedStoreProtocol) -> Non
     assert found.entry == stored
 
 
+async def test_change_of_a_returned_entry_changes_nothing_in_the_store(
+    backend: OwnedStoreProtocol,
+) -> None:
+    given: dict[str, Any] = {"list": [1, ("a", "b")]}
+    await backend.store(entry("e1", "tea", metadata=given, embedding=[0.5]))
+
+    given["list"].append(2)
+    [first] = await backend.get_recent(5)
+    [result] = await backend.retrieve(MemoryQuery("tea"))
+    for one in (first, result.entry):
+        one.metadata["list"].append(3)
+        (one.embedding or []).append(4.0)
+
+    [found] = await backend.get_recent(300)
+    assert (found.metadata, found.embedding) == ({"list": [1, ["a", "b"]]}, [0.5])
+    [result] = await backend.retrieve(MemoryQuery(""))
+    assert result.entry == found
+
+
 async def test_entry_replaces_the_one_of_its_id(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", "tea"), entry("e1", "coffee", importance=0.9, age=5))
 
