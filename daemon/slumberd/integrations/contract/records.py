@@ -123,7 +123,7 @@ def scope_of_namespace(namespace: str, *, operation: str) -> Scope:
     """Return the scope that holds a namespace; a blank one is the default namespace.
 
     Raises:
-        MemoryScopeError: The namespace is no text, holds a control character or is no valid Unicode.
+        MemoryScopeError: The namespace is no text, no valid Unicode, or holds a control character.
     """
     if type(namespace) is not str:
         raise MemoryScopeError((None, SESSION, AGENT), operation, "the namespace is no text")
