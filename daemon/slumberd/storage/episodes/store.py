@@ -32,7 +32,7 @@ from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, own_rule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.rules.filters import sandbox
@@ -346,11 +346,13 @@ class EngineMemoryStore:
             bounds: What ends the reading of the window early.
 
         Raises:
+            ConsolidationRuleError: A rule of the host's own class lacks a key, or is malformed.
             FilterError: The filter may not run, or ran over its time limit.
             StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
         if type(rule) in PLAIN:
             raise plain_value_error("rule", rule, "ConsolidationRule")
+        rule = own_rule(rule)
         now = self._clock.now()
         if window is not None:
             if type(window) in PLAIN:
