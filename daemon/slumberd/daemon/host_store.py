@@ -38,7 +38,8 @@ from slumberd.operations.handlers import Answer, handler_of
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.writes.rule_runner import Turn
 from slumberd.rules.function_loader import load_function
-from slumberd.storage.sqlite.host_record import HostRecord, Known
+from slumberd.rules.settings import Settings
+from slumberd.storage.sqlite.host_record import HostRecord, Known, RuleRecord
 from slumberd.workers.scheduling.alarm import Alarm
 from slumberd.workers.scheduling.due import Due
 from slumberd.workers.scheduling.scheduler import Scheduler
@@ -460,6 +461,30 @@ class _Firing:
 
 def _text(value: object) -> str:
     return "" if value is None else str(value)
+
+
+def read_rules(settings: Settings) -> list[RuleRecord]:
+    """Return what the record says of each rule that has fired, by id; nothing without a record.
+
+    Raises:
+        StoreError: The record cannot be read.
+    """
+    if not settings.host_record_path.exists():
+        return []
+    with closing(HostRecord(settings.host_record_path, access="read")) as record:
+        return record.rules()
+
+
+def read_served(settings: Settings) -> dict[str, datetime]:
+    """Return the last cron instant that each rule has served; nothing without a record.
+
+    Raises:
+        StoreError: The record cannot be read.
+    """
+    if not settings.host_record_path.exists():
+        return {}
+    with closing(HostRecord(settings.host_record_path, access="read")) as record:
+        return {rule_id: served for rule_id, (_, served) in record.positions().items()}
 
 
 class HostDaemon(Daemon):
