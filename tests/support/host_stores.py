@@ -156,7 +156,7 @@ class HostFactStore:
     async def query(self, pattern: Any) -> list[HostFact]:
         return [one for one in self.facts.values() if pattern.user in (None, one.user)]
 
-    async def apply_delta(self, delta: HostDelta) -> None:
+    async def apply_delta(self, delta: Any) -> None:
         self.applied.append(delta)
         for fact_id in delta.replaces or ():
             await self.unpin(fact_id)
@@ -198,7 +198,7 @@ class FileFactStore(HostFactStore):
         if path.exists():
             self.facts = {one["id"]: HostFact(**one) for one in json.loads(path.read_text())}
 
-    async def apply_delta(self, delta: HostDelta) -> None:
+    async def apply_delta(self, delta: Any) -> None:
         self._left -= 1
         if (self._when, self._left) == ("before", 0):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -28,8 +28,7 @@ from slumberd.daemon.systemd import Watchdog
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.errors import FiringTimeoutError, HostStoreError, StoppedError
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import START, Counts, Firing, Position
-from slumberd.model.record import Kind, Outcome, Record
+from slumberd.model.firing import START, Counts, Firing, Kind, Outcome, Position, Record
 from slumberd.model.rule import ConsolidationRule, describe_exception
 from slumberd.operations.caller import Caller
 from slumberd.operations.change_runner import new_run_id

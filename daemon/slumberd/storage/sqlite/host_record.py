@@ -14,13 +14,8 @@ from typing import Any, NamedTuple
 
 from slumberd.model.firing import START, Position
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import (
-    Access,
-    Pragmas,
-    connect,
-    transaction,
-    translate_errors,
-)
+from slumberd.storage.sqlite.connection import Access, connect
+from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
 
 _SQL = statements("host_record")
 _PRAGMAS = Pragmas()

@@ -417,7 +417,7 @@ def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
         problem = f"the daemon uses other rules than {source}"
         yield Finding("rules.stale", place, problem, "`slumberd reload`")
     subject = str(context.config or "configuration")
-    if rules is not None:
+    if rules is not None and context.settings.host_store is None:  # a host has filters of its own
         yield from _check_rule_files(rules)
     yield from check_degraded_rules(daemon)
     for way, remedy in _APPLY_REMEDIES.items():
