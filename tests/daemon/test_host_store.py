@@ -269,6 +269,37 @@ async def test_update_in_doubt_is_applied_again_while_what_it_replaces_is_there(
     assert host.facts_by_id() == {"e3": "mate"}
 
 
+async def test_fact_that_a_delta_in_doubt_may_have_removed_comes_back_without_it(
+    host: Host,
+) -> None:
+    host.put(says("e1", 1, "tea"))
+    await host.fire()
+    host.put(says("e2", 2, "mate"))
+    host.facts.kill, host.facts.left = "after", 1
+    with pytest.raises(KilledError):
+        await host.fire()
+    del host.memory.episodes["e2"]
+
+    await host.fire()
+
+    assert host.facts_by_id() == {"e1": "tea", "e2": "mate"}
+
+
+async def test_record_keeps_only_what_the_store_returns(host: Host) -> None:
+    host.put(says("e1", 1, "tea", None), HostEpisode("e2", 2, intent="noop"))
+    await host.fire()
+    host.memory.episodes.clear()
+    await host.fire()
+    with closing(HostRecord(host.path)) as record:
+        kept = record.rules()[0].known, record.known("all")
+
+    host.put(says("e1", 1, "tea", None), HostEpisode("e2", 2, intent="noop"))
+    await host.fire()
+
+    assert kept == (0, (frozenset(), frozenset(), {}))
+    assert host.applied() == ["e1", "e2"] * 2
+
+
 async def test_line_that_a_kill_repeats_keeps_its_number(host: Host) -> None:
     class EndingLog(FakeDeltaLog):
         def applied(self, records: Sequence[Any]) -> None:
