@@ -604,6 +604,11 @@ class Daemon:
 
     async def _on_status(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         stores, worker = components.stores, components.operations.worker
+        model = await read_model_state(self._in_force.settings, stores, worker, self._clock)
+        return self._describe(components.scheduler) | {"language_model": model}
+
+    def _describe(self, scheduler: Scheduler) -> dict[str, Any]:
+        """Return the process, the rules in force, and the rules whose last firing failed."""
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -617,11 +622,8 @@ class Daemon:
                     "error": trouble.error,
                     "degraded": trouble.degraded,
                 }
-                for rule_id, trouble in components.scheduler.troubles.by_rule.items()
+                for rule_id, trouble in scheduler.troubles.by_rule.items()
             ],
-            "language_model": await read_model_state(
-                self._in_force.settings, stores, worker, self._clock
-            ),
         }
 
     async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:

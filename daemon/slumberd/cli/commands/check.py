@@ -249,7 +249,11 @@ def check(
     found = None
     if settings and against_data:
         found = asyncio.run(_preview(settings, rules, whole=not paths))
-    checked = _Checked(rules, _warnings_about(rules, directories), strict=strict)
+    warnings = _warnings_about(rules, directories)
+    if settings and settings.host_store is not None:
+        say(f"the stores are the host's own ({settings.host_store}): only they check the filters")
+        warnings = []
+    checked = _Checked(rules, warnings, strict=strict)
     _print_valid(checked, found, json=json)
     if not checked.passes:
         raise typer.Exit(ConfigurationError.exit_code)

@@ -99,7 +99,8 @@ def _load_rules(settings: Settings) -> Answer:
     Raises:
         StoreError: A daemon runs, but does not answer.
     """
-    answer, silent = ask_daemon(settings, "next")
+    is_host = settings.host_store is not None  # its daemon answers only what needs no log
+    answer, silent = (None, []) if is_host else ask_daemon(settings, "next")
     if silent:
         raise StoreError(silent[0].problem)
     if answer is None:
@@ -113,6 +114,10 @@ def _load_rules(settings: Settings) -> Answer:
 
 def _served_in(settings: Settings) -> dict[str, datetime]:
     """Return the last cron instant that each rule has served; empty without a readable store."""
+    if settings.host_store is not None:
+        from slumberd.daemon.host_store import read_served
+
+        return read_served(settings)
     seen = read_or_none(inspections_of(settings).facts.status)
     return {rule: instant(served) for rule, served in seen.served.items()} if seen else {}
 
