@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.interfaces import Served
+from slumberd.daemon.stores import searcher_of
 from slumberd.model.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal

@@ -19,8 +19,8 @@ from slumberd.operations.outcomes import Explained, Outcome
 from slumberd.operations.puts import Remembered, RememberedList
 from slumberd.operations.search import ContextText, Hits
 from slumberd.operations.writes.erasures import Erasure
-from slumberd.search.hits import Hit, Kind
-from slumberd.search.searcher import KINDS, OfSuperseded
+from slumberd.search.context import OfSuperseded
+from slumberd.search.hits import KINDS, Hit, Kind
 
 
 class Triple(NamedTuple):

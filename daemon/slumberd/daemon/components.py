@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slumberd.clock import Clock
-from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.reload import Reloading
+from slumberd.daemon.stores import searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from slumberd.daemon.stores import open_memory
+from slumberd.clock import SystemClock
+from slumberd.daemon.stores import open_facts_if_present, open_memory, searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings
 
@@ -77,7 +78,17 @@ async def _episodes(settings: Settings, _: object) -> AsyncIterator[object]:
         yield EpisodeReads(memory)
 
 
+@asynccontextmanager
+async def _search(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.search import Search
+
+    async with open_memory(settings) as memory, open_facts_if_present(settings) as facts:
+        yield Search(searcher_of(settings, memory, facts, SystemClock()))
+
+
 _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]] = {
+    "context": _search,
     "episodes": _episodes,
+    "recall": _search,
 }
 """What opens the stores of each operation, by its name."""
