@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from slumberd.clock import SystemClock
-from slumberd.daemon.stores import open_facts_if_present, open_memory, searcher_of
+from slumberd.daemon.stores import open_facts, open_facts_if_present, open_memory, searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings
 
@@ -79,6 +79,23 @@ async def _episodes(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.commit_signal import CommitSignal
+    from slumberd.operations.ledger import LedgerReads
+
+    async with open_facts(settings) as facts:
+        yield LedgerReads(facts, CommitSignal())
+
+
+@asynccontextmanager
+async def _quarantine(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.quarantine import QuarantineReads
+
+    async with open_facts(settings) as facts:
+        yield QuarantineReads(facts)
+
+
+@asynccontextmanager
 async def _search(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.search import Search
 
@@ -87,8 +104,10 @@ async def _search(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]] = {
+    "changes": _ledger,
     "context": _search,
     "episodes": _episodes,
+    "quarantined": _quarantine,
     "recall": _search,
 }
 """What opens the stores of each operation, by its name."""
