@@ -16,16 +16,17 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.interfaces import Served
+from slumberd.daemon.stores import searcher_of
 from slumberd.model.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactOperations
 from slumberd.operations.handlers import Dispatcher, handlers_of
 from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.outcomes import Outcomes
+from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.search import Search
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.rules.settings import Settings
@@ -175,7 +176,7 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     outcomes = Outcomes(
         home.stores, rules=rules, clock=home.clock, tolerance=tolerance, commits=commits
     )
-    episodes = EpisodeOperations(
+    puts = EpisodePuts(
         home.stores.memory,
         outcomes,
         rules=rules,
@@ -186,7 +187,10 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     search = Search(searcher_of(settings, home.stores.memory, home.stores.facts, home.clock))
     facts = FactOperations(home.stores.facts, home.operations)
     reads = LedgerReads(home.stores.facts, commits)
-    handlers = {**home.operations.handlers, **handlers_of(episodes, outcomes, search, facts, reads)}
+    handlers = {
+        **home.operations.handlers,
+        **handlers_of(puts, EpisodeReads(home.stores.memory), outcomes, search, facts, reads),
+    }
     return Served(
         Dispatcher(handlers),
         settings,

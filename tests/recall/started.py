@@ -13,9 +13,9 @@ from slumberd.client.memory import Memory
 from slumberd.client.transports import Transport, open_transport
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
-from slumberd.operations.episodes import Remembered
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.forms import MOST_CHARACTERS
+from slumberd.operations.puts import Remembered
 from tests.recall.engine import Engine, Ledger, Line, Named, Prompt
 from tests.recall.figures import STARTED
 from tests.recall.prompts_of_hits import lines_of, prompt_of

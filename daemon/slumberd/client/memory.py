@@ -13,13 +13,14 @@ from pydantic import BaseModel, ValidationError
 from slumberd.client.transports import Transport, open_transport
 from slumberd.model.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.episodes import EpisodeList, KnownEpisode, Remembered, RememberedList
+from slumberd.operations.episodes import EpisodeList, KnownEpisode
 from slumberd.operations.facts import Correction, FactPage
 from slumberd.operations.outcomes import Explained, Outcome
+from slumberd.operations.puts import Remembered, RememberedList
 from slumberd.operations.search import ContextText, Hits
 from slumberd.operations.writes.erasures import Erasure
-from slumberd.search.hits import Hit, Kind
-from slumberd.search.searcher import KINDS, OfSuperseded
+from slumberd.search.context import OfSuperseded
+from slumberd.search.hits import KINDS, Hit, Kind
 
 
 class Triple(NamedTuple):

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slumberd.clock import Clock
-from slumberd.daemon.composition import searcher_of
 from slumberd.daemon.reload import Reloading
+from slumberd.daemon.stores import searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactOperations
 from slumberd.operations.handlers import Answer, Handler, handlers_of
 from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
+from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.report import Reports
@@ -90,7 +91,7 @@ class Components:
             commits=self.commits,
             paused=lambda: self.pausing.paused,
         )
-        episodes = EpisodeOperations(
+        puts = EpisodePuts(
             stores.memory,
             outcomes,
             rules=lambda: loaded()[0],
@@ -111,7 +112,8 @@ class Components:
         return {
             **{name: _announced(handler, self.commits) for name, handler in announcing.items()},
             **handlers_of(
-                episodes,
+                puts,
+                EpisodeReads(stores.memory),
                 outcomes,
                 Search(searcher),
                 FactOperations(stores.facts, self.operations),

@@ -38,9 +38,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
-from slumberd.search.searcher import Searcher
 from slumberd.storage.closed_stores import StoreCopies, StoreName
-from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import Tenure
@@ -80,26 +78,6 @@ def user_stores_of(
     return UserStores(
         partial(postgres_stores.shard_of_puts, settings),
         lambda shard: memory_of(settings.of_shard(shard), clock, misspelled=misspelled),
-    )
-
-
-def searcher_of(
-    settings: Settings, memory: EngineMemoryStore, facts: EngineFactStore | None, clock: Clock
-) -> Searcher:
-    """Return a searcher of open stores, as a configuration says.
-
-    Raises:
-        ExtraMissingError: Meanings are to count, and the extra ``vectors`` is not installed.
-    """
-    wanted = settings.search
-    return Searcher(
-        memory,
-        facts,
-        language=wanted.language,
-        vectors=wanted.vectors,
-        clock=clock,
-        future_tolerance_seconds=settings.memory.future_tolerance,
-        recorded_at=None if facts is None else facts.ledger.last_recorded_at,
     )
 
 

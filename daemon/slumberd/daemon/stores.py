@@ -25,6 +25,7 @@ from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
 
 if TYPE_CHECKING:  # a command that reads one store does not import the other
+    from slumberd.search.searcher import Searcher
     from slumberd.storage.episodes.store import EngineMemoryStore
     from slumberd.storage.facts.store import EngineFactStore
 
@@ -150,6 +151,28 @@ def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspec
     return StoreInspections(
         EpisodeInspection(episodes, naive, of_memory.scope_mismatch, person),
         FactInspection(closed_fact_file(facts)),
+    )
+
+
+def searcher_of(
+    settings: Settings, memory: EngineMemoryStore, facts: EngineFactStore | None, clock: Clock
+) -> Searcher:
+    """Return a searcher of open stores, as a configuration says.
+
+    Raises:
+        ExtraMissingError: Meanings are to count, and the extra ``vectors`` is not installed.
+    """
+    from slumberd.search.searcher import Searcher
+
+    wanted = settings.search
+    return Searcher(
+        memory,
+        facts,
+        language=wanted.language,
+        vectors=wanted.vectors,
+        clock=clock,
+        future_tolerance_seconds=settings.memory.future_tolerance,
+        recorded_at=None if facts is None else facts.ledger.last_recorded_at,
     )
 
 

@@ -14,13 +14,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slumberd.model.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import RequestForm, Result
+from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.rules.validation import problems
 from slumberd.rules.yaml_reader import dotted_path
 from slumberd.storage.replica_reads import allow_replica_reads
 
 Answer = dict[str, Any]
+"""What an interface gets: values of JSON, by the names of the answer's model."""
+
+
+class HasDocument(Protocol):
+    """An answer that a command reads as it is, and of which an interface gets the JSON form."""
+
+    def document(self) -> Answer:
+        """Return the JSON form."""
+        ...
+
+
 Handler = Callable[[dict[str, Any], Caller], Awaitable[Answer]]
 
 F = TypeVar("F", bound=RequestForm)
@@ -36,7 +47,7 @@ def handlers_of(*targets: object) -> dict[str, Handler]:
 
 
 def handler_of(
-    operation: Operation[F], run: Callable[[F, Caller], Awaitable[Result | Answer]]
+    operation: Operation[F], run: Callable[[F, Caller], Awaitable[HasDocument | Answer]]
 ) -> Handler:
     """Return a handler that reads a request by the operation's form.
 
@@ -55,7 +66,7 @@ def handler_of(
         form = read_form(operation, request)
         with allow_replica_reads() if operation.read_only else nullcontext():
             answer = await run(form, caller)
-        return answer.document() if isinstance(answer, Result) else answer
+        return answer if isinstance(answer, dict) else answer.document()
 
     return handle
 

@@ -29,6 +29,7 @@ from slumberd.operations.forms import (
     ScopedForm,
     reading_scope,
 )
+from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
@@ -63,15 +64,32 @@ class ChangesForm(ScopedForm, OperatorForm):
 
     Attributes:
         after: Only rows after this number.
+        newest: Only among so many of the newest rows of the ledger; None for all.
         kinds: Only rows of these kinds; None for all.
+        rule: Only rows of this rule; manual edits have the rule ``@manual``.
+        fact: Only rows about this fact.
+        run: Only rows of the firings of this run.
         limit: At most this many rows are looked at.
         seconds: How long to wait for a row, when there is none.
     """
 
     after: Annotated[int, Field(ge=0, le=2**62)] = 0
+    newest: Annotated[int, Field(ge=1, le=2**62)] | None = None
     kinds: list[RowKind] | None = None
+    rule: Name | None = None
+    fact: Name | None = None
+    run: Name | None = None
     limit: Limit = 100
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+    def selects(self, row: Record) -> bool:
+        """Return whether a row is wanted, whoever's it is."""
+        return (
+            (self.kinds is None or row.kind in self.kinds)
+            and self.rule in (None, row.rule_id)
+            and self.fact in (None, row.fact_id)
+            and self.run in (None, row.run)
+        )
 
 
 class HeldForm(OperatorForm):
@@ -122,6 +140,25 @@ class ChangePage(Result):
     changes: list[Change]
     last: int
     more: bool
+
+
+class RecordPage(NamedTuple):
+    """Rows of the ledger, which interfaces get as a `ChangePage`.
+
+    Attributes:
+        rows: The rows, oldest first.
+        last: The number to go on after.
+        more: Whether there are more rows after it now.
+    """
+
+    rows: list[Record]
+    last: int
+    more: bool
+
+    def document(self) -> Answer:
+        """Return the JSON form."""
+        changes = [_change_of(row) for row in self.rows]
+        return ChangePage(changes=changes, last=self.last, more=self.more).document()
 
 
 class Held(Result):
@@ -307,7 +344,9 @@ class LedgerReads:
             },
         ),
     )
-    async def changes(self, request: ChangesForm, caller: Caller) -> ChangePage:
+    async def changes(
+        self, request: ChangesForm, caller: Caller
+    ) -> Annotated[RecordPage, ChangePage]:
         """Return rows of the ledger after a number; wait for one when there is none.
 
         A caller that may name one user only gets no rows of others, and no firings.
@@ -317,22 +356,20 @@ class LedgerReads:
         page = await self._page(request, scope)
         with suppress(TimeoutError):
             async with asyncio.timeout(request.seconds):
-                while not (page.changes or page.more):
+                while not (page.rows or page.more):
                     await committed.wait()
                     committed = self._commits.next
                     page = await self._page(request, scope)
         return page
 
-    async def _page(self, request: ChangesForm, scope: ScopeFilter | None) -> ChangePage:
-        rows = await self._facts.reads.records(after=request.after, limit=request.limit)
-        return ChangePage(
-            changes=[
-                _change_of(row)
-                for row in rows
-                if request.kinds is None or row.kind in request.kinds
-                if scope is None or is_of(row, scope)
-            ],
-            last=rows[-1].seq if rows else request.after,
+    async def _page(self, request: ChangesForm, scope: ScopeFilter | None) -> RecordPage:
+        reads, after = self._facts.reads, request.after
+        if request.newest is not None:
+            after = max(after, await reads.ledger_rows() - request.newest)
+        rows = await reads.records(after=after, limit=request.limit)
+        return RecordPage(
+            [row for row in rows if request.selects(row) and (scope is None or is_of(row, scope))],
+            last=rows[-1].seq if rows else after,
             more=len(rows) == request.limit,
         )
 

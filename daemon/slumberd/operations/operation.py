@@ -71,7 +71,8 @@ def operation(
     """Declare that a method is an operation: it takes a form and a caller, and returns an answer.
 
     The operation has the method's name, and the first line of its docstring as summary. The first
-    annotation is the form. The answer is a model, or a dictionary annotated with its model.
+    annotation is the form. The answer is a model, or a dictionary or a value with `document()` that
+    is annotated with the model of its JSON form.
 
     Args:
         right: What its caller needs.

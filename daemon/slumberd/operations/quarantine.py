@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slumberd.consolidation.firing import DryRunBounds
+from slumberd.model.construct import construct
 from slumberd.model.errors import NotQuarantinedError, UsageError
 from slumberd.model.firing import Report
 from slumberd.operations.caller import Caller, Right
@@ -164,12 +165,10 @@ class QuarantineReads:
         entries = await reads.quarantine_page(
             request.rule, after=after, limit=request.limit, episodes=request.episodes
         )
-        found = [QuarantineEntry(**entry) for entry in entries]
-        return QuarantinePage(
-            entries=found,
-            next=cursor_after(found[-1]) if len(found) == request.limit else None,
-            totals=await reads.count_quarantined(),
-        )
+        found = [construct(QuarantineEntry, entry) for entry in entries]
+        following = cursor_after(found[-1]) if len(found) == request.limit else None
+        totals = await reads.count_quarantined()
+        return construct(QuarantinePage, {"entries": found, "next": following, "totals": totals})
 
 
 def cursor_after(entry: QuarantineEntry) -> str:

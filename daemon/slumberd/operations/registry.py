@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slumberd.operations.changes import Operations
 from slumberd.operations.daemon import DaemonOperations
-from slumberd.operations.episodes import EpisodeOperations
+from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactOperations
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.ledger import LedgerReads
@@ -12,6 +12,7 @@ from slumberd.operations.moves import UserMoving
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
+from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.report import Reports
 from slumberd.operations.rules import RuleReads
@@ -20,7 +21,8 @@ from slumberd.operations.users import Users
 from slumberd.operations.writes.erasures import Erasures
 
 _KINDS = (
-    EpisodeOperations,
+    EpisodePuts,
+    EpisodeReads,
     Search,
     FactOperations,
     Outcomes,

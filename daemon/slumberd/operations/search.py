@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from slumberd.model.construct import construct
 from slumberd.model.errors import MemoryScopeError
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.example_values import AT
@@ -19,8 +20,9 @@ from slumberd.operations.forms import (
     singular_kind,
 )
 from slumberd.operations.operation import Example, operation
-from slumberd.search.hits import Hit, Kind
-from slumberd.search.searcher import KINDS, OfSuperseded, Searcher
+from slumberd.search.context import Context, OfSuperseded
+from slumberd.search.hits import KINDS, Hit, Kind
+from slumberd.search.searcher import Searcher
 
 HIT: dict[str, Any] = {
     "id": "e1",
@@ -153,7 +155,7 @@ class Search:
             limit=request.limit,
             min_score=request.min_score,
         )
-        return Hits(hits=hits)
+        return construct(Hits, {"hits": hits})
 
     @operation(
         right=Right.READ,
@@ -176,9 +178,7 @@ class Search:
             as_of=request.as_of,
             superseded=request.superseded,
         )
-        return ContextText(
-            text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
-        )
+        return _text_of(found)
 
     @operation(
         right=Right.READ,
@@ -195,6 +195,9 @@ class Search:
         found = await self._searcher.profile(
             user=scope.user, agent=scope.agent, budget=request.budget
         )
-        return ContextText(
-            text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
-        )
+        return _text_of(found)
+
+
+def _text_of(found: Context) -> ContextText:
+    parts = {"text": found.text, "items": [*found.items]}
+    return construct(ContextText, {**parts, "tokens": found.tokens, "budget": found.budget})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
@@ -14,6 +14,10 @@ from slumberd.model.texts import BEGIN, END, limit_notes, note_of, without_recal
 from slumberd.search.hits import Hit
 
 _CHARACTERS_PER_TOKEN = 4
+
+OfSuperseded = Literal["mark", "omit"]
+OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
+"""What a context does with an episode whose claims are not current any more."""
 
 
 @runtime_checkable

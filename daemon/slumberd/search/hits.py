@@ -13,6 +13,7 @@ from slumberd.model.texts import without_recalled
 from slumberd.search.terms import Analyser
 
 Kind = Literal["episode", "fact"]
+KINDS: tuple[Kind, ...] = ("episode", "fact")
 Trust = Literal["said", "derived", "extracted", "declared", "corrected"]
 """Who stands for a text: a speaker, a rule that promoted what a program stated, a rule that found
 it in a text, another program, or a person who corrected it."""

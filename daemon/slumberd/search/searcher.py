@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.model.arguments import (
@@ -29,10 +28,12 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.search.context import (
+    OF_SUPERSEDED,
     Context,
     ContextBuilder,
     ContextParts,
     EstimatedTokens,
+    OfSuperseded,
     TokenCounter,
 )
 from slumberd.search.embeddings import forget_vectors
@@ -42,7 +43,7 @@ from slumberd.search.followed_scopes import (
     SearchedEpisodes,
     SearchedFacts,
 )
-from slumberd.search.hits import MOST_COMPARED, Hit, Kind, name_similar_turns
+from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_turns
 from slumberd.search.indexes import (
     EpisodeIndex,
     FactIndex,
@@ -53,8 +54,6 @@ from slumberd.search.indexes import (
 from slumberd.search.languages import AUTO
 from slumberd.search.scope_index import FoundText
 from slumberd.search.terms import forget_words
-
-KINDS: tuple[Kind, ...] = ("episode", "fact")
 
 MOST_BYTES = 256 * 2**20
 """About how much memory the indexes of a searcher take, by default."""
@@ -76,9 +75,6 @@ RELEVANT = 0.2
 It is taken all the same when the question names its subject or its object.
 """
 
-OfSuperseded = Literal["mark", "omit"]
-OF_SUPERSEDED: tuple[OfSuperseded, ...] = ("mark", "omit")
-"""What a context does with an episode whose claims are not current any more."""
 
 _MOST_FACTS = 20
 _MOST_RECENT = 20

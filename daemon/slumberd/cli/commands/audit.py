@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,12 +18,13 @@ from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import plural, print_json, print_json_lines, print_table
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.cli.registry import examples
+from slumberd.daemon.one_read import read_operation, read_pages, unbounded
 from slumberd.daemon.stores import open_facts, open_facts_for_audit
 from slumberd.logs.lines import printable, timestamp
 from slumberd.model.firing import Record
+from slumberd.operations.ledger import ChangesForm, LedgerReads, RecordPage
 from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.facts.reads import FactReader
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
@@ -49,28 +49,6 @@ class Kind(StrEnum):
     NOOP = "noop"
     QUARANTINE = "quarantine"
     FIRING = "firing"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which rows to show; None accepts every value."""
-
-    rule: str | None
-    kind: Kind | None
-    fact: str | None
-    run: str | None = None
-
-    def fits(self, record: Record) -> bool:
-        """Return whether a row is wanted."""
-        return (
-            self.rule in (None, record.rule_id)
-            and self.kind in (None, record.kind)
-            and self.fact in (None, record.fact_id)
-            and self.run in (None, record.run)
-        )
-
-
-EVERYTHING = Wanted(None, None, None)
 
 
 @app.command(
@@ -101,50 +79,40 @@ def ls(
     With --json, each row is printed on a line.
     """
     settings = settings_of(config, state_dir)
-    wanted = Wanted(rule, kind, fact, run)
-    found, rows = asyncio.run(_read_rows(settings, wanted, after=after, limit=limit))
+    narrowed = {"kinds": kind and [kind], "rule": rule, "fact": fact, "run": run}
+    is_narrow = any(value is not None for value in narrowed.values())
+    newest = None if is_narrow or after is not None else limit
+    request = unbounded(ChangesForm, **narrowed, newest=newest, after=after or 0, limit=PAGE)
+    found = asyncio.run(_read_rows(settings, request, limit, first=after is not None))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
-        empty = no_rows(rows, narrowed=wanted != EVERYTHING)
+        empty = "" if found else no_rows(_count_rows(settings), narrowed=is_narrow)
         print_table(COLUMNS, (_row(record) for record in found), empty=empty)
 
 
 async def _read_rows(
-    settings: Settings, wanted: Wanted, *, after: int | None, limit: int
-) -> tuple[list[Record], int]:
-    """Return the wanted rows, and how many rows the ledger has."""
-    async with open_facts(settings) as store:
-        rows = await store.reads.ledger_rows()
-        if after is None:
-            return await _last(store.reads, wanted, limit), rows
-        return await _first(store.reads, wanted, after, limit), rows
+    settings: Settings, request: ChangesForm, limit: int, *, first: bool
+) -> Sequence[Record]:
+    """Return the first or the last rows that a request selects, with one page in memory.
 
+    A row that is committed meanwhile may be among the last.
+    """
 
-async def _last(reads: FactReader, wanted: Wanted, limit: int) -> list[Record]:
-    after = await reads.ledger_rows() - limit if wanted == EVERYTHING else 0
+    def following(page: RecordPage) -> ChangesForm | None:
+        full = not page.more or (first and len(found) == limit)
+        return None if full else request.model_copy(update={"after": page.last, "newest": None})
+
     found: deque[Record] = deque(maxlen=limit)
-    async for record in _pages(reads, wanted, max(0, after)):
-        found.append(record)
-    return list(found)
-
-
-async def _first(reads: FactReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
-    found: list[Record] = []
-    async for record in _pages(reads, wanted, after):
-        found.append(record)
-        if len(found) == limit:
-            break
+    async for page in read_pages(settings, LedgerReads.changes, request, following):
+        found.extend(page.rows[: limit - len(found)] if first else page.rows)
     return found
 
 
-async def _pages(reads: FactReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
-    """Yield the wanted rows above a number, with one page of rows in memory."""
-    while page := await reads.records(after=after, limit=PAGE):
-        for record in page:
-            if wanted.fits(record):
-                yield record
-        after = page[-1].seq
+def _count_rows(settings: Settings) -> int:
+    """Return the number of the last row of the ledger."""
+    request = unbounded(ChangesForm, newest=1)
+    return read_operation(settings, LedgerReads.changes, request).last
 
 
 def _row(record: Record) -> tuple[object, ...]:

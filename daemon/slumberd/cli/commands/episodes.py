@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +10,10 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.daemon.stores import open_memory
+from slumberd.daemon.one_read import read_operation, unbounded
 from slumberd.logs.lines import timestamp
 from slumberd.model.episode import Episode
-from slumberd.rules.settings import Settings
+from slumberd.operations.episodes import EpisodeReads, EpisodesForm, KnownEpisode
 
 COLUMNS = ("id", "at", "session", "agent", "content")
 
@@ -35,7 +34,8 @@ def recent(
     With --json, each episode is printed on a line, in the form that `slumberd import` reads.
     """
     settings = settings_of(config, state_dir, user=user)
-    episodes = asyncio.run(_recent(settings, user, session, agent, limit=limit))
+    wanted = unbounded(EpisodesForm, user=user, session=session, agent=agent, limit=limit)
+    episodes = read_operation(settings, EpisodeReads.episodes, wanted).episodes
     if json:
         print_json_lines(document(episode) for episode in episodes)
     else:
@@ -44,18 +44,11 @@ def recent(
         print_table(COLUMNS, (_row(episode) for episode in episodes), empty=empty)
 
 
-async def _recent(
-    settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
-) -> list[Episode]:
-    async with open_memory(settings) as memory:
-        return await memory.recent(user, session, agent, limit=limit)
-
-
-def _row(episode: Episode) -> tuple[object, ...]:
+def _row(episode: KnownEpisode) -> tuple[object, ...]:
     return episode.id, episode.timestamp, episode.session, episode.agent, episode.content
 
 
-def document(episode: Episode) -> dict[str, Any]:
+def document(episode: Episode | KnownEpisode) -> dict[str, Any]:
     """Return the JSON form of an episode."""
     return {
         "id": episode.id,

@@ -33,7 +33,7 @@ from slumberd.integrations.interchange.records import (
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant, latest_at
 from slumberd.model.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.model.scope import Scope
-from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.operations.reads.newest_versions import newest_versions
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import encode_readable
@@ -194,7 +194,7 @@ async def keep_instants(memory: EngineMemoryStore, episodes: Sequence[Episode]) 
         episodes: The episodes of an import.
     """
     dated = [each.id for each in episodes if each.metadata.get(INSTANT_FROM) in (FILE, UPDATE)]
-    stored = await read_newest_of(memory, dated) if dated else {}
+    stored = await newest_versions(memory, dated) if dated else {}
     return [_kept(each, stored.get(each.id)) for each in episodes]
 
 

@@ -5,8 +5,7 @@ They are `slumberd backfill`, `quarantine`, `approve`, `reject` and `clock`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -17,13 +16,13 @@ from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.confirmation import require_confirmation
 from slumberd.cli.context import settings_of
 from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
+from slumberd.cli.options import MOST, Config, DryRun, Json, Listed, ReasonOrNone, StateDir, Verbose
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
-from slumberd.daemon.stores import open_facts
+from slumberd.daemon.one_read import read_operation, unbounded
 from slumberd.model.episode import microseconds
 from slumberd.operations.handlers import Answer
-from slumberd.rules.settings import Settings
+from slumberd.operations.quarantine import QuarantinedForm, QuarantineReads
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62
@@ -156,17 +155,17 @@ def ls(
     rules: Rules = None, json: Json = False, config: Config = None, state_dir: StateDir = None
 ) -> None:
     """Show the episodes that a rule could not read, and why."""
-    entries = asyncio.run(_entries(settings_of(config, state_dir)))
-    wanted = [entry for entry in entries if not rules or entry["rule_id"] in rules]
+    request = unbounded(QuarantinedForm, limit=MOST)
+    page = read_operation(settings_of(config, state_dir), QuarantineReads.quarantined, request)
+    wanted = [
+        entry.model_dump(exclude={"user", "agent"})
+        for entry in page.entries
+        if not rules or entry.rule_id in rules
+    ]
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_describe_empty_list(entries))
-
-
-async def _entries(settings: Settings) -> list[dict[str, Any]]:
-    async with open_facts(settings) as facts:
-        return await facts.reads.quarantine()
+        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_describe_empty_list(page.totals))
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:
@@ -174,10 +173,9 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     return tuple(entry[name] for name in names)
 
 
-def _describe_empty_list(entries: Sequence[dict[str, Any]]) -> str:
+def _describe_empty_list(totals: Mapping[str, int]) -> str:
     """Return the message for an empty list, with the rules that have entries."""
-    rules = sorted({entry["rule_id"] for entry in entries})
-    others = f" for these rules; rules with entries: {join_names(rules)}" if rules else ""
+    others = f" for these rules; rules with entries: {join_names(sorted(totals))}" if totals else ""
     return f"nothing is in quarantine{others}"
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,24 +12,21 @@ from slumberd.cli.empty_results import no_hits
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.clock import SystemClock
-from slumberd.daemon.composition import searcher_of
-from slumberd.daemon.stores import open_facts_if_present, open_memory
-from slumberd.rules.settings import Settings
-from slumberd.search.context import Context, notes_of
-from slumberd.search.hits import Hit, Kind
-from slumberd.search.searcher import KINDS, OfSuperseded, Searcher
+from slumberd.daemon.one_read import read_operation, unbounded
+from slumberd.operations.search import ContextForm, RecallForm, Search
+from slumberd.search.context import OfSuperseded, notes_of
+from slumberd.search.hits import KINDS, Hit, Kind
 
 COLUMNS = ("score", "kind", "id", "at", "agent", "text")
 
 _KINDS: dict[str, Kind] = {"episodes": "episode", "facts": "fact"}
 
 
-def _kinds_of(text: str) -> Collection[Kind]:
+def _kinds_of(text: str) -> list[Kind]:
     kind = _KINDS.get(text, text)  # a program writes the singular
     if kind not in KINDS:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(_KINDS)}")
-    return (kind,)
+    return [kind]
 
 
 User = Annotated[str, typer.Option("--user", metavar="U", help="The id of the user.")]
@@ -68,22 +62,22 @@ def search(
     on a line.
     """
     settings = settings_of(config, state_dir, user=user)
-    kinds: Collection[Kind] = KINDS if kind is None else kind  # type: ignore[assignment] # parsed
-    hits = asyncio.run(
-        _search(
-            settings, query, user, agent=agent, session=session, kinds=kinds, as_of=as_of,
-            limit=limit, min_score=min_score,
-        )
-    )  # fmt: skip
+    wanted = unbounded(
+        RecallForm,
+        query=query,
+        user=user,
+        agent=agent,
+        session=session,
+        as_of=as_of,
+        limit=limit,
+        min_score=min_score,
+        kinds=kind or [*KINDS],
+    )
+    hits = read_operation(settings, Search.recall, wanted).hits
     if json:
         print_json_lines(hit.to_dict() for hit in hits)
     else:
         print_table(COLUMNS, map(_row, hits), empty="" if hits else no_hits(settings, user))
-
-
-async def _search(settings: Settings, query: str, user: str, **options: object) -> list[Hit]:
-    async with _open_searcher(settings) as searcher:
-        return await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
@@ -116,36 +110,18 @@ def context(
     turns, oldest first. With --json, the items come with their text and their count of tokens.
     """
     settings = settings_of(config, state_dir, user=user)
-    found = asyncio.run(
-        _context(
-            settings, question, user, budget=budget, agent=agent, session=session, as_of=as_of,
-            superseded=superseded,
-        )
-    )  # fmt: skip
+    wanted = unbounded(
+        ContextForm,
+        question=question,
+        user=user,
+        budget=budget,
+        agent=agent,
+        session=session,
+        as_of=as_of,
+        superseded=superseded,
+    )
+    found = read_operation(settings, Search.context, wanted)
     if json:
-        print_json(found)
-    elif found["text"]:
-        typer.echo(found["text"])
-
-
-async def _context(
-    settings: Settings, question: str, user: str, **options: object
-) -> dict[str, Any]:
-    async with _open_searcher(settings) as searcher:
-        return _document(await searcher.context(question, user=user, **options))  # type: ignore[arg-type] # checked by typer
-
-
-def _document(context: Context) -> dict[str, Any]:
-    return {
-        "text": context.text,
-        "items": [item.to_dict() for item in context.items],
-        "tokens": context.tokens,
-        "budget": context.budget,
-    }
-
-
-@asynccontextmanager
-async def _open_searcher(settings: Settings) -> AsyncIterator[Searcher]:
-    """Open the stores for reading, without a trace in the directory."""
-    async with open_memory(settings) as memory, open_facts_if_present(settings) as facts:
-        yield searcher_of(settings, memory, facts, SystemClock())
+        print_json({**dict(found), "items": [item.to_dict() for item in found.items]})
+    elif found.text:
+        typer.echo(found.text)

@@ -13,7 +13,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
+from slumberd.model.scope import ScopeFilter, fact_id_of
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,
@@ -23,16 +23,13 @@ from slumberd.operations.reads.episode_results import (
 )
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
-    Versions,
     describe_withdrawn,
     would_change,
 )
+from slumberd.operations.reads.newest_versions import newest_versions
 from slumberd.rules.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
-
-_EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
-_NEWEST = 2**63 - 1
 
 
 class ExplainedEpisode(NamedTuple):
@@ -89,7 +86,7 @@ async def explain_fact(
     """
     explanation = await facts.why(fact_id)
     ids = [source.id for source in explanation.sources]
-    newest = (await _read_newest(memory, [_EVERYTHING], ids))[_EVERYTHING.id]
+    newest = await newest_versions(memory, ids)
     # Another owner may have put an episode of that id since.
     kept = {id: found for id, found in newest.items() if scope is None or scope.holds(found)}
     return ExplainedFact(explanation, kept, content=content)
@@ -112,8 +109,8 @@ async def read_outcome(
         NoInputError: Neither the episodes nor the ledger have it.
     """
     # Memory first: a version that a rule reads in between then has a row, and is not pending.
-    newest = await _read_newest(memory, [_EVERYTHING, *rules], [episode_id])
-    version = newest.pop(_EVERYTHING.id).get(episode_id)
+    version = (await newest_versions(memory, [episode_id])).get(episode_id)
+    newest = {rule.id: await newest_versions(memory, [episode_id], rule) for rule in rules}
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
     held: Mapping[str, HeldBatch] = {}
     if facts is None:
@@ -179,28 +176,6 @@ async def _count_pending(
     }
 
 
-async def read_newest(memory: EngineMemoryStore, episode_id: str) -> EpisodeVersion | None:
-    """Return the newest version of an episode of any scope; None when it is not stored."""
-    return (await read_newest_of(memory, [episode_id])).get(episode_id)
-
-
-async def read_newest_of(memory: EngineMemoryStore, ids: Sequence[str]) -> Versions:
-    """Return the newest versions of those episodes of any scope that are stored, by id."""
-    return (await _read_newest(memory, [_EVERYTHING], ids))[_EVERYTHING.id]
-
-
-async def _read_newest(
-    memory: EngineMemoryStore | None, rules: Sequence[ConsolidationRule], ids: Sequence[str]
-) -> dict[str, Versions]:
-    """Return the newest versions of episodes that each rule selects, by the rule's id."""
-    if memory is None:
-        return {rule.id: {} for rule in rules}
-    return {
-        rule.id: {version.id: version for version in await memory.reread(rule, ids, upto=_NEWEST)}
-        for rule in rules
-    }
-
-
 def _before_any_firing(
     episode_id: str, rules: Sequence[ConsolidationRule], versions: Mapping[str, EpisodeVersion]
 ) -> list[Decision]:
@@ -219,10 +194,6 @@ def _before_any_firing(
 
 
 _MOST_CONDITIONS = 3
-
-
-_NEWEST = 2**63 - 1
-
 
 _OF_STATEMENTS = frozenset({*STATED, "confidence", "metadata"})
 """The columns of what an episode states itself."""
@@ -283,8 +254,8 @@ async def _meets(
 ) -> bool:
     plain = {"when_filter": condition, "extract": None, "salience": None}
     asked = rule.model_copy(update=plain)
-    found = await memory.reread(asked, [version.id], upto=_NEWEST)
-    return any(one.matched for one in found)
+    found = await newest_versions(memory, [version.id], asked)
+    return any(one.matched for one in found.values())
 
 
 def _is_person_missing(condition: Condition, unmet: Collection[str]) -> bool:

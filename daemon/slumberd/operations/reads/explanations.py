@@ -17,11 +17,12 @@ from slumberd.consolidation.incoming import FUTURE, ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.state import NOTHING_SAID
 from slumberd.logs.lines import printable, timestamp
-from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import episode_id_of
+from slumberd.operations.reads.newest_versions import Versions
 from slumberd.operations.responses import fact_document
 
 LATER = "say it again with a later timestamp"
@@ -287,10 +288,6 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "unrecorded": decision.unrecorded,
         "would_change": remedy,
     }
-
-
-Versions = dict[str, EpisodeVersion]
-"""The newest version of each episode, by the episode's id."""
 
 
 class ExplainedFact:

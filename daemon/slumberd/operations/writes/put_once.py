@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError
-from slumberd.operations.reads.explainer import read_newest_of
+from slumberd.operations.reads.newest_versions import newest_versions
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 
@@ -57,7 +57,7 @@ class OncePutter:
         """
         by_id = {episode.id: episode for episode in reversed(episodes)}
         async with self._turn:
-            stored = await read_newest_of(self._memory, [*by_id])
+            stored = await newest_versions(self._memory, [*by_id])
             # In the order of the request, in which the log then numbers them.
             wanted = [
                 each
