@@ -267,8 +267,18 @@ class Ledger(Protocol):
         ...
 
 
-class CurrentFacts(Protocol):
-    """Reads of the current facts."""
+class FactTarget(Protocol):
+    """The store of facts, as far as consolidation uses it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the store."""
+        ...
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
+        ...
 
     async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
         """Return those of the episodes that the lineage of a current fact names.
@@ -298,20 +308,6 @@ class CurrentFacts(Protocol):
             valid_at: What was true then: only claims of up to that instant count. None means now.
             believed_at: What was held then: only what was recorded by then counts. None means now.
         """
-        ...
-
-
-class FactTarget(CurrentFacts, Protocol):
-    """The store of facts, as far as consolidation uses it."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the store."""
-        ...
-
-    @property
-    def watermarks(self) -> Watermarks:
-        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
         ...
 
     async def apply_deltas(

@@ -21,7 +21,7 @@ from slumberd.consolidation.stage_runs import Retention
 from slumberd.daemon.pause import FILE
 from slumberd.daemon.shard_puts import UserStores
 from slumberd.daemon.stores import facts_of, inspections_of, key_of, memory_of, require_postgres
-from slumberd.daemon.tenure import DirectoryTenure, refuse_network
+from slumberd.daemon.tenure import DirectoryTenure, Tenure, refuse_network
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
@@ -36,7 +36,6 @@ from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.protocols import Tenure
 from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore
