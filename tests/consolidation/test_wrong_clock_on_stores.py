@@ -206,7 +206,7 @@ async def test_firing_reads_the_last_recorded_instant_once_for_all_windows(
             reads.append(await read())
             return reads[-1]
 
-        monkeypatch.setattr(home.facts.ledger, "last_recorded_at", read_and_count)
+        monkeypatch.setattr(home.facts.watermarks, "last_recorded_at", read_and_count)
         await home.put(*stream(7))
 
         report = await home.fire()

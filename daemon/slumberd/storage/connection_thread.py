@@ -43,8 +43,8 @@ class ConnectionThread(Generic[C]):
 
     async def open(self) -> Self:
         """Start the thread and open the connection there; raises what `connect` raises."""
+        self._start()
         try:
-            self._runner.thread = await self._thread
             await self._submit(self._runner.open, self._connect)
         except BaseException:
             self.release()
@@ -88,6 +88,18 @@ class ConnectionThread(Generic[C]):
         """Close without waiting; for finalizers, which have no event loop."""
         self._is_closing = True
         _UNANSWERED.call(self._thread.stop)
+
+    def _start(self) -> None:
+        """Start the thread, with the runner as its connection; this waits for nothing.
+
+        An answer to the caller's loop would end the thread once that loop is closed.
+        """
+        starting = self._thread.__await__()
+        answer = _UNANSWERED.call(starting.send, None)
+        answer.set_result(self._runner)
+        with suppress(StopIteration):
+            starting.send(None)
+        self._runner.thread = self._thread
 
     def _opened(self) -> C:
         if self._is_closing or self._runner.connection is None:
@@ -173,12 +185,12 @@ class _Unanswered(asyncio.AbstractEventLoop):
     calls of other loops would be lost.
     """
 
-    def call(self, function: Callable[..., object], *arguments: object) -> None:
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function of aiosqlite, for which this is the running loop."""
         running = asyncio._get_running_loop()  # asyncio has it for event loops
         asyncio._set_running_loop(self)
         try:
-            function(*arguments)
+            return function(*arguments)
         finally:
             asyncio._set_running_loop(running)
 
