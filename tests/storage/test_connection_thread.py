@@ -145,23 +145,6 @@ async def test_a_caller_that_gives_up_opening_leaves_no_connection_open() -> Non
         opened[0][0].execute("SELECT 1")
 
 
-async def test_a_caller_that_gives_up_at_once_opens_nothing() -> None:
-    opened: list[sqlite3.Connection] = []
-
-    def open_one() -> sqlite3.Connection:
-        opened.append(connect())
-        return opened[0]
-
-    opening = asyncio.create_task(ConnectionThread(open_one).open())  # noqa: TID251
-    await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-
-    await asyncio.to_thread(_join_threads)
-    assert not opened
-
-
 def _join_threads() -> None:
     for thread in threading.enumerate():
         if thread.name == "slumberd-sqlite":

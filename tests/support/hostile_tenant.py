@@ -118,7 +118,7 @@ class TenantHistory:
         self.pending = False
         done = await self.ask("fire", rules=None)
         found = _firing_ids(done)
-        while held := await self.facts.ledger.held():
+        while held := await self.facts.watermarks.held():
             for batch in held.values():
                 done = await self.ask("decide", firing=batch.firing_id, approve=True)
                 found += _firing_ids(done)

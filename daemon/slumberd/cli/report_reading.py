@@ -23,7 +23,7 @@ async def read_report(
     async with open_facts_if_present(settings) as facts:
         if facts is None:
             return ChangeReport(), {}
-        held = await facts.ledger.held()
+        held = await facts.watermarks.held()
         awaiting = {rule: batch for rule, batch in held.items() if not batch.approved}
         return await read_changes(facts.reads, since, most=limit), awaiting
 

@@ -28,7 +28,7 @@ from slumberd.daemon.stores import (
     refuse_host_store,
     require_postgres,
 )
-from slumberd.daemon.tenure import DirectoryTenure, refuse_network
+from slumberd.daemon.tenure import DirectoryTenure, Tenure, refuse_network
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
@@ -41,7 +41,6 @@ from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.protocols import Tenure
 from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore

@@ -49,6 +49,7 @@ from slumberd.daemon.shard_counts import count_shards
 from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
+from slumberd.daemon.tenure import Tenure
 from slumberd.file_modes import make_directory
 from slumberd.logs.lines import timestamp
 from slumberd.logs.prometheus import write_textfile
@@ -86,7 +87,7 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
-from slumberd.storage.protocols import Tenure, Watch
+from slumberd.storage.protocols import Watch
 from slumberd.workers.language_models.recorder import AnswerRecorder
 from slumberd.workers.provenance.publisher import ProvenancePublisher
 from slumberd.workers.scheduling.alarm import Alarm

@@ -172,7 +172,7 @@ def searcher_of(
         vectors=wanted.vectors,
         clock=clock,
         future_tolerance_seconds=settings.memory.future_tolerance,
-        recorded_at=None if facts is None else facts.ledger.last_recorded_at,
+        recorded_at=None if facts is None else facts.watermarks.last_recorded_at,
     )
 
 

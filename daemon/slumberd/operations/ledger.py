@@ -464,7 +464,7 @@ class LedgerReads:
     )
     async def held(self, request: HeldForm, caller: Caller) -> HeldList:
         """Return the batches that await approval."""
-        held = (await self._facts.ledger.held()).values()
+        held = (await self._facts.watermarks.held()).values()
         return HeldList(
             held=[
                 Held(

@@ -331,7 +331,7 @@ class Erasures:
         instant counts as still to come.
         """
         latest = latest_at(self._clock.now(), self._consolidator.future_tolerance_seconds)
-        recorded = await self._facts.ledger.last_recorded_at()
+        recorded = await self._facts.watermarks.last_recorded_at()
         is_trusted = recorded is None or microseconds(recorded) <= latest
         return latest if is_trusted else LATEST
 

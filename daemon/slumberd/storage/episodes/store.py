@@ -60,11 +60,12 @@ from slumberd.storage.episodes.index_feed import IndexFeed
 from slumberd.storage.episodes.owned import OwnedEpisodes
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
-from slumberd.storage.episodes.window_batches import Embedding, WindowReader, no_embedder
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.episodes.windows import (
     FIRST_PAGE,
     Matching,
     Reader,
+    WindowReader,
     log_left_out,
     read_everything,
 )

@@ -120,7 +120,7 @@ class DueRuleFinder:
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
         progress_by_rule = await self._without_ahead(now)
-        future = await self._ledger.future_of_rules()
+        future = await self._ledger.watermarks.future_of_rules()
         newest = await self._episodes.newest()
         await self._compare(newest)
         arrived = {rule_id for rule_id, at in future.items() if self._has_arrived(at, now)}
@@ -128,7 +128,11 @@ class DueRuleFinder:
             (at for rule_id, at in future.items() if rule_id not in arrived), default=None
         )
         view = _View(progress_by_rule, newest, now, since, timezone, arrived)
-        waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
+        waiting = {
+            name
+            for name, held in (await self._ledger.watermarks.held()).items()
+            if not held.approved
+        }
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
 
