@@ -90,6 +90,14 @@ async def _episodes(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _held(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.ledger import HeldReads
+
+    async with open_facts_if_present(settings) as facts:
+        yield HeldReads(facts)
+
+
+@asynccontextmanager
 async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.commit_signal import CommitSignal
     from slumberd.operations.ledger import LedgerReads
@@ -145,6 +153,14 @@ async def _quarantine(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _report(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.report import Reports
+
+    async with open_facts_if_present(settings) as facts:
+        yield Reports(facts, SystemClock(), most_days=None)
+
+
+@asynccontextmanager
 async def _search(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.search import Search
 
@@ -157,7 +173,9 @@ _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]]
     "context": _search,
     "episodes": _episodes,
     "explain": _outcomes,
+    "held": _held,
     "quarantined": _quarantine,
     "recall": _search,
+    "report": _report,
 }
 """What opens the stores of each operation, by its name."""
