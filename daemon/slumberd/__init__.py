@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slumberd.client.memory import Memory, Triple
     from slumberd.client.sync_memory import SyncMemory
-    from slumberd.consolidation.delta_batch import DeltaBatch
+    from slumberd.consolidation.incoming import DeltaBatch
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.errors import (
@@ -263,7 +263,7 @@ _HOMES = {
     "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "model.episode": ("Episode",),
     "model.extraction": ("Extracted", "Turn"),
-    "consolidation.delta_batch": ("DeltaBatch",),
+    "consolidation.incoming": ("DeltaBatch",),
     "model.fact": ("Fact", "FactPattern"),
     "model.firing": ("Window",),
     "model.graph": ("GraphPath", "NodeRef", "ResultSet"),

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slumberd.storage.sqlite.connection import Pragmas, _configure
+from slumberd.storage.sqlite.connection import _configure
 from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.session import Pragmas
 from tests.bench.measuring import timed
 
 Rows = list[tuple[Any, ...]]

@@ -22,8 +22,9 @@ from pathlib import Path
 
 from slumberd.model.episode import Episode
 from slumberd.sql_statements import statement
-from slumberd.storage.sqlite.connection import Pragmas, Synchronous, connect, transaction
+from slumberd.storage.sqlite.connection import connect
 from slumberd.storage.sqlite.memory_store import LOG_PAGES, SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas, Synchronous, transaction
 from tests.bench.databases import Workshop, episodes, write_episodes
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
 from tests.bench.reference import few, reference

@@ -309,10 +309,10 @@ def test_check_warns_of_an_interface_among_the_speakers(trial: TrialInstallation
     document = json.loads(trial.look("check", str(trial.rules), "--json").stdout)
 
     assert done.returncode == 0
-    assert "rule chat: speakers: 'remember' names an interface" in done.stderr
+    assert "extract.speakers.remember: 'remember' names an interface" in done.stderr
     assert "guest" not in done.stderr
     [warning] = document["warnings"]
-    assert warning in done.stderr
+    assert warning["problem"] in done.stderr
 
 
 def test_check_and_doctor_name_the_place_of_an_old_name(trial: TrialInstallation) -> None:

@@ -19,8 +19,7 @@ from slumberd.consolidation.explanation import (
 from slumberd.consolidation.incoming import UNSAID
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import ConfigurationError, FilterError
-from slumberd.model.firing import HeldBatch
-from slumberd.model.record import Kind, Record
+from slumberd.model.firing import HeldBatch, Kind, Record
 from slumberd.operations.reads.explanations import (
     describe_extraction,
     describe_removal,

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.logs.line_format import json_line, readable_line
+from slumberd.logs.lines import json_line, readable_line
 from tests.support.builders import triple
 from tests.support.cli_runner import called
 from tests.support.daemons import Home

@@ -14,8 +14,7 @@ import pytest
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.precedence import newest_law
 from slumberd.model.episode import Episode, microseconds
-from slumberd.model.firing import Counts
-from slumberd.model.record import Record
+from slumberd.model.firing import Counts, Record
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import without_firings
 from tests.support.open_stores import OpenStores, open_stores

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.episode import Episode, microseconds
-from slumberd.model.firing import DeletionImpact, Limits
-from slumberd.model.record import Report
+from slumberd.model.firing import DeletionImpact, Limits, Report
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores, stream

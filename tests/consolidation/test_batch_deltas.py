@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.consolidation.delta_batch import classify, names_of
+from slumberd.consolidation.deltas import classify, names_of
 from slumberd.model.delta import (
     AddDelta,
     AnyDelta,
@@ -19,7 +19,7 @@ from slumberd.model.delta import (
     validate_delta,
 )
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,7 @@ import pytest
 
 from slumberd.cli.commands.verify import checkpoints_in
 from slumberd.consolidation.firing import CHECKPOINT_ROWS, CHECKPOINT_SECONDS, Checkpoints
-from slumberd.logs.line_format import json_line
-from slumberd.logs.log_writer import LineStream
+from slumberd.logs.lines import LineStream, json_line
 from slumberd.logs.output import DeltaLines
 from slumberd.model.errors import InputError
 from slumberd.model.record import Checkpoint

@@ -17,7 +17,7 @@ from slumberd.consolidation.claim import (
     has_subject,
 )
 from slumberd.model.episode import microseconds
-from slumberd.model.fact_ids import (
+from slumberd.model.scope import (
     canonical,
     channel_of,
     episode_id_of,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of, covers
-from slumberd.consolidation.decision import decide
 from slumberd.consolidation.incoming import HeldBack, evaluate
 from slumberd.consolidation.precedence import MultiValued
+from slumberd.consolidation.resolution import decide
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import Episode, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 from tests.support.builders import START, at, episode, rule, version
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator, Sizes
-from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.firing import FireRequest
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.errors import FiringTimeoutError, StoreError
-from slumberd.model.firing import HeldBatch, Position, ReadWindow
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import HeldBatch, Outcome, Position, ReadWindow, Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger

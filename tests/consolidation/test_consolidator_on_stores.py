@@ -25,9 +25,9 @@ from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts.apply import head_of
 from slumberd.storage.sqlite import engine
-from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.session import transaction
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import OpenStores, open_stores, stream

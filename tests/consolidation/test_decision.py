@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.claim import EPISODE, REFERRING
-from slumberd.consolidation.decision import decide, withdraw_parts
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, evaluate
 from slumberd.consolidation.precedence import MultiValued, newest_law
-from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolution import Resolution, decide
 from slumberd.consolidation.state import KnownState, keys_to_load
+from slumberd.consolidation.withdrawal import withdraw_parts
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import StoppedError
 from slumberd.model.firing import Counts

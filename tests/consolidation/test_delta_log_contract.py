@@ -12,8 +12,8 @@ import pytest
 from slumberd.consolidation.protocols import CountedLogs, DeltaLog, Logs
 from slumberd.logs.output import configure
 from slumberd.model.episode import Misspelling
-from slumberd.model.firing import Counts, Firing
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.firing import Counts, Firing, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from tests.support.builders import START
 from tests.support.fakes import FakeLogs
 

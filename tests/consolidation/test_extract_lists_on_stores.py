@@ -12,7 +12,7 @@ from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.extraction import Extracted, Extraction, ModelSettings, Turn
 from slumberd.model.fact import FactPattern
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.rules.pattern_loader import combined_extraction, model_extraction
 from tests.support.asked_models import Asked, asked_stores, said

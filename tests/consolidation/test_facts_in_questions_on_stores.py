@@ -12,7 +12,7 @@ import pytest
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.fact import FactPattern
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

@@ -9,15 +9,13 @@ from typing import Protocol
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.errors import SkippedEpisodesError, StoppedError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Outcome, Position
 from slumberd.storage.facts.apply import WatermarkTable
 from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.store import EngineFactStore

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Summarise
 from slumberd.operations.caller import Caller

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.consolidation.decision import withdraw_former
 from slumberd.consolidation.incoming import Erased, evaluate
-from slumberd.model import fact_ids
+from slumberd.consolidation.withdrawal import withdraw_former
+from slumberd.model import scope
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, plain_fact_id
+from slumberd.model.scope import channel_of, episode_id_of, fact_id_of, plain_fact_id
 from slumberd.operations.caller import Caller
 from slumberd.operations.quarantine import QuarantineForm
 from slumberd.operations.writes.erasures import ForgetForm
@@ -131,7 +131,7 @@ async def write_as_before(
 ) -> None:
     """Let bob take the id of ann's second triple, as slumberd 0.2 did."""
     with monkeypatch.context() as older:
-        older.setattr(fact_ids, "_own_id", plain_fact_id)
+        older.setattr(scope, "_own_id", plain_fact_id)
         await home.put(
             several("e1", "ann", "tea"), triple("e1#2", "bob", "drinks", "gin", user="bob")
         )

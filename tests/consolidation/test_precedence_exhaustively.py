@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position

@@ -14,8 +14,7 @@ from slumberd.model.delta import AddDelta
 from slumberd.model.errors import ModelUnavailableError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as FIRST
-from slumberd.model.firing import Limits, Window
-from slumberd.model.record import Report
+from slumberd.model.firing import Limits, Report, Window
 from slumberd.model.rule import ConsolidationRule
 from tests.daemon.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, asking, said

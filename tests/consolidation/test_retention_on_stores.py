@@ -16,7 +16,7 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
 from slumberd.rules.vocabulary_loader import conversation_extraction

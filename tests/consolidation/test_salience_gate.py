@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slumberd.consolidation.delta_batch import Bounds
+from slumberd.consolidation.incoming import Bounds
 from slumberd.model.errors import StoppedError
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.window_batches import SalienceGate, no_embedder

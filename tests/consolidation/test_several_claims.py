@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.claim import Claim, Precedence, claim_of
-from slumberd.consolidation.decision import withdraw_parts
-from slumberd.consolidation.delta_batch import classify
-from slumberd.consolidation.incoming import (
-    MOST_TRIPLES,
-    ClaimCandidate,
-    Unsaid,
-    evaluate,
-    statements_of,
-)
+from slumberd.consolidation.claim import MOST_TRIPLES, Claim, Precedence, claim_of, statements_of
+from slumberd.consolidation.deltas import classify
+from slumberd.consolidation.incoming import ClaimCandidate, Unsaid, evaluate
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState
+from slumberd.consolidation.withdrawal import withdraw_parts
 from slumberd.model.episode import Episode, SalienceShortfall, is_part_of, microseconds
 from slumberd.model.errors import UnreadableEpisodeError
 from slumberd.model.fact import FactPattern

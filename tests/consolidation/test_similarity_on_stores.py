@@ -13,14 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.errors import ExtraMissingError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Firing, Position, Trigger
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome, Position, Trigger
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.embeddings import WordEmbedder

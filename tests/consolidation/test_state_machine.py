@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.consolidation.precedence import Evaluation, History
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock

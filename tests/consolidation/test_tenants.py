@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation import claim
 from slumberd.consolidation.state import KnownState
-from slumberd.model import fact_ids
+from slumberd.model import scope
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
@@ -246,8 +246,8 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     def normal(part: str) -> str:
         return escape(unicodedata.normalize("NFKC", part).casefold().strip())
 
-    monkeypatch.setattr(fact_ids, "escape", normal)
-    fact_ids.owner_of.cache_clear()
+    monkeypatch.setattr(scope, "escape", normal)
+    scope.owner_of.cache_clear()
 
 
 def replace_facts_of_any_owner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def replace_facts_of_any_owner(monkeypatch: pytest.MonkeyPatch) -> None:
 def cleared_owner_cache() -> Iterator[None]:
     """Clear the cache of owners after the test: a planted fault fills it with wrong owners."""
     yield
-    fact_ids.owner_of.cache_clear()
+    scope.owner_of.cache_clear()
 
 
 @pytest.mark.nightly

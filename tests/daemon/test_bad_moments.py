@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.firing import FireRequest
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.episodes.store import EngineMemoryStore

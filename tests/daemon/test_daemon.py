@@ -25,7 +25,7 @@ from slumberd.daemon.systemd import Notifier
 from slumberd.logs.prometheus import write_textfile
 from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import Episode
 from slumberd.model.errors import ForgottenError
 from slumberd.model.fact import Fact

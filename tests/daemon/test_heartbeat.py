@@ -20,7 +20,7 @@ from slumberd.daemon.composition import open_stores, rule_runner_of
 from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.daemon.stores import inspections_of
-from slumberd.logs.line_format import MOST_BYTES, json_line
+from slumberd.logs.lines import MOST_BYTES, json_line
 from slumberd.model.episode import Episode
 from slumberd.model.errors import StoreError
 from slumberd.model.firing import START as BEGINNING

@@ -6,8 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.daemon.background import EffectTracker
-from slumberd.model.firing import Counts
-from slumberd.model.record import Report
+from slumberd.model.firing import Counts, Report
 
 pytestmark = pytest.mark.unit
 

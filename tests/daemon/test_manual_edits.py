@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.commands.edit import value_of
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.daemon.control_socket import RefusedError, ask
 from slumberd.model.episode import EpisodeVersion

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.erasures import QUIET, Rewrite, StoreName
 from slumberd.model.errors import StoreBusyError
 from slumberd.operations.caller import Caller

@@ -24,7 +24,7 @@ from slumberd.model.errors import (
     SlumberdError,
     StoreBusyError,
 )
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from slumberd.cli.environment import watchdog_seconds
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.model.errors import StoreBusyError
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.fakes import FakeClock
 from tests.support.jumping_time import run_without_waiting
 from tests.support.waiting import PATIENCE_SECONDS

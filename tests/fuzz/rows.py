@@ -19,7 +19,7 @@ from slumberd.storage.episodes.rows import (
     episode_of,
     same,
 )
-from slumberd.storage.sqlite.connection import lenient_text
+from slumberd.storage.sqlite.session import lenient_text
 from tests.fuzz.targets import Finding
 from tests.support.builders import rule, triple
 

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from slumberd.model.cadence import Every, cadence_of
 from slumberd.model.errors import ConfigurationError, Mistake
+from slumberd.model.rule import Every, cadence_of
 from slumberd.rules.filters.sandbox import check_filter
 from slumberd.rules.rule_loader import RuleSet, load_rule_files
 from slumberd.workers.scheduling import cron

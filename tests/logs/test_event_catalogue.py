@@ -17,7 +17,7 @@ import slumberd
 from slumberd.cli import call
 from slumberd.logs.event_catalogue import CATALOGUE
 from slumberd.logs.event_schema import EventKind
-from slumberd.logs.line_format import json_line
+from slumberd.logs.lines import json_line
 from tests.support.catalogue_check import problems_of_line
 from tests.support.lists import of_each
 

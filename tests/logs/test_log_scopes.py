@@ -11,13 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.logs.output import configure
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
-from slumberd.model.firing import Firing, Position
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Firing, Outcome, Position, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -18,12 +18,17 @@ import pytest
 import structlog
 
 from slumberd.consolidation.protocols import DeltaLog
-from slumberd.logs.line_format import MOST_BYTES, console_line, json_line, timestamp
-from slumberd.logs.log_writer import LineStream, open_file
+from slumberd.logs.lines import (
+    MOST_BYTES,
+    LineStream,
+    console_line,
+    json_line,
+    open_file,
+    timestamp,
+)
 from slumberd.logs.output import DeltaLines, Level, ScopeForm, configure, send
 from slumberd.model.errors import ConfigurationError
-from slumberd.model.firing import Counts, Firing, Position
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Counts, Firing, Outcome, Position, Record
 from tests.support.cli_runner import restored_logging
 from tests.support.waiting import PATIENCE_SECONDS
 

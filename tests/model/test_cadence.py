@@ -9,9 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
+from slumberd.model.duration import seconds_of
 from slumberd.model.firing import Limits
-from slumberd.model.rule import ConsolidationRule, RuleFunction, Similarity
+from slumberd.model.rule import (
+    INTERVALS,
+    MAX_EVERY,
+    ConsolidationRule,
+    Cron,
+    Every,
+    RuleFunction,
+    Similarity,
+    cadence_of,
+)
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
 from slumberd.rules.vocabulary_loader import conversation_extraction

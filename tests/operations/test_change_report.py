@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation.firing import FireRequest
-from slumberd.model.record import ChangeGroup, Kind, Record
+from slumberd.model.firing import Kind, Record
+from slumberd.model.record import ChangeGroup
 from slumberd.operations.change_report import (
     BatchChanges,
     ChangeCounter,

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.daemon.rules import make_cypher_check
-from slumberd.model.cadence import Cron
 from slumberd.model.errors import ConfigurationError, ExtraMissingError
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron
 from slumberd.rules.rule_loader import CheckCypher, RuleSet, load_rules
 from tests.support.builders import rule
 

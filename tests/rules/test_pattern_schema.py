@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from slumberd.consolidation.claim import Claim, claim_of
-from slumberd.consolidation.incoming import MOST_TRIPLES, statements_of
+from slumberd.consolidation.claim import MOST_TRIPLES, Claim, claim_of, statements_of
 from slumberd.rules.pattern_schema import TriplesAnswer
 from tests.support.builders import version
 

@@ -14,8 +14,7 @@ import structlog
 from jsonschema import Draft202012Validator
 
 from slumberd.logs.event_catalogue import CATALOGUE
-from slumberd.logs.line_format import json_line
-from slumberd.logs.log_writer import LineStream
+from slumberd.logs.lines import LineStream, json_line
 
 LOGS = "*.log*"
 """What tests call the files that daemons and commands log to."""

@@ -9,13 +9,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.delta import NoopDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact import Fact
-from slumberd.model.firing import Firing, Position
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.ledger.rows import GENESIS, chain_of, commitment_of, fixed_part

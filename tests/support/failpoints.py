@@ -20,11 +20,11 @@ from typing import Any, NoReturn
 import pytest
 
 from slumberd.cli import main
-from slumberd.logs.log_writer import LineStream
+from slumberd.logs.lines import LineStream
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite import connection as sqlite_connection
-from slumberd.storage.sqlite.connection import KeyedConnection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import KeyedConnection
 from tests.support.planted_faults import Plant
 from tests.support.sql_files import files_of
 

@@ -13,8 +13,14 @@ from operator import attrgetter, mul
 from typing import Self
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
+from slumberd.consolidation.incoming import (
+    UNBOUNDED,
+    Bounds,
+    Candidate,
+    Contested,
+    DeltaBatch,
+    Unreadable,
+)
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary
@@ -26,8 +32,12 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Kind,
+    Outcome,
     Position,
     ReadWindow,
+    Record,
+    Report,
     RulePosition,
     Window,
 )
@@ -38,7 +48,7 @@ from slumberd.model.provenance import (
     ProvenanceBundle,
     assertion_document,
 )
-from slumberd.model.record import Checkpoint, Kind, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.window_batches import WindowReader

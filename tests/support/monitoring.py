@@ -14,7 +14,7 @@ import orjson
 import yaml
 
 from slumberd.logs.event_catalogue import CATALOGUE
-from slumberd.logs.line_format import json_line, timestamp
+from slumberd.logs.lines import json_line, timestamp
 from tests.support.builders import at
 from tests.support.logql import Entry, Expr, Matcher
 from tests.support.logql_parser import metric, seconds

@@ -14,8 +14,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import PERSON, Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import NO_LIMITS, Limits
-from slumberd.model.record import Report
+from slumberd.model.firing import NO_LIMITS, Limits, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.changes import Operations
 from slumberd.operations.stores import Stores

@@ -10,15 +10,15 @@ import orjson
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.consolidation.incoming import DeltaBatch
+from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.facts.apply import DeltaApplier, WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
-from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.storage.sqlite.connection import Access
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.sessions import connection_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]

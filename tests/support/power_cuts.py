@@ -17,7 +17,7 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.errors import SlumberdError
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
 from slumberd.storage.sqlite.engine import CheckpointPolicy
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -25,10 +25,10 @@ from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFact
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shard_map import Shard
-from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteEpisodeEngine, SQLiteFactEngine
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import BUSY_SECONDS, Pragmas, Synchronous
 from tests.support.postgres_server import PostgresServer
 
 AnyMemoryStore = SQLiteMemoryStore | PostgresMemoryStore

@@ -10,8 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position

@@ -18,7 +18,8 @@ import pytest
 
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
-from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.storage.sqlite.connection import Access
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.recorded_disk import Disk, Truncate, Write
 
 BUSY_MILLISECONDS = 50

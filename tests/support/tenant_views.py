@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.errors import NoInputError
 from slumberd.model.fact import FactPattern
-from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.firing import Record
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
-from slumberd.model.record import Record
+from slumberd.model.scope import fact_id_of
 from slumberd.operations.reads.explanations import ExplainedFact, decision_document, would_change
 from slumberd.operations.responses import fact_document
 from slumberd.search.searcher import Searcher

@@ -19,7 +19,8 @@ from slumberd.daemon.one_operation import run_operation
 from slumberd.daemon.stores import inspections_of, settings_of_user
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import DatabaseHeldError, NotRunningError, StoreError
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.firing import Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.operations.handlers import Answer
 from slumberd.rules.settings import Settings
 

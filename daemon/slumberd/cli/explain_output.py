@@ -11,7 +11,7 @@ from slumberd.consolidation.explanation import (
     DetailedRecord,
     Source,
 )
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.operations.reads.episode_results import ResultOfRule

@@ -17,7 +17,7 @@ import orjson
 from slumberd.cli.environment import columns_of, forces_colors
 from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.tables import lay_out
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 
 MOST_CHARACTERS = 400
 """The longest cell. One id of a megabyte would make every row of a table that wide."""

@@ -20,8 +20,7 @@ from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
-from slumberd.logs.line_format import json_line
-from slumberd.logs.log_writer import LineStream, LineWriter, open_file
+from slumberd.logs.lines import LineStream, LineWriter, json_line, open_file
 from slumberd.logs.output import (
     DeltaLines,
     Level,

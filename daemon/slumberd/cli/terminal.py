@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from slumberd.cli.environment import takes_colors
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 
 
 def heading_printer() -> Callable[[str], None]:

@@ -30,8 +30,7 @@ from slumberd.daemon.rules import rules_of
 from slumberd.daemon.startup import make_daemon
 from slumberd.daemon.stores import is_divided, require_postgres
 from slumberd.daemon.systemd import Notifier
-from slumberd.logs.line_format import json_line
-from slumberd.logs.log_writer import LineStream, open_file
+from slumberd.logs.lines import LineStream, json_line, open_file
 from slumberd.logs.output import DeltaLines, log_events_into
 from slumberd.model.errors import (
     OtherSettingsError,

@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from slumberd.clock import Clock
-from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.firing import (
     UNBOUNDED,
     DeltaLines,
@@ -25,6 +24,7 @@ from slumberd.consolidation.firing import (
     resume_rule,
     step_back,
 )
+from slumberd.consolidation.incoming import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.stage_runs import Marking, Retention, purge
 from slumberd.model.episode import (
@@ -45,10 +45,11 @@ from slumberd.model.firing import (
     HeldScope,
     Limits,
     Losses,
+    Outcome,
     Position,
+    Report,
     Window,
 )
-from slumberd.model.record import Outcome, Report
 from slumberd.model.rule import ConsolidationRule
 
 _GATE_SECONDS = 5.0

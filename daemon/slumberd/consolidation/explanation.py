@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
 from slumberd.model.rule import ConsolidationRule
 
 EpisodeOutcome = Literal[

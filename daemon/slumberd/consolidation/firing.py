@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Generic, Literal, NamedTuple, Self, TypeVar
 
 from slumberd.clock import Clock
-from slumberd.consolidation.delta_batch import Condition
+from slumberd.consolidation.incoming import Condition
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger, Watermarks
 from slumberd.model.firing import (
     NO_LIMITS,
@@ -18,11 +18,12 @@ from slumberd.model.firing import (
     UNTIMED,
     Firing,
     Limits,
+    Outcome,
     Position,
+    Record,
     Timing,
     Trigger,
 )
-from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 
 Batch = TypeVar("Batch")

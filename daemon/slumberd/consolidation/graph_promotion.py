@@ -16,7 +16,7 @@ from slumberd.consolidation.manual import is_same_statement
 from slumberd.consolidation.precedence import GRAPH, MANUAL_RULE_ID, Evaluation, History
 from slumberd.consolidation.state import KnownState
 from slumberd.model.fact import Fact
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Outcome
 
 Withheld = Literal["erased", "id_taken", "pinned_over", "unpinned"]
 """Why a triple is not promoted: its scope was erased; another user, agent or channel holds its id;

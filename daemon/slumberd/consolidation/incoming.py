@@ -1,73 +1,21 @@
-"""Evaluate a window: turn every version of an episode into one candidate a channel."""
+"""Evaluate a window: turn every version of an episode into one candidate a channel, in a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from slumberd.consolidation.claim import Claim, Fault, claim_of, claims_hold_together
+from slumberd.consolidation.claim import Claim, Fault, claim_of, claims_hold_together, statements_of
+from slumberd.consolidation.deltas import Classified, classify
+from slumberd.consolidation.stages.entries import SummaryFailure
+from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall, instant
-from slumberd.model.fact_ids import fact_id_of, owner_of
+from slumberd.model.extraction import SummaryQuestion
+from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.rule import ConsolidationRule
-
-MOST_TRIPLES = 1_000
-"""How many triples one episode may have."""
-
-TRIPLES_MALFORMED = "triples_malformed"
-"""The reason of a fault: ``metadata.triples`` cannot be read."""
-
-_OWN = ("intent", "subject", "predicate", "object", "replaces")
-"""The keys of metadata that make a statement of the episode's own."""
-
-
-def as_stated(version: EpisodeVersion) -> EpisodeVersion:
-    """Return a version as its speaker lets it stand; no rule selects one that was taken back.
-
-    So a rule that has evaluated an older version withdraws what that one claimed.
-    """
-    return version._replace(matched=False) if version.withdrawn and not version.fault else version
-
-
-def statements_of(version: EpisodeVersion) -> list[EpisodeVersion]:
-    """Return a version once for each of its statements, each with the metadata of its own.
-
-    The first is the statement of the metadata itself. With ``triples`` and without keys of its
-    own, the metadata states nothing, as with the intent ``noop``. A version whose ``triples``
-    cannot be read is returned with a fault.
-    """
-    version = as_stated(version)
-    triples = version.metadata.get("triples")
-    if triples is None or version.fault or not version.matched:
-        return [version]
-    problem = _find_problem(triples)
-    if problem:
-        return [version._replace(fault=f"{TRIPLES_MALFORMED}: {problem}")]
-    parts = [version._replace(metadata=triple, part=n) for n, triple in enumerate(triples, 1)]
-    return [version._replace(metadata=_own_metadata(version.metadata, len(parts))), *parts]
-
-
-def states_nothing(metadata: Mapping[str, Any]) -> bool:
-    """Return whether metadata has neither a statement of its own nor ``triples``."""
-    return all(metadata.get(key) is None for key in (*_OWN, "triples"))
-
-
-def _own_metadata(metadata: dict[str, Any], triples: int) -> dict[str, Any]:
-    own = {key: value for key, value in metadata.items() if key != "triples"}
-    return {**own, "intent": "noop", "triples": triples} if states_nothing(own) else own
-
-
-def _find_problem(triples: object) -> str:
-    """Return why triples cannot be read; empty when they can."""
-    if not isinstance(triples, list):
-        return f"triples is {triples!r}; write a list of objects"[:200]
-    if len(triples) > MOST_TRIPLES:
-        return f"triples has {len(triples)} elements; write {MOST_TRIPLES} at most"
-    wrong = next((triple for triple in triples if not isinstance(triple, dict)), None)
-    if wrong is not None or None in triples:
-        return f"triples holds {wrong!r}; each element is an object"[:200]
-    return ""
-
+from slumberd.model.scope import fact_id_of, owner_of
 
 UNSAID = "unsaid"
 """The reason of a noop: a newer version of the episode does not make the claim any more."""
@@ -438,3 +386,136 @@ def contest_returning(undo: Undo, *, owner: str, rule_id: str, version: int) -> 
 def describe_taken(fact_id: str) -> str:
     """Return the detail of a candidate whose fact id is another owner's."""
     return f"fact id {fact_id!r} belongs to another user or agent"
+
+
+Condition = Callable[[], bool]
+"""Returns whether a condition holds; thread-safe."""
+
+
+def never() -> bool:
+    """Return False: a condition that never holds."""
+    return False
+
+
+class Bounds(NamedTuple):
+    """What ends the reading of a window early.
+
+    Attributes:
+        cancelled: Once it returns True, reading raises `StoppedError`.
+        enough: Once it returns True, the salience gate measures no more, and the batch is smaller.
+    """
+
+    cancelled: Condition = never
+    enough: Condition = never
+
+
+UNBOUNDED = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaBatch:
+    """The deltas that a rule requests for a window, with the claims that they make.
+
+    What the store of facts applies are the candidates: each holds the claim of one version in one
+    channel, or why there is none. `deltas` returns the same in the specification's words.
+
+    Attributes:
+        firing: The rule, the window, and when and why the rule fires.
+        candidates: What each version requests, by channel.
+        versions: The newest versions in the window, in log order, unmatched ones included.
+        named: Further episodes that `versions` name as replaced, as far as they are known.
+        newest: The number of the last row of the log when the window was read.
+        unrecorded: Whether an episode waits for the answer of the rule's language model: the window
+            ends before it, or leaves it out.
+        unsummarised: The groups of episodes that a stage could not summarise.
+        summary_questions: The summaries that the rule's language model is to write.
+    """
+
+    firing: Firing
+    candidates: Mapping[str, Sequence[Candidate]]
+    versions: Sequence[EpisodeVersion] = ()
+    named: Sequence[EpisodeVersion] = ()
+    newest: int = 0
+    unrecorded: bool = False
+    unsummarised: Sequence[SummaryFailure] = ()
+    summary_questions: Sequence[SummaryQuestion] = ()
+
+    @property
+    def upto(self) -> Position:
+        """The last position of the window; the next window begins after it."""
+        return self.firing.upto
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no row in the window."""
+        return self.firing.upto == self.firing.after
+
+    @property
+    def size(self) -> int:
+        """The number of candidates in all channels."""
+        return sum(map(len, self.candidates.values()))
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """The accounting by channel: what the versions request, whatever the facts are."""
+        return {name: _count_requests(found) for name, found in self.candidates.items()}
+
+    @property
+    def deltas(self) -> list[AnyDelta]:
+        """One delta for each version and channel, as ``MemoryStore.consolidate`` returns them."""
+        return self.classify().deltas
+
+    def classify(self) -> Classified:
+        """Return the deltas of the versions that the rule selects, and the faults of the others."""
+        selected = [one for one in self.versions if one.matched and not one.contested]
+        return classify(
+            selected,
+            self.firing.rule_id,
+            [*self.candidates],
+            at=self.firing.at,
+            others=self.named,
+        )
+
+    @property
+    def reads_of_held_back(self) -> dict[str, int]:
+        """The known number of reads of each episode that the rule's salience gate holds back."""
+        return {
+            candidate.eid: candidate.shortfall.reads
+            for found in self.candidates.values()
+            for candidate in found
+            if isinstance(candidate, HeldBack)
+        }
+
+    def without(self, seqs: Set[int]) -> DeltaBatch:
+        """Return the batch without the versions of these numbers in the log."""
+        if not seqs:
+            return self
+        candidates = {
+            name: [one for one in found if isinstance(one, Erased) or one.version not in seqs]
+            for name, found in self.candidates.items()
+        }
+        versions = [version for version in self.versions if version.seq not in seqs]
+        return replace(self, candidates=candidates, versions=versions)
+
+    def moved_to(self, after: Position, upto: Position) -> DeltaBatch:
+        """Return the batch for another window, at whose end the watermark will be."""
+        return replace(self, firing=replace(self.firing, after=after, upto=upto))
+
+
+def _count_requests(candidates: Sequence[Candidate]) -> Counts:
+    return Counts(len(candidates), **Counter(map(_requested, candidates)))
+
+
+def _requested(candidate: Candidate) -> str:
+    """Return the field of `Counts` in which a candidate counts before its resolution."""
+    match candidate:
+        case Unmatched():
+            return "filtered"
+        case Unreadable() | Contested():
+            return "quarantined"
+        case ClaimCandidate(claim=claim) if claim.asserts:
+            return "updated" if claim.names else "added"
+        case ClaimCandidate(claim=claim) if claim.names or claim.clears_key:
+            return "deleted"
+        case _:
+            return "noop"

@@ -17,7 +17,7 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
 from slumberd.model.delta import AnyDelta
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
+from slumberd.model.scope import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"
 """The prefix of the ids that the ledger gives to manual edits; no fact may have such an id."""

@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, assert_never
 
-from slumberd.consolidation.claim import assertion_of
-from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid, statements_of
+from slumberd.consolidation.claim import assertion_of, statements_of
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.stages.duplicates import no_vectors
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.consolidation.stages.marking import (
@@ -31,9 +31,9 @@ from slumberd.model.extraction import (
     turn_of,
 )
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.model.salience import importance_of
+from slumberd.model.scope import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.stages import (
     MARKS,
     REWEIGHTED,

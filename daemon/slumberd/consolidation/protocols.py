@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
+from slumberd.consolidation.incoming import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern
@@ -15,12 +15,15 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
     ReadWindow,
+    Record,
+    Report,
     RulePosition,
     Window,
 )
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 

@@ -1,4 +1,4 @@
-"""Resolve the candidates of a batch against the known state; deltas are the difference.
+"""Decide what a batch changes: resolve its candidates against the known state, to ledger rows.
 
 Pure. Most claims are appends: the heads of the slots that they touch decide them. An edit or a
 withdrawal removes a claim, so its keys are folded again from all of their claims. The known
@@ -7,15 +7,17 @@ state must hold every claim of those keys (`state.keys_to_load`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple, TypeVar, assert_never
 
 from slumberd.consolidation.claim import Claim, deletes_by_key
 from slumberd.consolidation.incoming import (
     UNSAID,
     Candidate,
     ClaimCandidate,
+    Condition,
     Contested,
     Erased,
     HeldBack,
@@ -26,6 +28,8 @@ from slumberd.consolidation.incoming import (
     Unsaid,
     contest,
     contest_returning,
+    never,
+    order_of,
 )
 from slumberd.consolidation.precedence import (
     Assertion,
@@ -36,7 +40,8 @@ from slumberd.consolidation.precedence import (
     latest_of_rule,
 )
 from slumberd.consolidation.state import CurrentBySlot, CurrentFact, KeySlot, KnownState
-from slumberd.model.firing import Losses
+from slumberd.model.errors import StoppedError
+from slumberd.model.firing import Counts, Losses
 from slumberd.model.scope import ERASED_SCOPE
 
 Event = Literal[
@@ -578,3 +583,133 @@ def _event_and_effect(candidate: EvaluatedCandidate | Undo, effect: Effect) -> t
 
 def _promoter_ids(effective_claims: tuple[EffectiveClaim, ...]) -> set[str]:
     return {rule_id for effective in effective_claims for rule_id, _ in effective.promoters}
+
+
+T = TypeVar("T")
+
+
+_ROWS_BETWEEN_CHECKS = 50
+"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
+
+
+Link = Callable[[Sequence[Candidate]], Sequence[Candidate]]
+"""Links the new facts of candidates with similar facts."""
+
+
+class Decision(NamedTuple):
+    """What a batch changes.
+
+    Attributes:
+        rows: The new ledger rows, in order, without the row of the firing.
+        counts: What became of the candidates, by channel.
+        facts: The facts that are current afterwards, of the slots that the batch touches.
+        removed: The ids of the facts that are not current any more, or have another row.
+    """
+
+    rows: Sequence[ResolvedEffect]
+    counts: Mapping[str, Counts]
+    facts: Sequence[CurrentFact]
+    removed: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, resolution: Resolution, counts: Mapping[str, Counts], cancelled: Condition = never
+    ) -> Decision:
+        """Return the decision of a resolution that is complete.
+
+        Raises:
+            StoppedError: `cancelled` returned True.
+        """
+        found = until_cancelled(resolution.current_facts(), cancelled)
+        current = {fact.fact_id: fact for fact in found}
+        return cls(resolution.entries, counts, [*current.values()], [*resolution.removed])
+
+
+def decide(  # noqa: PLR0913 # one for each part of the request
+    candidates: Mapping[str, Sequence[Candidate]],
+    known: KnownState,
+    *,
+    number: int,
+    at: int,
+    again: bool = False,
+    link: Link = list,
+    cancelled: Condition = never,
+) -> Decision:
+    """Resolve candidates by the precedence rule.
+
+    Args:
+        candidates: The candidates by channel, in any order.
+        known: The known state of all keys and fact ids that they touch; it changes to the state
+            after the batch.
+        number: The number of the firing's ledger row.
+        at: The instant of the batch, microseconds.
+        again: Whether the batch evaluates versions that its rule has passed.
+        link: Links the new facts with similar facts.
+        cancelled: Called often; True cancels the batch.
+
+    Raises:
+        StoppedError: `cancelled` returned True; `known` must not be used again.
+    """
+    linked = {channel: link(_with_earlier(found, known)) for channel, found in candidates.items()}
+    resolution = Resolution(known, firing=number, at=at, again=again)
+    counts = {channel: _resolve(resolution, found, cancelled) for channel, found in linked.items()}
+    return Decision.of(resolution, counts, cancelled)
+
+
+def _with_earlier(candidates: Sequence[Candidate], known: KnownState) -> Sequence[Candidate]:
+    """Return the candidates with what their earlier evaluation decided once for all."""
+    evaluations = known.evaluations
+    return [
+        known.with_earlier_claim(candidate) if candidate.fact_id in evaluations else candidate
+        for candidate in candidates
+    ]
+
+
+def _resolve(
+    resolution: Resolution, candidates: Sequence[Candidate], cancelled: Condition
+) -> Counts:
+    before, filtered = len(resolution.entries), resolution.filtered
+    known, passed_over = resolution.known, resolution.passed_over
+    for candidate in until_cancelled(sorted(candidates, key=order_of), cancelled):
+        resolution.apply(candidate)
+    added = resolution.entries[before:]
+    read = len(candidates) - (resolution.passed_over - passed_over)
+    counts = counts_of(read, resolution.filtered - filtered, added)
+    return counts._replace(noop=counts.noop + resolution.known - known)
+
+
+def counts_of(read: int, filtered: int, entries: Sequence[ResolvedEffect]) -> Counts:
+    """Count what became of the candidates, from their ledger rows."""
+    kinds = Counter(entry.effect for entry in entries if entry.event != "restored")
+    return Counts(
+        read,
+        filtered,
+        kinds["add"],
+        kinds["update"],
+        kinds["delete"],
+        kinds["noop"],
+        kinds["quarantine"],
+        sum(1 for entry in entries if entry.event == "restored"),
+    )
+
+
+def until_cancelled(values: Iterable[T], cancelled: Condition) -> Iterator[T]:
+    """Yield values, and raise once `cancelled` returns True.
+
+    Raises:
+        StoppedError: `cancelled` returned True.
+    """
+    for number, value in enumerate(values):
+        if number % _ROWS_BETWEEN_CHECKS == 0:
+            check_cancelled(cancelled)
+        yield value
+
+
+def check_cancelled(cancelled: Condition) -> None:
+    """Raise when a batch is cancelled.
+
+    Raises:
+        StoppedError: `cancelled` returned True.
+    """
+    if cancelled():
+        raise StoppedError("the firing was cancelled before its commit")

@@ -9,17 +9,16 @@ from typing import NamedTuple
 
 import structlog
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, DeltaBatch
 from slumberd.consolidation.marks import Owner, is_of_rule, known_marks, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
 from slumberd.consolidation.stages.decay import ArchivedEntry, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import START, Position, Window
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import episode_id_of
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks
 
 _MOST_NAMED = 20

@@ -16,7 +16,8 @@ import structlog
 from slumberd.clock import Clock, set_within
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import StoreError, SupersededError
-from slumberd.model.record import WITHIN, Reduction, Report
+from slumberd.model.firing import Report
+from slumberd.model.record import WITHIN, Reduction
 from slumberd.storage.facts.reads import FactReader
 
 EVERY_SECONDS = 0.5

@@ -50,7 +50,7 @@ from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.file_modes import make_directory
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.logs.prometheus import write_textfile
 from slumberd.model.episode import instant, latest_at
 from slumberd.model.errors import (

@@ -18,7 +18,7 @@ from typing import Any, Self
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.errors import (
     DatabaseHeldError,
     DatabaseUnreachableError,

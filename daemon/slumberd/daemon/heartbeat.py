@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.logs.prometheus import ALIVE_SECONDS, render_metrics, render_standby_metrics
 from slumberd.model.errors import SlumberdError
 from slumberd.model.health import DaemonHealth, StandbyHealth

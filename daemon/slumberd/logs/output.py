@@ -15,11 +15,20 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
-from slumberd.logs.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
-from slumberd.logs.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
+from slumberd.logs.lines import (
+    CHECKPOINT,
+    Event,
+    LineOutput,
+    LineStream,
+    LineWriter,
+    WriteRequest,
+    console_line,
+    json_line,
+    timestamp,
+)
 from slumberd.model.episode import Misspelling
-from slumberd.model.firing import Counts, HeldBatch
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.firing import Counts, HeldBatch, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]

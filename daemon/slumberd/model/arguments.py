@@ -7,7 +7,13 @@ from datetime import datetime
 
 from slumberd.model.errors import UsageError
 
-_PLAIN = frozenset({str, bytes, bool, int, float, list, tuple, dict, set, frozenset, type(None)})
+PLAIN = frozenset({str, bytes, bool, int, float, list, tuple, dict, set, frozenset, type(None)})
+"""Classes of which no argument is where an object is needed."""
+
+
+def plain_value_error(name: str, value: object, kind: str) -> UsageError:
+    """Return the error for an argument of a class of `PLAIN` in place of an object."""
+    return UsageError(f"{name} is {value!r:.100}; give an object of the class {kind}")
 
 
 def require_object(name: str, value: object, kind: str) -> None:
@@ -22,8 +28,8 @@ def require_object(name: str, value: object, kind: str) -> None:
     Raises:
         UsageError: It is a text, a number, a list, a dictionary or nothing.
     """
-    if type(value) in _PLAIN:
-        raise UsageError(f"{name} is {value!r:.100}; give an object of the class {kind}")
+    if type(value) in PLAIN:
+        raise plain_value_error(name, value, kind)
 
 
 def require_objects(name: str, values: object, kind: str) -> None:

@@ -17,7 +17,6 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 from slumberd.model.arguments import require_object
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import PatternError
-from slumberd.model.fact_ids import canonical, channel_of
 from slumberd.model.pattern import (
     LONGEST,
     Equals,
@@ -29,6 +28,7 @@ from slumberd.model.pattern import (
     Text,
     matcher_of,
 )
+from slumberd.model.scope import canonical, channel_of
 from slumberd.model.stages import MARK_IDS
 
 Order = Literal["id", "said_at", "pinned_at", "confidence"]

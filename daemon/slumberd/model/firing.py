@@ -1,4 +1,7 @@
-"""Values of a firing: its window, trigger, deletion limits and counts, and a held batch."""
+"""Values of a firing: window, trigger, deletion limits, counts, ledger rows, outcome and report.
+
+A batch that awaits approval is a value of a firing, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.stages import KnownMarks
 
 MIN_ALARMING_LOSS = 100
@@ -349,3 +353,116 @@ class Counts(NamedTuple):
     def plus(self, other: Counts) -> Counts:
         """Return the sum, field by field."""
         return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
+
+
+class Record(NamedTuple):
+    """One row of the ledger, without personal data other than ids.
+
+    Attributes:
+        seq: Its number, in order of commit; without gaps, except before a row of ``@copy``.
+        firing_id: ``{rule}@{number of the firing's own row}``.
+        rule_id: The rule, or ``@manual``.
+        kind: The delta, or ``quarantine`` or ``firing``.
+        fact_id: The id of its fact; empty for firings.
+        replaces: The ids of the facts that were removed.
+        source_episode_ids: The episodes of the claim; empty for firings.
+        reason: Why it is a noop or a quarantine; of a firing, why a person requested it; empty
+            otherwise.
+        confidence: 0 to 1.
+        at: The firing's instant.
+        user: The fact's user; empty when there is none, or it is unknown or erased.
+        agent: The fact's agent; empty as `user`.
+        run: The id of the command or the due cadence that the firing belongs to; empty when
+            there was none.
+    """
+
+    seq: int
+    firing_id: str
+    rule_id: str
+    kind: Kind
+    fact_id: str
+    replaces: tuple[str, ...]
+    source_episode_ids: tuple[str, ...]
+    reason: str
+    confidence: float
+    at: datetime
+    user: str = ""
+    agent: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one batch.
+
+    Attributes:
+        firing: The firing, with its recorded instant.
+        firing_id: The firing's id.
+        channels: The accounting, by channel.
+        records: The rows that it added to the ledger, its own first.
+        seconds: How long the resolution and the commit took.
+        held: The batch that awaits approval, when nothing was written; None after a commit.
+        noticed: The rows before its own, of other programs' changes to the facts.
+        losses: What its command has deleted by now.
+        probed: Whether nothing was written because the batch deletes facts, and later batches of
+            its command are not planned yet.
+    """
+
+    firing: Firing
+    firing_id: str
+    channels: dict[str, Counts]
+    records: list[Record]
+    seconds: float
+    held: HeldBatch | None = None
+    noticed: list[Record] = field(default_factory=list)
+    losses: Losses = NO_LOSSES
+    probed: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What one firing did, over all of its batches.
+
+    Attributes:
+        rule_id: The rule.
+        channels: The accounting, by channel.
+        run: The id that all of its batches share.
+        firing_ids: One for each batch, in order; empty when nothing was pending.
+        dry_run: Whether nothing was written.
+        records: Of a dry run, the rows that it would add to the ledger.
+        unread: Of a dry run, how many log rows it did not read.
+        held: The batch or command that awaits approval; nothing after it was read. After a dry
+            run, what would await it, without a firing id.
+        rejected: How many versions were left out because a person rejected them for this rule.
+        cut_short: Whether a stop ended the firing while log rows were still pending.
+        purged: The ids of the archived episodes that were deleted.
+        unrecorded: Whether episodes wait for the answer of the rule's language model.
+        summary_questions: The summaries that the rule's language model is to write.
+    """
+
+    rule_id: str
+    channels: dict[str, Counts]
+    run: str = ""
+    firing_ids: list[str] = field(default_factory=list)
+    dry_run: bool = False
+    records: list[Record] = field(default_factory=list)
+    unread: int = 0
+    held: HeldBatch | None = None
+    rejected: int = 0
+    cut_short: bool = False
+    purged: list[str] = field(default_factory=list)
+    unrecorded: bool = False
+    summary_questions: list[SummaryQuestion] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the outcome of one more batch."""
+        self.held = outcome.held or self.held
+        if self.dry_run:
+            self.records.extend(outcome.records)
+        elif outcome.held is None:
+            self.firing_ids.append(outcome.firing_id)
+        for channel, counts in outcome.channels.items():
+            self.channels[channel] = self.channels.get(channel, Counts()).plus(counts)

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.model.errors import PromotionError
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import fact_id_of
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS, fact_id_of
 
 
 class NodeRef(BaseModel):

@@ -265,6 +265,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rules.ignored": ("warning", "slumberd reads every file that looks like a rule file"),
     "rules.stale": ("warning", "the running daemon uses the rules that are in the rule files"),
     "rules.outdated": ("warning", "rule files name nothing that the next release refuses"),
+    "rules.doubtful": ("warning", "`slumberd check` has no warning about the rule files"),
     "config.stale": ("warning", "the running daemon uses the configuration that is in the file"),
     "daemon.down": ("error", "a daemon runs; only `slumberd status --check` looks for it"),
     "daemon.silent": ("error", "a running daemon answers on its control socket"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 LONGEST = 1_000
 """The most characters of a glob or a regular expression."""

@@ -1,4 +1,4 @@
-"""Consolidation rules: which episodes become facts, where, and how often.
+"""Consolidation rules: which episodes become facts, where, and how often (the cadence).
 
 Also the functions of the operator that rules name, and sets of rules in a database.
 """
@@ -6,6 +6,7 @@ Also the functions of the operator that rules name, and sets of rules in a datab
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,11 +22,107 @@ from pydantic import (
     field_validator,
 )
 
-from slumberd.model.cadence import Cadence, Duration, cadence_of
+from slumberd.model.duration import Duration
 from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.salience import Gate
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, Stage
+
+MAX_EVERY = 10**9
+"""The largest N of ``every: N``; a larger one is a typing error."""
+
+
+CADENCE_KEYS = ("every", "cron", "interval")
+"""The keys of a cadence, of which it has exactly one."""
+
+ONE_CADENCE = "exactly one of 'every', 'cron' and 'interval' is needed"
+
+EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
+"""``every`` in words, as ``100 episodes``."""
+
+
+INTERVALS = {
+    **{f"{n}m": f"*/{n} * * * *" for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
+    **{f"{n}h": f"0 */{n} * * *" for n in (1, 2, 3, 4, 6, 8, 12)},
+    "1d": "0 0 * * *",
+}
+"""The values of ``interval``, which divide a day evenly, as cron expressions in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Due when at least `count` versions of episodes lie above the watermark."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Due when an instant of the expression has passed since the last one served.
+
+    Attributes:
+        expression: Five fields, as in crontab(5), or one of its six macros.
+        timezone: An IANA name; None takes the configuration's.
+    """
+
+    expression: str
+    timezone: str | None = None
+
+
+Cadence = Every | Cron
+
+
+def cadence_of(document: Mapping[str, Any]) -> Cadence:
+    """Read a rule's ``cadence``; do not check whether a cron expression has instants.
+
+    An interval is a cron expression in UTC.
+
+    Raises:
+        ValueError: It has not exactly one of `CADENCE_KEYS`, or a value is out of bounds.
+    """
+    if unknown := sorted(set(document) - {*CADENCE_KEYS, "timezone"}):
+        raise ValueError(f"unknown key {unknown[0]!r}; write 'every: N' or 'cron: \"0 3 * * *\"'")
+    if sum(key in document for key in CADENCE_KEYS) != 1:
+        raise ValueError(ONE_CADENCE)
+    if "cron" in document:
+        return _cron(document)
+    if "timezone" in document:
+        raise ValueError("'timezone' goes with 'cron' only")
+    return _interval(document) if "interval" in document else _every(document)
+
+
+def count_in(every: object) -> object:
+    """Return the number in a text such as ``100 episodes``; any other value as it is."""
+    if isinstance(every, str) and re.fullmatch(EPISODES, every):
+        return int(every.split()[0])
+    return every
+
+
+def _every(document: Mapping[str, Any]) -> Every:
+    count = count_in(document["every"])
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_EVERY:
+        raise ValueError(
+            f"'every' is a whole number from 1 to {MAX_EVERY}, or in words as '100 episodes',"
+            f" not {count!r}"
+        )
+    return Every(count)
+
+
+def _interval(document: Mapping[str, Any]) -> Cron:
+    interval = document["interval"]
+    if not isinstance(interval, str) or interval not in INTERVALS:
+        raise ValueError(f"'interval' is one of {' '.join(INTERVALS)}, not {interval!r}")
+    return Cron(INTERVALS[interval], "UTC")
+
+
+def _cron(document: Mapping[str, Any]) -> Cron:
+    expression, timezone = document["cron"], document.get("timezone")
+    if not isinstance(expression, str) or not expression.strip():
+        raise ValueError(f"'cron' is an expression in quotes, not {expression!r}")
+    if timezone is not None and (not isinstance(timezone, str) or not timezone):
+        raise ValueError(f"'timezone' is a name as 'Europe/Berlin', not {timezone!r}")
+    return Cron(expression, timezone)
+
 
 MOST_MESSAGE = 200
 """Characters of an exception's message that a description has at most."""
@@ -55,9 +152,6 @@ def describe_exception(error: BaseException) -> str:
     cut = message if len(message) <= MOST_MESSAGE else f"{message[:MOST_MESSAGE]}..."
     return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
 
-
-FACTS = "facts"
-"""The channel whose fact ids are the episode ids themselves."""
 
 _LATER_KEYS = (
     "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from slumberd.model.cadence import Duration
+from slumberd.model.duration import Duration
 from slumberd.model.episode import SalienceShortfall, instant
 
 USUAL_WEIGHTS = {"recency": 1.0, "relevance": 0.0, "importance": 0.0}

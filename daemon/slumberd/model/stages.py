@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.model.cadence import Duration
+from slumberd.model.duration import Duration
 
 MARKS = "marks"
 """The channel of marks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 SupersededKind = Literal["replaced", "retracted"]
 """Whether another value took the place of a claim, or none did."""

@@ -11,8 +11,9 @@ from heapq import nlargest, nsmallest
 from itertools import groupby
 from typing import Any, Literal, get_args
 
-from slumberd.logs.line_format import timestamp
-from slumberd.model.record import ChangeGroup, Kind, Record
+from slumberd.logs.lines import timestamp
+from slumberd.model.firing import Kind, Record
+from slumberd.model.record import ChangeGroup
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.forms import MOST
 from slumberd.storage.facts.reads import FactReader

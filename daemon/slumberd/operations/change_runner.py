@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Outcome
 from slumberd.operations import forms
 from slumberd.operations.handlers import Answer
 from slumberd.operations.responses import (

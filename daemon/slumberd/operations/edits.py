@@ -15,10 +15,8 @@ from slumberd.consolidation.manual import Assert, Edit, ManualAssertion, ManualB
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.episode import EARLIEST, LATEST, instant
 from slumberd.model.errors import MemoryScopeError, NoInputError, UsageError
-from slumberd.model.fact_ids import channel_of, fact_id_of
-from slumberd.model.record import Record
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import Scope, validate_scope
+from slumberd.model.firing import Record
+from slumberd.model.scope import FACTS, Scope, channel_of, fact_id_of, validate_scope
 from slumberd.operations import example_values as values
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller, Right

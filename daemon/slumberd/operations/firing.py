@@ -11,8 +11,7 @@ from pydantic import Field
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.model.errors import UsageError
 from slumberd.model.extraction import ModelSummariser
-from slumberd.model.firing import CHANNELS, HeldBatch
-from slumberd.model.record import Report
+from slumberd.model.firing import CHANNELS, HeldBatch, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import example_values as values
 from slumberd.operations import forms

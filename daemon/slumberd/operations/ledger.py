@@ -11,8 +11,9 @@ from pydantic import Field
 
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import MemoryScopeError, NoInputError
-from slumberd.model.record import FiringPlace, Record, RecordedFiring
-from slumberd.model.record import Kind as RowKind
+from slumberd.model.firing import Kind as RowKind
+from slumberd.model.firing import Record
+from slumberd.model.record import FiringPlace, RecordedFiring
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right

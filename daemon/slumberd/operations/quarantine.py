@@ -10,7 +10,7 @@ from pydantic import Field
 from slumberd.consolidation.firing import DryRunBounds
 from slumberd.model.construct import construct
 from slumberd.model.errors import NotQuarantinedError, UsageError
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.firing import FIRED, Fired

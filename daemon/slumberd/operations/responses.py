@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
-from slumberd.model.record import Record, Report
+from slumberd.model.firing import Record, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.forms import Result
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import structlog
 
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import latest_at
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right

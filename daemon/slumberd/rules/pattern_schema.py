@@ -17,10 +17,10 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from slumberd.consolidation.claim import MOST_TRIPLES
 from slumberd.consolidation.extraction.normalisers import NormaliserName
 from slumberd.consolidation.extraction.patterns import Negated, UnlessIn
 from slumberd.consolidation.extraction.sentences import replace_surrogates
-from slumberd.consolidation.incoming import MOST_TRIPLES
 from slumberd.model.extraction import Intent
 from slumberd.rules.validation import Form, Instant, Name, format_value
 

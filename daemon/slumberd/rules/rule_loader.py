@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.extraction.vocabulary import Vocabulary
-from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.errors import (
     ConfigurationError,
@@ -27,7 +26,8 @@ from slumberd.model.errors import (
 )
 from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.predicates import ManyBut, Several, document_of
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import CADENCE_KEYS, ONE_CADENCE, ConsolidationRule
+from slumberd.model.scope import FACTS
 from slumberd.rules.file_access import (
     check_world_writable,
     is_installed,
@@ -96,6 +96,8 @@ class RuleSet:
         generation: The number of the set in a daemon, from 1; each reload adds 1.
         version: The version of a set that was published in a database; None for one of files.
         outdated: What the next release will not read any more, with its place.
+        places: Where each rule is, by rule id.
+        files: The files of patterns and words that rules name.
     """
 
     rules: tuple[ConsolidationRule, ...]
@@ -104,6 +106,8 @@ class RuleSet:
     generation: int = 1
     version: int | None = None
     outdated: tuple[Mistake, ...] = ()
+    places: Mapping[str, RulePlace] = field(default_factory=dict, compare=False, repr=False)
+    files: tuple[str, ...] = field(default=(), compare=False)
 
     def of_episodes(self) -> RuleSet:
         """Return the set without rules of kind ``graph``."""
@@ -310,10 +314,15 @@ def _load_sheets(
         raise ConfigurationError(_sort_mistakes(unnamed))
     sources = [sheet.document.file for sheet in sheets]
     rules = _build_set([*zip(sources, files, strict=True)], extractions)
-    return replace(rules, outdated=tuple(_find_outdated(places)))
+    return replace(
+        rules,
+        outdated=tuple(_find_outdated(places)),
+        places={place.text("id"): place for place in places},
+        files=extractions.files,
+    )
 
 
-def _trusted(places: Sequence[_RulePlace], sheets: Iterable[_Sheet]) -> Sequence[_RulePlace]:
+def _trusted(places: Sequence[RulePlace], sheets: Iterable[_Sheet]) -> Sequence[RulePlace]:
     """Return no rules if a file itself is refused: then nobody knows who wrote the rules."""
     refused = any(mistake.line == 0 for sheet in sheets for mistake in sheet.mistakes)
     return () if refused else places
@@ -358,7 +367,7 @@ _NO_RULES = (
 """The problem of a pattern file among the rule files."""
 
 
-class _RulePlace(NamedTuple):
+class RulePlace(NamedTuple):
     """The place of a rule in a document.
 
     The paths in `wrong` have mistakes. Keys of the rule may be missing.
@@ -398,14 +407,15 @@ class _RulePlace(NamedTuple):
 
     def filter_mistake(self, error: FilterError) -> Mistake:
         """Return a mistake at a character of the filter."""
-        return self._mistake_at("when_filter", error.problem, error.position)
+        return self.mistake_within("when_filter", error.problem, error.position)
 
     def cypher_mistake(self, error: UnportableCypherError) -> Mistake:
         """Return a mistake at a character of the query."""
         problem = f"{error.rule}: {error.problem}"
-        return self._mistake_at("filter_cypher", problem, error.position)
+        return self.mistake_within("filter_cypher", problem, error.position)
 
-    def _mistake_at(self, key: str, problem: str, position: int | None) -> Mistake:
+    def mistake_within(self, key: str, problem: str, position: int | None) -> Mistake:
+        """Return a mistake at a character of a text of the rule, from 0; None for all of it."""
         whole = self.mistake(key, problem=problem)
         if position is None:
             return whole
@@ -415,14 +425,14 @@ class _RulePlace(NamedTuple):
         return replace(whole, line=place.line, column=place.column)
 
 
-def _rule_places(sheet: _Sheet) -> list[_RulePlace]:
+def _rule_places(sheet: _Sheet) -> list[RulePlace]:
     rules = sheet.document.at(("rules",))
     count = len(rules) if isinstance(rules, list) else 0
     wrong = {mistake.path for mistake in sheet.mistakes}
-    return [_RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
+    return [RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
 
 
-def _named_files(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Trail, str]]:
+def _named_files(places: Iterable[RulePlace]) -> Iterator[tuple[RulePlace, Trail, str]]:
     """Yield where rules name files of patterns or words, and the names."""
     for place in places:
         for trail, key in product(place.forms_of("extract"), ("patterns", "vocabulary")):
@@ -430,8 +440,8 @@ def _named_files(places: Iterable[_RulePlace]) -> Iterator[tuple[_RulePlace, Tra
                 yield place, (*trail, key), file
 
 
-def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
-    first: dict[str, _RulePlace] = {}
+def _find_repeated_ids(places: Iterable[RulePlace]) -> Iterator[Mistake]:
+    first: dict[str, RulePlace] = {}
     for place in places:
         id = place.text("id")
         other = first.setdefault(id, place)
@@ -442,7 +452,7 @@ def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
             yield place.mistake("id", problem=problem)
 
 
-def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _find_mixed_cadences(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     """Report keys of a cadence that exclude each other, where another mistake hides that."""
     for place in places:
         keys = place.document.at((*place.trail, "cadence"))
@@ -452,7 +462,7 @@ def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
             yield mistake
 
 
-def _find_idle_rules(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _find_idle_rules(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     """Report rules of episodes without a channel and without a stage that marks episodes."""
     for place in places:
         rule = _mapping(place.document.at(place.trail))
@@ -463,7 +473,7 @@ def _find_idle_rules(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
             yield place.mistake("then_emits", problem=problem)
 
 
-def _find_shared_extractions(places: Sequence[_RulePlace]) -> Iterator[Mistake]:
+def _find_shared_extractions(places: Sequence[RulePlace]) -> Iterator[Mistake]:
     """Report rules that may extract triples of one episode into one channel, with equal ids."""
     extracting = [(place, channels) for place in places if (channels := _extracts_into(place))]
     for number, (place, channels) in enumerate(extracting):
@@ -481,7 +491,7 @@ def _find_shared_extractions(places: Sequence[_RulePlace]) -> Iterator[Mistake]:
                 break
 
 
-def _extracts_into(place: _RulePlace) -> set[str]:
+def _extracts_into(place: RulePlace) -> set[str]:
     """Return the channels into which an enabled rule extracts triples."""
     rule = place.document.at(place.trail)
     stages = rule.get("stages") if isinstance(rule, dict) else None
@@ -493,7 +503,7 @@ def _extracts_into(place: _RulePlace) -> set[str]:
     return {*_emitted_channels(rule)} if place.text("when_filter") else set()
 
 
-def _check_filters(places: Iterable[_RulePlace], check: CheckFilter) -> Iterator[Mistake]:
+def _check_filters(places: Iterable[RulePlace], check: CheckFilter) -> Iterator[Mistake]:
     for place in places:
         try:
             check(place.text("id"), place.text("when_filter"))
@@ -501,9 +511,7 @@ def _check_filters(places: Iterable[_RulePlace], check: CheckFilter) -> Iterator
             yield from map(place.filter_mistake, (error, *error.further))
 
 
-def _check_crons(
-    places: Iterable[_RulePlace], check: CheckCron, timezone: str
-) -> Iterator[Mistake]:
+def _check_crons(places: Iterable[RulePlace], check: CheckCron, timezone: str) -> Iterator[Mistake]:
     for place in places:
         try:
             if expression := place.text("cadence", "cron"):
@@ -512,7 +520,7 @@ def _check_crons(
             yield place.mistake("cadence", "cron", problem=str(error))
 
 
-def _check_extras(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _check_extras(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     for place in places:
         for keys, extra in _EXTRAS.items():
             if place.document.at((*place.trail, *keys)) not in (None, "") and not is_installed(
@@ -522,7 +530,7 @@ def _check_extras(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
                 yield place.mistake(*keys, problem=problem)
 
 
-def _check_methods(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _check_methods(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     for place in places:
         stages = place.document.at((*place.trail, "stages"))
         for number in range(len(stages) if isinstance(stages, list) else 0):
@@ -533,7 +541,7 @@ def _check_methods(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
                 yield place.document.mistake((*place.trail, *trail), problem)
 
 
-def _check_parsers(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _check_parsers(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     for place in places:
         for trail in place.forms_of("extract"):
             wanted = place.document.at((*place.trail, *trail, "parser"))
@@ -542,7 +550,7 @@ def _check_parsers(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
                 yield place.mistake(*trail, "parser", problem=problem)
 
 
-def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator[Mistake]:
+def _check_cyphers(places: Iterable[RulePlace], check: CheckCypher) -> Iterator[Mistake]:
     for place in places:
         try:
             if place.text("kind") == "graph" and (query := place.text("filter_cypher")):
@@ -554,7 +562,7 @@ def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator
                 yield place.mistake("kind", problem=str(error))
 
 
-def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[Mistake]:
+def _check_models(places: Iterable[RulePlace], check: CheckModel) -> Iterator[Mistake]:
     for place in places:
         if place.document.at((*place.trail, "enabled")) is False:
             continue
@@ -563,7 +571,7 @@ def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[M
                 yield from _mistakes_of_model(place, (*trail, "with"), check)
 
 
-def _mistakes_of_model(place: _RulePlace, trail: Trail, check: CheckModel) -> Iterator[Mistake]:
+def _mistakes_of_model(place: RulePlace, trail: Trail, check: CheckModel) -> Iterator[Mistake]:
     try:
         check()
     except (ExtraMissingError, UsageError) as error:
@@ -594,7 +602,12 @@ class _Extractions:
         self._patterns: dict[Path, Extraction] = {}
         self._vocabularies: dict[Path, Vocabulary] = {}
 
-    def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that were read."""
+        return tuple(map(str, (*self._patterns, *self._vocabularies)))
+
+    def check(self, places: Iterable[RulePlace]) -> Iterator[Mistake]:
         """Load the files that rules name; yield their mistakes, and those of the names."""
         loads = {"patterns": self._load_patterns, "vocabulary": self._load_words}
         for place, trail, file in _named_files(places):
@@ -611,7 +624,7 @@ class _Extractions:
         if path not in self._vocabularies:
             self._vocabularies[path] = vocabulary_of(self._read(path))
 
-    def find_unnamed(self, place: _RulePlace, form: AnyRuleForm) -> Iterator[Mistake]:
+    def find_unnamed(self, place: RulePlace, form: AnyRuleForm) -> Iterator[Mistake]:
         """Yield where a rule asks a language model, and nothing names predicates for it."""
         found = self.of(form, place.document.file)
         parts = () if found is None else found.parts
@@ -648,7 +661,7 @@ class _Extractions:
                 return self.functions.extraction(function)
 
 
-def _find_outdated(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _find_outdated(places: Iterable[RulePlace]) -> Iterator[Mistake]:
     """Yield where a rule names the extractor ``heuristic`` of slumberd 0.2.0."""
     for place in places:
         for trail in place.forms_of("extract"):

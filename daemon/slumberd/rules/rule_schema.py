@@ -15,20 +15,23 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.model.cadence import (
+from slumberd.model.duration import Duration
+from slumberd.model.errors import MemoryScopeError
+from slumberd.model.predicates import ManyBut, Several
+from slumberd.model.rule import (
     CADENCE_KEYS,
     EPISODES,
     INTERVALS,
     MAX_EVERY,
-    Duration,
+    NO_EPISODE,
+    ConsolidationRule,
+    Kind,
+    OnMissed,
     cadence_of,
     count_in,
 )
-from slumberd.model.errors import MemoryScopeError
-from slumberd.model.predicates import ManyBut, Several
-from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
-from slumberd.model.scope import check_part
+from slumberd.model.scope import FACTS, check_part
 from slumberd.model.stages import STAGE_CHANNELS
 from slumberd.rules.stage_schema import StageForm, check_stages
 from slumberd.rules.validation import Form, Name, TimeZone, format_value, tag

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from slumberd.model.cadence import Duration
 from slumberd.model.capture.episodes import FORGET_THAT, FORGET_THIS, SecretMode
+from slumberd.model.duration import Duration
 from slumberd.model.episode import INTERFACES, is_visible
 from slumberd.rules.validation import DatabaseAddress, FilePath, Form, Language, TemplateName
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.model.cadence import Duration
+from slumberd.model.duration import Duration
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
 from slumberd.rules.validation import Form, format_value, tag

@@ -15,7 +15,7 @@ from slumberd.integrations.tiers import (
     DatabaseMemoryBackend,
     FactStore,
     InMemoryMemoryBackend,
-    MemoryStoreProtocol,
+    OwnedStoreProtocol,
     VectorMemoryBackend,
 )
 from slumberd.integrations.tiers.backends.cache import open_cache
@@ -37,7 +37,7 @@ class Backends:
         self._namespace = uuid.uuid4().hex
         self._stack = stack
 
-    async def open(self, *, ttl_seconds: float = 0) -> MemoryStoreProtocol:
+    async def open(self, *, ttl_seconds: float = 0) -> OwnedStoreProtocol:
         """Return a back end of the store; those in the process begin empty."""
         match self.name:
             case "in_memory":
@@ -90,7 +90,7 @@ async def shared_backends(
 
 
 @pytest.fixture
-async def backend(backends: Backends) -> MemoryStoreProtocol:
+async def backend(backends: Backends) -> OwnedStoreProtocol:
     """Return an empty back end without an expiry."""
     return await backends.open()
 

@@ -12,7 +12,7 @@ from slumberd.integrations.tiers import (
     MemoryEntry,
     MemoryQuery,
     MemoryStoreError,
-    MemoryStoreProtocol,
+    OwnedStoreProtocol,
 )
 from tests.integrations.tiers.conftest import Backends
 from tests.support.builders import START
@@ -25,12 +25,12 @@ ONLY_RELEVANCE: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def store(backend: MemoryStoreProtocol, *entries: MemoryEntry) -> None:
+async def store(backend: OwnedStoreProtocol, *entries: MemoryEntry) -> None:
     for one in entries:
         await backend.store(one)
 
 
-async def test_stored_entry_comes_back_equal(backend: MemoryStoreProtocol) -> None:
+async def test_stored_entry_comes_back_equal(backend: OwnedStoreProtocol) -> None:
     stored = entry(
         "e1",
         "Zoë drinks tea ☕",
@@ -47,7 +47,7 @@ async def test_stored_entry_comes_back_equal(backend: MemoryStoreProtocol) -> No
     assert found.entry == stored
 
 
-async def test_entry_replaces_the_one_of_its_id(backend: MemoryStoreProtocol) -> None:
+async def test_entry_replaces_the_one_of_its_id(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", "tea"), entry("e1", "coffee", importance=0.9, age=5))
 
     [found] = await backend.get_recent(5)
@@ -56,7 +56,7 @@ async def test_entry_replaces_the_one_of_its_id(backend: MemoryStoreProtocol) ->
     assert found.timestamp == START - timedelta(seconds=5)
 
 
-async def test_entry_moves_to_another_session(backend: MemoryStoreProtocol) -> None:
+async def test_entry_moves_to_another_session(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", metadata={"session_id": "s1"}))
 
     await backend.store(entry("e1", metadata={"session_id": "s2"}))
@@ -64,7 +64,7 @@ async def test_entry_moves_to_another_session(backend: MemoryStoreProtocol) -> N
     assert [one.session_id for one in await backend.get_recent(5)] == ["s2"]
 
 
-async def test_recent_entries_are_newest_first(backend: MemoryStoreProtocol) -> None:
+async def test_recent_entries_are_newest_first(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("b", age=60), entry("a", age=60), entry("new"), entry("old", age=99))
 
     assert ids(await backend.get_recent(3)) == ["new", "b", "a"]
@@ -72,14 +72,14 @@ async def test_recent_entries_are_newest_first(backend: MemoryStoreProtocol) -> 
 
 
 @pytest.mark.parametrize("n", [0, -1])
-async def test_no_recent_entries_are_none(backend: MemoryStoreProtocol, n: int) -> None:
+async def test_no_recent_entries_are_none(backend: OwnedStoreProtocol, n: int) -> None:
     await store(backend, entry("e1"))
 
     assert await backend.get_recent(n) == []
 
 
 async def test_instant_of_another_zone_is_ordered_by_its_instant(
-    backend: MemoryStoreProtocol,
+    backend: OwnedStoreProtocol,
 ) -> None:
     in_tokyo = datetime(2026, 1, 1, 9, tzinfo=timezone(timedelta(hours=9)))
     await store(
@@ -91,7 +91,7 @@ async def test_instant_of_another_zone_is_ordered_by_its_instant(
     assert ids(await backend.get_recent(2)) == ["utc", "tokyo"]
 
 
-async def test_text_of_the_query_counts(backend: MemoryStoreProtocol) -> None:
+async def test_text_of_the_query_counts(backend: OwnedStoreProtocol) -> None:
     await store(
         backend,
         entry("list", "eggs and bread and soap"),
@@ -105,7 +105,7 @@ async def test_text_of_the_query_counts(backend: MemoryStoreProtocol) -> None:
 
 
 @pytest.mark.slow
-async def test_changed_text_is_found_by_its_new_words_only(backend: MemoryStoreProtocol) -> None:
+async def test_changed_text_is_found_by_its_new_words_only(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", "tea in the morning"))
     assert await backend.retrieve(MemoryQuery("tea", min_relevance=0.1))
 
@@ -115,7 +115,7 @@ async def test_changed_text_is_found_by_its_new_words_only(backend: MemoryStoreP
     assert ids(await backend.retrieve(MemoryQuery("market", min_relevance=0.1))) == ["e1"]
 
 
-async def test_least_relevance_is_of_the_text_alone(backend: MemoryStoreProtocol) -> None:
+async def test_least_relevance_is_of_the_text_alone(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("new", "eggs", importance=1), entry("old", "tea", age=9e6))
 
     found = await backend.retrieve(MemoryQuery("tea", min_relevance=0.5))
@@ -123,7 +123,7 @@ async def test_least_relevance_is_of_the_text_alone(backend: MemoryStoreProtocol
     assert ids(found) == ["old"]
 
 
-async def test_recency_and_importance_count(backend: MemoryStoreProtocol) -> None:
+async def test_recency_and_importance_count(backend: OwnedStoreProtocol) -> None:
     await store(
         backend,
         entry("new", age=3_600, importance=0.1),
@@ -136,7 +136,7 @@ async def test_recency_and_importance_count(backend: MemoryStoreProtocol) -> Non
     assert ids(await backend.retrieve(by_importance)) == ["important", "new"]
 
 
-async def test_score_is_the_weighted_sum(backend: MemoryStoreProtocol) -> None:
+async def test_score_is_the_weighted_sum(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", age=86_400, importance=0.4))
 
     [found] = await backend.retrieve(MemoryQuery(""))
@@ -147,7 +147,7 @@ async def test_score_is_the_weighted_sum(backend: MemoryStoreProtocol) -> None:
 
 
 @pytest.mark.slow
-async def test_future_entry_is_no_better_than_a_new_one(backend: MemoryStoreProtocol) -> None:
+async def test_future_entry_is_no_better_than_a_new_one(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("future", age=-9e8), entry("new"))
 
     found = await backend.retrieve(MemoryQuery(""))
@@ -155,7 +155,7 @@ async def test_future_entry_is_no_better_than_a_new_one(backend: MemoryStoreProt
     assert found[0].score == found[1].score <= 1
 
 
-async def test_results_are_at_most_top_k(backend: MemoryStoreProtocol) -> None:
+async def test_results_are_at_most_top_k(backend: OwnedStoreProtocol) -> None:
     await store(backend, *(entry(f"e{n}", age=n) for n in range(5)))
 
     assert ids(await backend.retrieve(MemoryQuery("", top_k=2))) == ["e0", "e1"]
@@ -174,7 +174,7 @@ async def test_results_are_at_most_top_k(backend: MemoryStoreProtocol) -> None:
     ],
 )
 async def test_filters_are_exact(
-    backend: MemoryStoreProtocol, filters: dict[str, Any], found: list[str]
+    backend: OwnedStoreProtocol, filters: dict[str, Any], found: list[str]
 ) -> None:
     await store(
         backend,
@@ -185,7 +185,7 @@ async def test_filters_are_exact(
     assert ids(await backend.retrieve(MemoryQuery("", filters=filters))) == found
 
 
-async def test_time_range_has_both_ends(backend: MemoryStoreProtocol) -> None:
+async def test_time_range_has_both_ends(backend: OwnedStoreProtocol) -> None:
     await store(backend, *(entry(str(age), age=age) for age in (0, 10, 20, 30)))
 
     found = await backend.retrieve(
@@ -195,7 +195,7 @@ async def test_time_range_has_both_ends(backend: MemoryStoreProtocol) -> None:
     assert ids(found) == ["10", "20"]
 
 
-async def test_deleted_entry_is_gone(backend: MemoryStoreProtocol) -> None:
+async def test_deleted_entry_is_gone(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", "tea"), entry("e2", "tea"))
     await backend.retrieve(MemoryQuery("tea"))
 
@@ -206,7 +206,7 @@ async def test_deleted_entry_is_gone(backend: MemoryStoreProtocol) -> None:
     assert ids(await backend.retrieve(MemoryQuery("tea"))) == ["e2"]
 
 
-async def test_cleared_store_is_empty(backend: MemoryStoreProtocol) -> None:
+async def test_cleared_store_is_empty(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", "tea"), entry("e2", "tea", metadata={"session_id": "s"}))
     await backend.retrieve(MemoryQuery("tea"))
 
@@ -217,7 +217,7 @@ async def test_cleared_store_is_empty(backend: MemoryStoreProtocol) -> None:
     assert await backend.retrieve(MemoryQuery("tea")) == []
 
 
-async def test_owners_do_not_see_each_other(backend: MemoryStoreProtocol) -> None:
+async def test_owners_do_not_see_each_other(backend: OwnedStoreProtocol) -> None:
     await store(
         backend,
         entry("e1", "ada's tea", owner_id="ada"),
@@ -232,7 +232,7 @@ async def test_owners_do_not_see_each_other(backend: MemoryStoreProtocol) -> Non
     assert await backend.owners() == ["", "ada", "bob"]
 
 
-async def test_owner_deletes_only_own_entries(backend: MemoryStoreProtocol) -> None:
+async def test_owner_deletes_only_own_entries(backend: OwnedStoreProtocol) -> None:
     await store(backend, entry("e1", owner_id="ada"), entry("e1", owner_id="bob"), entry("e1"))
 
     await backend.delete("e1", owner_id="ada")
@@ -253,7 +253,7 @@ async def test_owner_deletes_only_own_entries(backend: MemoryStoreProtocol) -> N
     ],
 )
 async def test_names_that_look_alike_do_not_collide(
-    backend: MemoryStoreProtocol, first: tuple[str, str], second: tuple[str, str]
+    backend: OwnedStoreProtocol, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     (owner, id), (other, other_id) = first, second
     await store(backend, entry(id, "1", owner_id=owner), entry(other_id, "2", owner_id=other))
@@ -299,7 +299,7 @@ async def test_entry_says_when_it_expires(backends: Backends) -> None:
     ],
 )
 async def test_metadata_that_is_not_json_is_refused(
-    backend: MemoryStoreProtocol, metadata: dict[str, Any]
+    backend: OwnedStoreProtocol, metadata: dict[str, Any]
 ) -> None:
     with pytest.raises(MemoryStoreError, match="e1"):
         await backend.store(entry("e1", metadata=metadata))
@@ -308,7 +308,7 @@ async def test_metadata_that_is_not_json_is_refused(
 
 
 async def test_later_change_of_the_metadata_changes_no_stored_entry(
-    backend: MemoryStoreProtocol,
+    backend: OwnedStoreProtocol,
 ) -> None:
     metadata = {"tags": ["a"]}
     await backend.store(entry("e1", metadata=metadata))
@@ -319,7 +319,7 @@ async def test_later_change_of_the_metadata_changes_no_stored_entry(
 
 
 @pytest.mark.slow
-async def test_concurrent_writes_are_all_found(backend: MemoryStoreProtocol) -> None:
+async def test_concurrent_writes_are_all_found(backend: OwnedStoreProtocol) -> None:
     await asyncio.gather(*(backend.store(entry(f"e{n}", f"tea {n}")) for n in range(50)))
 
     assert len(await backend.get_recent(99)) == 50
@@ -327,7 +327,7 @@ async def test_concurrent_writes_are_all_found(backend: MemoryStoreProtocol) -> 
 
 
 @pytest.mark.slow
-async def test_more_entries_than_a_page_are_found(backend: MemoryStoreProtocol) -> None:
+async def test_more_entries_than_a_page_are_found(backend: OwnedStoreProtocol) -> None:
     await asyncio.gather(*(backend.store(entry(f"e{n:04}", "tea", age=n)) for n in range(1_010)))
 
     assert ids(await backend.get_recent(1_005))[-1] == "e1004"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +21,10 @@ from slumberd.integrations.tiers import (
     EpisodicCompressor,
     FactExtractionError,
     MemoryConsolidator,
+    MemoryConsolidatorProtocol,
     MemoryEntry,
+    MemoryQuery,
+    MemorySearchResult,
     Triple,
 )
 from tests.support.builders import START
@@ -30,7 +32,7 @@ from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.unit
 
-SMALL = ConsolidationConfig(batch_size=2, recency_threshold=0)
+SMALL = ConsolidationConfig(summary_size=2, recency_threshold=0)
 
 
 def entry(id: str, content: str = "", hours: float = 25, **fields: Any) -> MemoryEntry:
@@ -50,7 +52,10 @@ class Store:
         self.calls.append(f"store {entry.id}")
         self.entries[entry.id] = entry
 
-    async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        return [MemorySearchResult(one, 1, "test") for one in self.entries.values()][: query.top_k]
+
+    async def get_recent(self, n: int) -> list[MemoryEntry]:
         newest = sorted(self.entries.values(), key=lambda one: one.timestamp, reverse=True)
         return newest[:n]
 
@@ -60,9 +65,16 @@ class Store:
         self.calls.append(f"delete {entry_id}")
         self.entries.pop(entry_id, None)
 
+    async def clear(self) -> None:
+        self.entries.clear()
+
 
 def consolidator(config: ConsolidationConfig | None = None, **parts: Any) -> MemoryConsolidator:
     return MemoryConsolidator(config, clock=FakeClock(), **parts)
+
+
+def summarising() -> MemoryConsolidator:
+    return consolidator(SMALL, summarise_fn=EpisodicCompressor().compress)
 
 
 def counts(result: ConsolidationResult) -> tuple[int, int, int, int]:
@@ -91,7 +103,7 @@ async def test_pass_prunes_repeats_and_old_and_unimportant_entries() -> None:
     assert {one.id for one in plan.pruned} == {"repeat", "old", "poor"}
     assert [(one.id, one.importance) for one in plan.updated] == [("new", 0.9)]
     assert counts(await found.consolidate(entries)) == (5, 0, 3, 0)
-    assert told[:4] == ["deduplication", "recency_decay", "importance", "summarisation"]
+    assert told == ["deduplication", "recency_decay", "importance"]
 
 
 async def test_every_age_below_the_threshold_is_left_alone() -> None:
@@ -119,7 +131,7 @@ async def test_summary_replaces_its_entries_and_is_not_summarised_again() -> Non
         for n in range(5)
     ]
     store = Store(*entries, entry("other", metadata={"session_id": "s2"}))
-    scheduler = ConsolidationScheduler(store, consolidator(SMALL), clock=FakeClock())
+    scheduler = ConsolidationScheduler(store, summarising(), clock=FakeClock())
 
     first, second = await scheduler.run_once(), await scheduler.run_once()
 
@@ -135,12 +147,13 @@ async def test_entries_of_different_owners_are_consolidated_apart() -> None:
     store = Store(*(entry(f"{owner}{n}", f"note{n}", 30 - n, owner_id=owner)
                     for owner in "ab" for n in range(3)))  # fmt: skip
     store.broken = {"a0"}
-    scheduler = ConsolidationScheduler(store, consolidator(SMALL), clock=FakeClock())
+    scheduler = ConsolidationScheduler(store, summarising(), clock=FakeClock())
 
     with capture_logs() as logs:
         result = await scheduler.run_once()
 
-    assert counts(result) == (6, 4, 0, 0)
+    # The summary of the entry that cannot be deleted is stored, and does not count.
+    assert counts(result) == (6, 2, 0, 0)
     assert [(line["event"], line["error"]) for line in logs] == [
         ("tiers.consolidation_failed", "OSError")
     ]
@@ -172,7 +185,7 @@ async def test_host_that_configures_no_structlog_finds_the_failure_in_its_loggin
 
 async def test_one_id_of_two_owners_is_refused_before_anything_is_deleted() -> None:
     class Careless(Store):
-        async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
             return [entry("e1", owner_id=owner, importance=0) for owner in "ab"]
 
     store = Careless()
@@ -211,21 +224,22 @@ async def test_triples_are_counted_when_they_are_stored() -> None:
     assert stored == [(("Bob", "works_at", "Acme"), "a")]
 
 
-async def test_scheduler_begins_at_once_and_does_not_drift() -> None:
-    clock, waits = FakeClock(), list[float]()
+async def test_scheduler_waits_for_its_interval_and_does_not_drift() -> None:
+    clock, waits, passes = FakeClock(), list[float](), list[int]()
     third = asyncio.Event()
 
     async def wait(event: asyncio.Event, seconds: float) -> bool:
         waits.append(seconds)
         clock.advance(seconds)
-        if len(waits) == 3:
+        if len(waits) == 4:
             third.set()
             await event.wait()
         return event.is_set()
 
     class Slow(Store):
-        async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
-            clock.advance(5 if len(waits) < 2 else 99)
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            passes.append(len(waits))
+            clock.advance(5 if len(waits) < 3 else 99)
             raise OSError("the disk is full")
 
     scheduler = ConsolidationScheduler(
@@ -239,9 +253,185 @@ async def test_scheduler_begins_at_once_and_does_not_drift() -> None:
         await scheduler.stop()
         await scheduler.stop()
 
+    assert passes == [1, 2, 3]  # none before the first wait
     # A pass that takes longer than the interval is followed by the next one at once.
-    assert waits == [55, 55, 0]
+    assert waits == [60, 55, 55, 0]
     assert [line["event"] for line in logs] == ["tiers.consolidation_failed"] * 3
+
+
+class Loop:
+    """Waits for nobody; it ends the loop at a wait."""
+
+    def __init__(self, ends_at: int) -> None:
+        self.left = ends_at
+        self.ended = asyncio.Event()
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        del seconds
+        self.left -= 1
+        if self.left < 0:
+            self.ended.set()
+            await event.wait()
+        return event.is_set()
+
+
+async def test_pass_looks_at_no_more_entries_than_its_batch() -> None:
+    store = Store(*(entry(f"e{n}", hours=30 - n, importance=0.5) for n in range(5)))
+    config = ConsolidationConfig(batch_size=2, recency_threshold=0)
+    scheduler = ConsolidationScheduler(store, consolidator(config), clock=FakeClock())
+
+    processed = [(await scheduler.run_once()).entries_processed for _ in range(4)]
+
+    assert processed == [2, 2, 1, 2]  # the fourth begins anew
+    assert (
+        await consolidator(config).consolidate([*store.entries.values()])
+    ).entries_processed == 2
+
+
+async def test_each_interval_ends_when_all_entries_were_looked_at() -> None:
+    store = Store(*(
+        entry(f"{owner}{n}", hours=30 - n, importance=0, owner_id=owner)
+        for owner in "abc" for n in range(2)
+    ))  # fmt: skip
+    loop = Loop(1)
+    scheduler = ConsolidationScheduler(
+        store, consolidator(ConsolidationConfig(batch_size=2)), clock=FakeClock(), wait=loop.wait
+    )
+
+    await scheduler.start()
+    await loop.ended.wait()
+    await scheduler.stop()
+
+    assert store.entries == {}
+
+
+async def test_duplicate_is_found_beyond_the_batch() -> None:
+    store = Store(
+        entry("old", "Ann likes tea", 40, importance=0.9),
+        entry("other", hours=39),
+        entry("new", "Ann likes tea", 30, importance=0.2),
+    )
+    config = ConsolidationConfig(batch_size=1, recency_threshold=0)
+    scheduler = ConsolidationScheduler(store, consolidator(config), clock=FakeClock())
+
+    assert counts(await scheduler.run_once()) == (1, 0, 1, 0)
+
+    assert {id: one.importance for id, one in store.entries.items()} == {"other": 0.5, "new": 0.9}
+
+
+async def test_batch_that_fails_does_not_keep_the_next_from_its_turn() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        if entries[0].id == "e0":
+            raise OSError("no model")
+        return entries[0]
+
+    store = Store(*(entry(f"e{n}", hours=30 - n) for n in range(4)))
+    config = ConsolidationConfig(batch_size=2, recency_threshold=0)
+    found = consolidator(config, summarise_fn=summarise)
+    scheduler = ConsolidationScheduler(store, found, clock=FakeClock())
+
+    with capture_logs():
+        results = [counts(await scheduler.run_once()) for _ in range(2)]
+
+    assert results == [(0, 0, 0, 0), (2, 2, 0, 0)]
+
+
+async def test_nothing_is_replaced_without_a_summary_function() -> None:
+    store = Store(*(entry(f"e{n}", hours=90 - n) for n in range(60)))
+    config = ConsolidationConfig(recency_threshold=0)
+
+    result = await ConsolidationScheduler(store, consolidator(config), clock=FakeClock()).run_once()
+
+    assert counts(result) == (60, 0, 0, 0)
+    assert len(store.entries) == 60
+
+
+async def test_subscriber_that_raises_ends_no_pass() -> None:
+    def fail(_: object) -> None:
+        raise ValueError("no")
+
+    store = Store(entry("a", "tea", 25), entry("b", "tea", 26))
+    found = consolidator(on_strategy=fail)
+
+    with capture_logs() as logs:
+        result = await ConsolidationScheduler(store, found, clock=FakeClock()).run_once()
+
+    assert counts(result) == (2, 0, 1, 0)
+    assert {line["event"] for line in logs} == {"tiers.subscriber_failed"}
+    assert (await found.health_check()).is_healthy()
+
+
+async def test_subscriber_is_told_after_the_pass_has_written() -> None:
+    store = Store(entry("a", "tea", 25), entry("b", "tea", 26))
+    seen: list[tuple[str, int]] = []
+    found = consolidator(on_strategy=lambda hook: seen.append((hook.strategy, len(store.entries))))
+
+    await ConsolidationScheduler(store, found, clock=FakeClock()).run_once()
+
+    assert seen == [("deduplication", 1), ("recency_decay", 1), ("importance", 1)]
+
+
+class HostConsolidator:
+    """Has the one method of the protocol; it counts what it is given."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.given: list[list[str]] = []
+        self._answer = answer
+
+    async def consolidate(self, entries: list[MemoryEntry]) -> ConsolidationResult:
+        self.given.append([one.id for one in entries])
+        found: ConsolidationResult = self._answer or ConsolidationResult(len(entries), 1, 2, 3, 4.0)
+        return found
+
+
+async def test_consolidator_of_a_host_gets_the_entries_of_the_store() -> None:
+    store = Store(*(entry(f"e{n}", hours=5 - n) for n in range(5)))
+    host = HostConsolidator()
+    scheduler = ConsolidationScheduler(
+        store, host, ConsolidationConfig(batch_size=3), clock=FakeClock()
+    )
+
+    first, second = await scheduler.run_once(), await scheduler.run_once()
+
+    assert (counts(first), counts(second)) == ((3, 1, 2, 3), (2, 1, 2, 3))
+    assert host.given == [["e0", "e1", "e2"], ["e3", "e4"]]
+    assert isinstance(host, MemoryConsolidatorProtocol)
+    assert store.calls == []
+
+
+async def test_class_of_a_host_may_inherit_the_consolidator() -> None:
+    class Own(MemoryConsolidator):
+        async def consolidate(self, entries: list[MemoryEntry]) -> ConsolidationResult:
+            return ConsolidationResult(len(entries), 7, 0, 0, 0.0)
+
+    store = Store(entry("a"))
+
+    result = await ConsolidationScheduler(store, Own(), clock=FakeClock()).run_once()
+
+    assert counts(result) == (1, 7, 0, 0)
+
+
+async def test_answer_of_a_host_that_is_no_result_is_logged() -> None:
+    scheduler = ConsolidationScheduler(Store(entry("a")), HostConsolidator("a text"))
+
+    with capture_logs() as logs:
+        assert counts(await scheduler.run_once()) == (0, 0, 0, 0)
+
+    [line] = logs
+    assert line["message"] == "the consolidator returned str, not a ConsolidationResult"
+
+
+async def test_summary_function_that_takes_it_gets_the_number_of_tokens() -> None:
+    asked: list[int] = []
+
+    async def summarise(entries: list[MemoryEntry], *, max_tokens: int = 0) -> MemoryEntry:
+        asked.append(max_tokens)
+        return entries[0]
+
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0, max_summary_tokens=7)
+    await consolidator(config, summarise_fn=summarise).plan([entry("a"), entry("b", hours=26)])
+
+    assert asked == [7]
 
 
 async def test_disabled_scheduler_does_not_start() -> None:
@@ -275,7 +465,9 @@ async def test_health_tells_whether_the_last_pass_succeeded() -> None:
     assert (health.is_healthy(), health.message) == (True, "0 entries")
 
 
-@pytest.mark.parametrize("key", ["interval_seconds", "age_threshold_hours", "batch_size"])
+@pytest.mark.parametrize(
+    "key", ["interval_seconds", "age_threshold_hours", "batch_size", "summary_size"]
+)
 def test_configuration_out_of_bounds_is_refused(key: str) -> None:
     with pytest.raises(ValidationError, match=key):
         ConsolidationConfig.model_validate({key: 0})
@@ -309,7 +501,8 @@ async def test_compressor_keeps_what_its_function_says() -> None:
 
     found = await EpisodicCompressor(summarise).compress([entry("a"), entry("b")])
 
-    assert (found.id, found.content) == ("s1", "2 notes")
+    assert found.id.startswith("summary-")
+    assert found.content == "2 notes"
     assert found.metadata == {"by": "a model", "type": "summary", "compressed_ids": ["a", "b"]}
 
 

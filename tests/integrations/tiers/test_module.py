@@ -269,7 +269,7 @@ async def test_functions_of_the_program_are_used(config: MemoryConfig) -> None:
     async def extract(text: str) -> list[tuple[str, str, str]]:
         return [("they", "said", text)]
 
-    rules = ConsolidationConfig(batch_size=2, recency_threshold=0, similarity_threshold=1)
+    rules = ConsolidationConfig(summary_size=2, recency_threshold=0, similarity_threshold=1)
     async with memory(
         changed(config, consolidation=rules), summarise_fn=summarise, extract_fn=extract
     ) as found:

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from slumberd.consolidation import key_history
 from slumberd.consolidation.key_history import KeyHistory, ValuePeriod
 from slumberd.model.errors import NoInputError
-from slumberd.model.fact_ids import channel_of, key_of, owner_of
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import ScopeFilter, channel_of, key_of, owner_of
 from tests.storage.ledger.test_two_clocks import FIRST, SECOND, fire
 from tests.support.builders import START, at, triple
 from tests.support.providers import AnyFactStore, NewStores, Provider

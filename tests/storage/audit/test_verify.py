@@ -14,9 +14,9 @@ from slumberd.model.record import Break, Checkpoint
 from slumberd.storage.audit.table_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.ledger.history import facts_at
-from slumberd.storage.sqlite.connection import Pragmas, connect
-from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
+from slumberd.storage.sqlite.connection import LOCKED, UNCHANGING, connect
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.example_ledgers import (
     ALL,
     NOTES,

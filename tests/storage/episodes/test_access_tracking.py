@@ -15,9 +15,10 @@ import pytest
 from slumberd.model.errors import StoreBusyError
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
-from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.connection import connect
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import at, episode
 from tests.support.fakes import FakeClock

@@ -8,6 +8,7 @@ import pytest
 
 from slumberd import MemoryScopeError
 from slumberd.model.episode import microseconds
+from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, episode
 from tests.support.providers import AnyMemoryStore, Provider
 
@@ -75,3 +76,50 @@ async def test_all_episodes_of_the_owner_are_deleted_with_their_reads(
 
     assert [one.id for one in await store.recent("alice", limit=9)] == ["other-agent"]
     assert await store.accesses(["e1"]) == {}
+
+
+async def test_replaced_episodes_go_with_the_write_of_the_new_one(store: AnyMemoryStore) -> None:
+    assert await store.owned.replace(
+        "alice", "rag", [["e1"], ["e2", "another form"]], lambda _: True, [episode("new")]
+    )
+
+    assert [one.id for one in await store.owned.newest("alice", "rag", limit=9)] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(["e1", "other-user"], id="of another user"),
+        pytest.param(["e1", "other-agent"], id="of another agent"),
+        pytest.param(["e1", "unknown"], id="unknown"),
+        pytest.param(["e1", "e2"], id="changed"),
+    ],
+)
+async def test_nothing_is_replaced_unless_all_are_there_and_unchanged(
+    store: AnyMemoryStore, old: list[str]
+) -> None:
+    assert not await store.owned.replace(
+        "alice", "rag", [[id] for id in old], lambda one: one.id != "e2", [episode("new")]
+    )
+
+    assert len(await store.owned.newest("alice", "rag", limit=9)) == 2
+    assert len(await store.recent("bob", limit=9)) == 1
+
+
+async def test_new_episode_that_is_refused_leaves_the_old_ones(store: AnyMemoryStore) -> None:
+    with pytest.raises(MemoryScopeError, match="belongs to another scope"):
+        await store.owned.replace(
+            "alice", "rag", [["e1"]], lambda _: True, [episode("new"), episode("other-user")]
+        )
+
+    assert len(await store.owned.newest("alice", "rag", limit=9)) == 2
+
+
+async def test_new_episode_that_was_erased_leaves_the_old_ones(store: AnyMemoryStore) -> None:
+    await store.put(episode("new"), user="alice", session="s1", agent="rag")
+    await store.forget(ScopeFilter("alice", None, None), ["new"], moment=None, key=bytes(32))
+
+    with pytest.raises(MemoryScopeError, match="erased by its id"):
+        await store.owned.replace("alice", "rag", [["e1"]], lambda _: True, [episode("new")])
+
+    assert len(await store.owned.newest("alice", "rag", limit=9)) == 2

@@ -34,7 +34,7 @@ from slumberd.storage.episodes.rows import (
     episode_of,
     same,
 )
-from slumberd.storage.sqlite.connection import lenient_text
+from slumberd.storage.sqlite.session import lenient_text
 from tests.support.builders import episode, version
 
 pytestmark = pytest.mark.unit

@@ -14,8 +14,8 @@ import pytest
 from slumberd.storage.engine import Transact
 from slumberd.storage.episodes.rows import Row
 from slumberd.storage.episodes.writes import GroupCommit, Waiting
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
+from slumberd.storage.sqlite.session import Pragmas
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.model.record import Record
+from slumberd.model.firing import Record
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
 from tests.support.providers import AnyFactStore, Provider

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.errors import (
     ConsolidationRuleError,

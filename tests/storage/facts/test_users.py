@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.store_status import MOST_AGENTS, LastBatch, UserFacts
 from slumberd.storage.facts.store import EngineFactStore

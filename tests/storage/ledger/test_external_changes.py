@@ -14,15 +14,12 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Firing, Position
-from slumberd.model.record import Record
+from slumberd.model.firing import Firing, Position, Record
 from slumberd.storage.ledger.external_changes import record_changes
-from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.session import MANY, own_writes
+from slumberd.storage.sqlite.session import MANY, own_writes, transaction
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import StaleWriterError
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import ScopeFilter, channel_of
 from slumberd.storage.facts.promotion_feed import sink_names
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule

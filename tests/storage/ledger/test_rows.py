@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position

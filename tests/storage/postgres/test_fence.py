@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.errors import StaleWriterError, StoreError, SupersededError, TailLostError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Values

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.errors import DatabaseUnreachableError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.engine import Session

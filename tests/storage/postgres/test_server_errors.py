@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.errors import StoppedError, StoreBusyError, StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.storage.postgres.fact_store import PostgresFactStore

@@ -22,7 +22,8 @@ from slumberd.storage.sqlite.backup import (
     copy_together,
     is_full,
 )
-from slumberd.storage.sqlite.connection import Pragmas, connect, translate_errors
+from slumberd.storage.sqlite.connection import connect
+from slumberd.storage.sqlite.session import Pragmas, translate_errors
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.storage.engine import Session
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.sessions import connection_of
 
 pytestmark = pytest.mark.integration

@@ -29,9 +29,9 @@ from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.broken_disks import content_of, ordinary_user
 from tests.support.builders import episode
 from tests.support.daemons import Home

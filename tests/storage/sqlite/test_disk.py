@@ -36,7 +36,7 @@ pytestmark = pytest.mark.acceptance
 
 IMPATIENT = """
 from slumberd.workers.scheduling import due
-from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.session import Pragmas
 
 due.BACKOFF_SECONDS = (0.1, 0.2, 0.3)
 due.LASTING_SECONDS = 0.5

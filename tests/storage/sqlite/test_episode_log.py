@@ -21,9 +21,9 @@ from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite import episode_installation
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.builders import at, episode, rule
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from slumberd.model.errors import StoppedError
-from slumberd.storage.sqlite.connection import interrupting_when, transaction
+from slumberd.storage.sqlite.session import interrupting_when, transaction
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ import pytest
 
 from slumberd.model.errors import SchemaError
 from slumberd.storage.sqlite import health
-from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number, prepare_reader, upgrade
+from slumberd.storage.sqlite.session import transaction
 
 pytestmark = pytest.mark.unit
 

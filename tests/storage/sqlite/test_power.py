@@ -21,8 +21,8 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite import connection
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.builders import at, triple
 from tests.support.planted_faults import (
     Plant,

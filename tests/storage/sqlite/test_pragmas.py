@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
-from slumberd.storage.sqlite.connection import Access, Pragmas, connect
+from slumberd.storage.sqlite.connection import Access, connect
+from slumberd.storage.sqlite.session import Pragmas
 
 pytestmark = pytest.mark.integration
 

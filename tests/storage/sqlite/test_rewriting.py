@@ -21,7 +21,7 @@ from slumberd.model.scope import Scope
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite import scrubbing
-from slumberd.storage.sqlite.episode_installation import schema_version
+from slumberd.storage.sqlite.session import schema_version
 from tests.support.builders import at, triple
 from tests.support.failpoints import KILLED
 from tests.support.installation import Installation

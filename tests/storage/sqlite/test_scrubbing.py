@@ -18,8 +18,9 @@ import pytest
 
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.sqlite import scrubbing
-from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.connection import connect
 from slumberd.storage.sqlite.scrubbing import scrub
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration

@@ -13,9 +13,8 @@ import pytest
 from slumberd.model.errors import StoreError
 from slumberd.sql_statements import decoding, statements
 from slumberd.storage.engine import Mangled, Row, Session
-from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine, SQLiteFactEngine
-from slumberd.storage.sqlite.session import _PAGE_ROWS
+from slumberd.storage.sqlite.session import _PAGE_ROWS, Pragmas
 from tests.storage.test_statement_names import FILES
 from tests.support.lists import of_each
 from tests.support.sessions import session_of

@@ -16,9 +16,10 @@ import pytest
 from slumberd.cli.commands.verify import Checkpoints
 from slumberd.model.errors import SchemaError
 from slumberd.model.record import Checkpoint
-from slumberd.storage.sqlite.connection import Pragmas, connect
-from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
+from slumberd.storage.sqlite.connection import LOCKED, UNCHANGING, connect, traceless
+from slumberd.storage.sqlite.database import TracelessDatabase
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.session import Pragmas
 from tests.support.cli_runner import called
 from tests.support.command_arguments import (
     READING,

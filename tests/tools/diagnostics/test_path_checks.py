@@ -17,11 +17,21 @@ from slumberd.tools.diagnostics.path_checks import (
 )
 from slumberd.web.http.access import read_tokens
 from tests.support.installation import Installation
+from tests.support.repository import ROOT as REPOSITORY
 
 pytestmark = pytest.mark.integration
 
 ROOT = Account("root", 0, frozenset({0}))
 STRANGER = Account("stranger", 54_321, frozenset({54_321}))
+EXTRACTING = """
+rules:
+  - id: booking
+    cadence: {every: 1}
+    when_filter: ""
+    then_emits: [facts]
+    stages:
+      - extract: {with: patterns, patterns: patterns.d/own.yaml}
+"""
 NOWHERE = Machine(systemd=Path("/nowhere"))
 
 
@@ -268,3 +278,28 @@ def test_check_names_a_rule_file_that_the_daemon_cannot_read(tmp_path: Path) -> 
 
     assert (checked.returncode, well.returncode) == (78, 0)
     assert f"{site.rules}: user '54321', whom the daemon runs as, cannot read it" in checked.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_check_and_doctor_name_a_pattern_file_that_the_daemon_cannot_read(tmp_path: Path) -> None:
+    site = Installation(tmp_path)
+    let_everybody_enter(site.rules.parent)
+    site.state.mkdir(exist_ok=True)
+    patterns = site.rules.parent / "patterns.d" / "own.yaml"
+    patterns.parent.mkdir()
+    patterns.write_text((REPOSITORY / "docs/examples/booking.yaml").read_text())
+    site.rules.write_text(EXTRACTING)
+    for file, mode in ((site.state, 0o700), (site.config, 0o644), (site.rules, 0o644)):
+        file.chmod(mode)
+    patterns.parent.chmod(0o755)
+    patterns.chmod(0o600)
+    os.chown(site.state, 54_321, 54_321)
+
+    checked = site.call("check")
+    found = json.loads(site.call("doctor", "--json").stdout)["findings"]
+    patterns.chmod(0o644)
+    well = site.call("check")
+
+    assert (checked.returncode, well.returncode) == (78, 0)
+    assert f"{patterns}: user '54321', whom the daemon runs as, cannot read it" in checked.stdout
+    assert any(one["subject"] == str(patterns) for one in found if one["id"] == "config.invalid")

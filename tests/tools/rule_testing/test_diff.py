@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
-from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import channel_of
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.tools.rule_testing.diff import find_differences

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
-from slumberd.consolidation.delta_batch import DeltaBatch
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import DeltaBatch, evaluate
 from slumberd.model.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position

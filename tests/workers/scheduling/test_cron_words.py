@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.model.cadence import Cadence, Cron, Every
+from slumberd.model.rule import Cadence, Cron, Every
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.cron_text import cron_in_words, in_words
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.model.cadence import Cron, Every
 from slumberd.model.firing import Timing
-from slumberd.model.rule import OnMissed
+from slumberd.model.rule import Cron, Every, OnMissed
 from slumberd.workers.scheduling.due import (
     BACKOFF_SECONDS,
     Due,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import DeltaBatch
 from slumberd.model.errors import (
     DatabaseUnreachableError,
     FilterError,

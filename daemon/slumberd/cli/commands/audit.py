@@ -20,8 +20,8 @@ from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.cli.registry import examples
 from slumberd.daemon.one_read import read_operation, read_pages, unbounded
 from slumberd.daemon.stores import open_facts, open_facts_for_audit
-from slumberd.logs.line_format import printable, timestamp
-from slumberd.model.record import Record
+from slumberd.logs.lines import printable, timestamp
+from slumberd.model.firing import Record
 from slumberd.operations.ledger import ChangesForm, LedgerReads, RecordPage
 from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Replay

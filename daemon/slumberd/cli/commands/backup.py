@@ -18,7 +18,7 @@ from slumberd.daemon.copies.backup import Restored, back_up, check_backup
 from slumberd.daemon.copies.backup import restore as put_back
 from slumberd.daemon.copies.file_copies import Manifest
 from slumberd.daemon.stores import require_postgres
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.errors import UsageError
 from slumberd.rules.settings import Settings
 from slumberd.tools.diagnostics.host_checks import megabytes

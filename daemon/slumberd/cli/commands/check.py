@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,14 +21,14 @@ from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.consolidation.key_history import MultiValuedHint
 from slumberd.daemon.rules import make_cypher_check, make_model_check
-from slumberd.logs.line_format import printable
-from slumberd.model.episode import INTERFACES
-from slumberd.model.errors import ConfigurationError, UsageError
+from slumberd.logs.lines import printable
+from slumberd.model.errors import ConfigurationError, Mistake, UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.filters.sandbox import check_filter
 from slumberd.rules.rule_loader import RuleSet, load_rule_files
 from slumberd.rules.settings import Settings, config_file
+from slumberd.rules.warnings import find_empty_directory, find_warnings
 from slumberd.tools.diagnostics.path_checks import (
     account_of,
     find_path_mistakes,
@@ -206,6 +206,9 @@ def check(
             "--against-data", help="Show what each rule selects, and what a firing would do."
         ),
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 78 for a warning, too.")
+    ] = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -217,6 +220,11 @@ def check(
     the owner of the state directory. With PATHs, it
     checks those rule files together, as if they lay in one directory, and does not read the
     configuration.
+
+    A warning names what is valid, but probably not meant: a condition that is never true, AND
+    beside OR without parentheses, a channel whose name resembles another one, or a directory
+    without rule files. Warnings are on standard error, and with --json under `warnings`. They leave
+    the exit code at 0, unless --strict is given.
 
     With --against-data, the command applies the rules to a copy of the data of the configuration.
     It shows how many episodes each filter matches now, how many versions are pending, and what a
@@ -230,19 +238,37 @@ def check(
         if paths:
             settings = settings_of(config, state_dir) if against_data else None
             rules = _rules_in(paths, settings)
+            directories = [path for path in paths if path.is_dir()]
         else:
             settings, rules = load_settings_and_rules(config, state_dir)
-            _check_paths(settings, config)
+            _check_paths(settings, config, rules)
+            directories = [] if settings.are_rules_published else [settings.rules_dir]
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
     found = None
     if settings and against_data:
         found = asyncio.run(_preview(settings, rules, whole=not paths))
-    _print_valid(rules, found, json=json)
+    checked = _Checked(rules, _warnings_about(rules, directories), strict=strict)
+    _print_valid(checked, found, json=json)
+    if not checked.passes:
+        raise typer.Exit(ConfigurationError.exit_code)
 
 
-def _check_paths(settings: Settings, config: Path | None) -> None:
+class _Checked(NamedTuple):
+    """Rules without a mistake, and the warnings about them."""
+
+    rules: RuleSet
+    warnings: Sequence[Mistake]
+    strict: bool
+
+    @property
+    def passes(self) -> bool:
+        """Whether the command succeeds."""
+        return not (self.strict and self.warnings)
+
+
+def _check_paths(settings: Settings, config: Path | None, rules: RuleSet) -> None:
     """Check that the daemon can use each path of the configuration.
 
     Raises:
@@ -252,7 +278,7 @@ def _check_paths(settings: Settings, config: Path | None) -> None:
     file = config_file(config, settings_variables())
     mistakes = [
         *find_path_mistakes(settings, file, read_tokens=read_tokens, account=account),
-        *find_unreadable_files(settings, file, account),
+        *find_unreadable_files(settings, file, account, rules),
     ]
     if mistakes:
         raise ConfigurationError(mistakes)
@@ -277,40 +303,37 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
     return named
 
 
-def _warnings_about(rules: RuleSet) -> list[str]:
+def _warnings_about(rules: RuleSet, directories: Iterable[Path]) -> list[Mistake]:
     """Return warnings about rules that are valid, but probably not what their author meant."""
-    outdated = [str(mistake) for mistake in rules.outdated]
-    return outdated + [
-        f"{rules.sources.get(rule.id, '')}: rule {rule.id}: speakers: {name!r} names an interface,"
-        " not a speaker; write 'user', or leave the entry out: the person is {user} without it"
-        for rule in rules.rules
-        if rule.extract is not None
-        for name in sorted(rule.extract.speakers.keys() & INTERFACES)
-    ]
+    empty = [one for directory in directories for one in find_empty_directory(directory)]
+    return [*empty, *rules.outdated, *find_warnings(rules)]
 
 
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
     if json:
         mistakes = [asdict(mistake) for mistake in error.mistakes]
-        print_json({"ok": False, "mistakes": mistakes, "rules": []})
+        print_json({"ok": False, "mistakes": mistakes, "warnings": [], "rules": []})
         return
     for mistake in error.mistakes:
         print(mistake)
 
 
-def _print_valid(rules: RuleSet, found: PreviewResult | None, *, json: bool) -> None:
-    """Print that the rules have no mistakes, and their preview when there is one."""
-    ids, warnings = [rule.id for rule in rules.rules], _warnings_about(rules)
+def _print_valid(checked: _Checked, found: PreviewResult | None, *, json: bool) -> None:
+    """Print that the rules have no mistakes, the warnings, and the preview when there is one."""
+    rules = checked.rules
+    ids = [rule.id for rule in rules.rules]
     if json:
         previews = {} if found is None else _previews_document(found)
-        warned = {"warnings": warnings} if warnings else {}
-        print_json({"ok": True, "mistakes": [], "rules": ids, **warned, **previews})
+        warnings = [asdict(warning) for warning in checked.warnings]
+        answer = {"ok": checked.passes, "mistakes": [], "warnings": warnings, "rules": ids}
+        print_json({**answer, **previews})
         return
-    for warning in warnings:
+    for warning in checked.warnings:
         say(f"warning: {warning}")
     files = len(set(rules.sources.values()))
     count = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"
-    print(f"valid: {count}: {', '.join(ids) or 'none'}")
+    warned = f"; {plural(len(checked.warnings), 'warning')}" if checked.warnings else ""
+    print(f"valid: {count}: {', '.join(ids) or 'none'}{warned}")
     if found and found.previews:
         print()
         print_previews(found)

@@ -32,7 +32,8 @@ from slumberd.logs.output import DeltaLines
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.record import Break, Record
+from slumberd.model.firing import Record
+from slumberd.model.record import Break
 from slumberd.operations.caller import Right
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings, load_settings

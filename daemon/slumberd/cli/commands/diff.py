@@ -16,9 +16,9 @@ from slumberd.cli.setup import clean_up_on_sigterm, load_settings_and_rules
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import rules_in
-from slumberd.logs.line_format import printable
-from slumberd.model.fact_ids import channel_of
+from slumberd.logs.lines import printable
 from slumberd.model.predicates import describe, document_of
+from slumberd.model.scope import channel_of
 from slumberd.operations.requests import require_episode_rules
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings

@@ -16,7 +16,7 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import plural, print_json
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.erasures import QUIET
 from slumberd.model.errors import BytesPendingError, UsageError
 from slumberd.rules.settings import Settings

@@ -11,7 +11,7 @@ from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.daemon.one_read import read_operation, unbounded
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import Episode
 from slumberd.operations.episodes import EpisodeReads, EpisodesForm, KnownEpisode
 

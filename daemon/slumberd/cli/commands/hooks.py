@@ -22,7 +22,7 @@ from slumberd.cli.registry import examples
 from slumberd.integrations.hooks.agents import AGENTS, CLAUDE_CODE, CODEX, CodingAgent
 from slumberd.integrations.hooks.command import run_on_standard_streams
 from slumberd.integrations.hooks.installation import AgentSettings, SettingsFile
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.rules.settings import Settings
 
 hooks = typer.Typer(

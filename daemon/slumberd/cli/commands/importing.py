@@ -39,12 +39,12 @@ from slumberd.integrations.interchange.records import (
     Remarks,
     place_of,
 )
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.capture.episodes import describe_kinds
 from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError, UsageError
 from slumberd.model.predicates import holds_several
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts

@@ -20,7 +20,7 @@ from slumberd.daemon.new_state_directory import (
     require_empty,
     require_extra,
 )
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.errors import UsageError
 from slumberd.rules.file_access import is_token
 from slumberd.rules.settings_schema import check_url

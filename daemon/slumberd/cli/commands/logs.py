@@ -21,7 +21,7 @@ from slumberd.cli.environment import takes_colors
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import STANDARD_INPUT, open_input
 from slumberd.cli.options import Config, StateDir
-from slumberd.logs.line_format import event_of, readable_line
+from slumberd.logs.lines import event_of, readable_line
 from slumberd.model.errors import ConfigurationError, InputError, NoInputError, StoreError
 
 UNITS = ("slumberd", "slumberd-verify")

@@ -16,9 +16,9 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.erased_content import read_or_none
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import inspections_of
-from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.model.errors import StoreError, UsageError
+from slumberd.model.rule import Cron
 from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences

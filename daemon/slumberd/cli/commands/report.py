@@ -15,8 +15,8 @@ from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.daemon.one_read import read_operation, unbounded
-from slumberd.logs.line_format import printable, timestamp
-from slumberd.model.cadence import seconds_of
+from slumberd.logs.lines import printable, timestamp
+from slumberd.model.duration import seconds_of
 from slumberd.model.errors import ExtraMissingError, UsageError
 from slumberd.operations.change_report import Changes
 from slumberd.operations.ledger import Held, HeldForm, HeldReads

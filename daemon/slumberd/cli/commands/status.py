@@ -22,7 +22,7 @@ from slumberd.cli.output import cell, is_new, number, plural, print_json, print_
 from slumberd.clock import SystemClock
 from slumberd.daemon.rules import paused_rules_of, rules_of
 from slumberd.daemon.stores import database_status_of, inspections_of, settings_of_user, shards_of
-from slumberd.logs.line_format import printable, timestamp
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.episode import instant
 from slumberd.model.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts
@@ -139,17 +139,19 @@ def build_context(
         THIS_MACHINE,
         seconds=seconds,
     )
-    refused = _find_refused_paths(settings, context.config)
+    refused = _find_refused_paths(settings, context.config, rules)
     return context, [*mistake_findings([*mistakes, *refused]), *silent]
 
 
-def _find_refused_paths(settings: Settings, config: Path | None) -> list[Mistake]:
+def _find_refused_paths(
+    settings: Settings, config: Path | None, rules: RuleSet | None
+) -> list[Mistake]:
     """Return the paths that no other finding reports: metrics.unwritable, and unit.user."""
     account = account_of(settings, THIS_MACHINE)
     mistakes = find_path_mistakes(settings, config, read_tokens=read_tokens, account=account)
     found = [mistake for mistake in mistakes if mistake.path != "metrics.textfile"]
     if unit_of(THIS_MACHINE, settings.state_dir) is None:
-        found += find_unreadable_files(settings, config, account)
+        found += find_unreadable_files(settings, config, account, rules)
     return found
 
 

@@ -15,10 +15,9 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import plural, print_json_lines
 from slumberd.consolidation.explanation import Decision
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.episode import PERSON
-from slumberd.model.fact_ids import episode_id_of
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS, episode_id_of
 from slumberd.operations.reads.explanations import would_change
 from slumberd.rules.yaml_scalars import plain, trap
 from slumberd.tools.rule_testing.comparison import Entry, Line, Part

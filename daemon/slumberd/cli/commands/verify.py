@@ -20,7 +20,7 @@ from slumberd.cli.output import plural, print_json
 from slumberd.cli.setup import logs
 from slumberd.clock import SystemClock
 from slumberd.daemon.stores import inspections_of, open_facts_for_audit
-from slumberd.logs.line_format import CHECKPOINT, MOST_BYTES, printable
+from slumberd.logs.lines import CHECKPOINT, MOST_BYTES, printable
 from slumberd.model.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.rules.settings import Settings

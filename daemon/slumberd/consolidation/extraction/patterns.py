@@ -30,7 +30,7 @@ from slumberd.consolidation.extraction.sentences import (
 )
 from slumberd.consolidation.extraction.turns import arrange, name_of_speaker, previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Extractor, Failed, Intent, Turn
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 from slumberd.model.texts import words_of
 from slumberd.search.expressions import Expression, Match
 

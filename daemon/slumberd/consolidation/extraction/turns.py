@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from slumberd.consolidation.extraction.sentences import replace_surrogates
 from slumberd.model.episode import INTERFACES, PROGRAM_ROLES
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 
 def name_of_speaker(turn: Turn, speakers: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.similar_texts import Embed
 from slumberd.consolidation.stages.summary import Division, plan_groups, summarise
-from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.scope import fact_id_of
 from slumberd.model.stages import (
     SUMMARIES,
     Decay,

@@ -11,7 +11,8 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import START
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import FACTS
 
 PAGE = 1_000
 """Episodes, or facts, that are in memory at a time, by default."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from slumberd.consolidation.incoming import MOST_TRIPLES
+from slumberd.consolidation.claim import MOST_TRIPLES
 from slumberd.integrations.interchange.instants import INSTANT_FROM
 from slumberd.integrations.interchange.records import ImportedRecord, triples_in, without
 from slumberd.model.episode import Episode

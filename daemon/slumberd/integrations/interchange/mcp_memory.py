@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
-from slumberd.consolidation.incoming import MOST_TRIPLES
+from slumberd.consolidation.claim import MOST_TRIPLES
 from slumberd.integrations.interchange.json_documents import read_records
 from slumberd.integrations.interchange.records import Defaults, ImportedRecord, made_id, text_in
 from slumberd.model.episode import Episode

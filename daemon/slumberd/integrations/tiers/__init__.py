@@ -31,11 +31,13 @@ from slumberd.integrations.tiers.entries import (
     ConsolidationStrategyProtocol,
     HealthCheckResult,
     HealthStatus,
+    MemoryConsolidatorProtocol,
     MemoryEntry,
     MemoryIndexProtocol,
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    OwnedStoreProtocol,
     RelevanceScorerProtocol,
     SearchableProtocol,
     StoredFact,
@@ -76,6 +78,7 @@ from slumberd.integrations.tiers.pruning import (
 )
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
 from slumberd.integrations.tiers.semantic import FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.stores import ReplacingStoreProtocol
 from slumberd.integrations.tiers.strategies import (
     AccessFrequencyStrategy,
     DeduplicationStrategy,
@@ -117,6 +120,7 @@ __all__ = [
     "MemoryConfig",
     "MemoryConsolidatedHook",
     "MemoryConsolidator",
+    "MemoryConsolidatorProtocol",
     "MemoryEntry",
     "MemoryIndexProtocol",
     "MemoryModule",
@@ -132,6 +136,7 @@ __all__ = [
     "MemoryStoredEvent",
     "MemorySystemError",
     "MemoryWrittenHook",
+    "OwnedStoreProtocol",
     "PruningResult",
     "PruningStrategy",
     "RecencyDecayStrategy",
@@ -139,6 +144,7 @@ __all__ = [
     "RelevanceRanker",
     "RelevanceScorerImpl",
     "RelevanceScorerProtocol",
+    "ReplacingStoreProtocol",
     "SearchableProtocol",
     "SemanticMemoryConfig",
     "SemanticMemoryStore",

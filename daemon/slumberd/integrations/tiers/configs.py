@@ -107,16 +107,19 @@ class ConsolidationConfig(_Config):
 
     Attributes:
         enabled: Whether the scheduler runs.
-        interval_seconds: The time from the begin of one pass to that of the next, above 0.
+        interval_seconds: The time from the start to the first pass, and from the begin of one to
+            that of the next; above 0.
         age_threshold_hours: Younger entries are left alone, and this is the half-life of the
             recency of the others; above 0.
         recency_threshold: Entries with a lower recency are pruned, 0 to 1.
         protect_importance: Entries of at least this importance do not become too old, 0 to 1.
         importance_prune_threshold: Entries of a lower importance are pruned, 0 to 1.
         similarity_threshold: Entries that are this similar are duplicates, above 0, at most 1.
-        batch_size: When more entries of a session are left, they are summarised so many at a
-            time; 2 or more.
-        max_summary_tokens: The most tokens of a summary, 1 or more.
+        batch_size: The most entries that one pass looks at, 1 or more.
+        summary_size: So many entries of a session become one summary, but at most `batch_size`;
+            2 or more.
+        max_summary_tokens: The most tokens of a summary, for a function that takes `max_tokens`;
+            1 or more.
     """
 
     enabled: bool = True
@@ -126,7 +129,8 @@ class ConsolidationConfig(_Config):
     protect_importance: float = Field(default=0.8, ge=0, le=1, allow_inf_nan=False)
     importance_prune_threshold: float = Field(default=0.1, ge=0, le=1, allow_inf_nan=False)
     similarity_threshold: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
-    batch_size: int = Field(default=100, ge=2)
+    batch_size: int = Field(default=100, ge=1)
+    summary_size: int = Field(default=10, ge=2)
     max_summary_tokens: int = Field(default=200, ge=1)
 
 

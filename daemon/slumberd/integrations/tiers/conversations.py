@@ -17,6 +17,7 @@ from slumberd.integrations.tiers.entries import (
 from slumberd.integrations.tiers.errors import MemorySystemError, log_summary_failure
 from slumberd.integrations.tiers.extraction import EpisodicCompressor, SummariseFn
 from slumberd.integrations.tiers.search import newest_first, relevances_of, selects
+from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
 from slumberd.search.context import EstimatedTokens, TokenCounter
 
 DEFAULT_SESSION = "_default"
@@ -282,12 +283,8 @@ class SummaryMemoryStore(_Store):
 
     async def _compress(self, owner_id: str, oldest: list[MemoryEntry]) -> None:
         summary = await self._compressor.compress(oldest)
-        kept = await self._kept.of(owner_id)
         # While the summary was made, a caller may have deleted an entry or stored it anew.
-        same = [entry for entry in oldest if kept.get(entry.id) is entry]
-        if len(same) == len(oldest):
-            await self._kept.put(summary)
-            await self._kept.drop(owner_id, [entry.id for entry in oldest])
+        await self._kept.replace(oldest, summary)
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the latest summaries, at most half of the results, then the latest entries."""
@@ -324,7 +321,7 @@ class KeptEntries:
     """
 
     def __init__(self, backend: MemoryStoreProtocol | None) -> None:
-        self._backend = backend
+        self._backend = None if backend is None else owned_store(backend)
         self._owned: dict[str, dict[str, MemoryEntry]] = {}
         self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -353,6 +350,20 @@ class KeptEntries:
             if self._backend is not None:
                 await self._backend.delete(entry_id, owner_id=owner_id)
             owned.pop(entry_id, None)
+
+    async def replace(self, old: Sequence[MemoryEntry], new: MemoryEntry) -> None:
+        """Remove entries and add one of their owner; do nothing when one has changed."""
+        owned = await self.of(new.owner_id)
+        if any(owned.get(entry.id) is not entry for entry in old):
+            return
+        if self._backend is not None and not await OwnerEntries(
+            self._backend, new.owner_id
+        ).replace(old, [new]):
+            del self._owned[new.owner_id]  # another program has written: read all again
+            return
+        for entry in old:
+            owned.pop(entry.id, None)
+        owned[new.id] = new
 
     async def clear(self, owner_id: str) -> None:
         """Remove all entries of an owner."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from slumberd.clock import Clock
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 Triple = tuple[str, str, str]
 """A subject, a predicate and an object."""
@@ -242,7 +242,7 @@ class SearchableProtocol(Protocol):
 
 @runtime_checkable
 class MemoryStoreProtocol(SearchableProtocol, Protocol):
-    """A store of the entries of many owners; no call sees entries of two owners."""
+    """A store of entries. One that knows owners is an `OwnedStoreProtocol`."""
 
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry; it replaces the entry of the same owner and id.
@@ -252,6 +252,23 @@ class MemoryStoreProtocol(SearchableProtocol, Protocol):
             MemoryCapacityError: The store is full.
         """
         ...
+
+    async def get_recent(self, n: int) -> list[MemoryEntry]:
+        """Return the latest entries, newest first; none when `n` is below 1."""
+        ...
+
+    async def delete(self, entry_id: str) -> None:
+        """Delete an entry; one that does not exist is ignored."""
+        ...
+
+    async def clear(self) -> None:
+        """Delete all entries."""
+        ...
+
+
+@runtime_checkable
+class OwnedStoreProtocol(MemoryStoreProtocol, Protocol):
+    """A store of the entries of many owners; no call sees entries of two owners."""
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first; none when `n` is below 1."""
@@ -271,6 +288,15 @@ class MemoryStoreProtocol(SearchableProtocol, Protocol):
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
         """Return whether the store answers within so many seconds."""
+        ...
+
+
+@runtime_checkable
+class MemoryConsolidatorProtocol(Protocol):
+    """Consolidates entries that it is given."""
+
+    async def consolidate(self, entries: list[MemoryEntry]) -> ConsolidationResult:
+        """Consolidate entries; return what was done."""
         ...
 
 

@@ -27,6 +27,7 @@ from slumberd.integrations.tiers.events import (
     Publisher,
     Subscriber,
 )
+from slumberd.integrations.tiers.stores import owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 
 TIER = "episodic"
@@ -51,6 +52,7 @@ class EpisodicMemoryStore:
         clock: Clock = CLOCK,
     ) -> None:
         self.backend = backend
+        self._store = owned_store(backend)
         self._config = config or EpisodicMemoryConfig()
         self._publisher = Publisher(on_event)
         self._clock = clock
@@ -65,7 +67,7 @@ class EpisodicMemoryStore:
         if entry.expires_at is None and self._config.ttl_seconds:
             expires_at = now + timedelta(seconds=self._config.ttl_seconds)
             entry = replace(entry, expires_at=expires_at)
-        await self.backend.store(entry)
+        await self._store.store(entry)
         name = getattr(self.backend, "source", type(self.backend).__name__)
         self._publisher.publish(
             MemoryStoredEvent(memory_id=entry.id, memory_type=TIER, occurred_at=now),
@@ -86,7 +88,7 @@ class EpisodicMemoryStore:
         """
         if isinstance(query, str):
             query = self._config.query(query, owner_id=owner_id)
-        found = await self.backend.retrieve(query)
+        found = await self._store.retrieve(query)
         event = MemoryRetrievedEvent(
             query_id=uuid.uuid4().hex, results_count=len(found), occurred_at=self._clock.now()
         )
@@ -96,14 +98,14 @@ class EpisodicMemoryStore:
 
     async def forget(self, entry_id: str, *, owner_id: str = "") -> None:
         """Delete an entry of an owner; one that does not exist is ignored."""
-        await self.backend.delete(entry_id, owner_id=owner_id)
+        await self._store.delete(entry_id, owner_id=owner_id)
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
         """Return the health of the back end."""
         return await check_health("episodic_memory", self._probe, timeout, self._clock)
 
     async def _probe(self) -> Mapping[str, Any]:
-        found = await self.backend.health_check()
+        found = await self._store.health_check()
         if not found.is_healthy():
             message = f"{found.component} is {found.status}: {found.error or found.message}"
             raise MemoryStoreError(message, found.component)

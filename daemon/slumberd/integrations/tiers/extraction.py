@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from slumberd.consolidation.extraction.conversation import ConversationExtractor
 from slumberd.consolidation.stages.summary import summarise
@@ -74,49 +77,64 @@ class EpisodicCompressor:
     """Condenses entries into one.
 
     Args:
-        summarise_fn: Returns one entry for several; None takes sentences of the entries.
+        summarise_fn: Returns one entry for several; None takes sentences of the entries. A function
+            with the parameter `max_tokens` gets the number of tokens.
     """
 
     def __init__(self, summarise_fn: SummariseFn | None = None) -> None:
         self._summarise_fn = summarise_fn
+        self._takes_tokens = summarise_fn is not None and _takes_tokens(summarise_fn)
 
     async def compress(
         self, entries: Sequence[MemoryEntry], *, max_tokens: int = 200
     ) -> MemoryEntry:
         """Return one entry for entries of one owner.
 
-        It has the mean of their importance and the instant of the newest one. Its metadata have
-        ``type``, which is ``summary``, and ``compressed_ids``.
+        Its id is a new one: it depends on the entries, and not on what the function says. It has
+        the mean of their importance. Its metadata have ``type``, which is ``summary``, and
+        ``compressed_ids``. The session is that of the entries when they have one, unless the
+        function names another. A vector or an expiry that the function copied from one of the
+        entries is left out.
 
         Args:
             entries: At least one.
             max_tokens: The most tokens of the built-in summary; a hint to the function.
 
         Raises:
-            ConsolidationError: There are no entries, they have several owners, or the function
-                failed.
+            ConsolidationError: There are no entries, they have several owners, the function failed,
+                or it returned no `MemoryEntry` with a text.
         """
         if not entries:
             raise ConsolidationError("there are no entries to compress")
         if len({entry.owner_id for entry in entries}) > 1:
             raise ConsolidationError("the entries have several owners; compress each owner's own")
-        ids = [entry.id for entry in entries]
         found = await self._summary(entries, max_tokens)
+        sessions = {entry.session_id for entry in entries}
+        session = {"session_id": sessions.pop()} if len(sessions) == 1 and sessions != {""} else {}
+        ids = [entry.id for entry in entries]
         importance = math.fsum(entry.importance for entry in entries) / len(entries)
+        # A function may change a copy of an entry: what was true of that one alone must go.
+        copies_vector = found.embedding in [entry.embedding for entry in entries]
+        copies_expiry = found.expires_at in [entry.expires_at for entry in entries]
         return replace(
             found,
+            id=_id_of(entries),
             owner_id=entries[0].owner_id,
             importance=min(1.0, importance),
-            metadata={**found.metadata, "type": "summary", "compressed_ids": ids},
+            metadata={**session, **found.metadata, "type": "summary", "compressed_ids": ids},
+            embedding=None if copies_vector else found.embedding,
+            expires_at=None if copies_expiry else found.expires_at,
         )
 
     async def _summary(self, entries: Sequence[MemoryEntry], max_tokens: int) -> MemoryEntry:
         if self._summarise_fn is not None:
             try:
-                return await self._summarise_fn([*entries])
+                hint: dict[str, Any] = {"max_tokens": max_tokens} if self._takes_tokens else {}
+                found = await self._summarise_fn([*entries], **hint)
             except Exception as error:  # whatever a function of the caller raises
                 problem = f"{type(error).__name__}: {error}"
                 raise ConsolidationError(f"the summary function failed: {problem}") from error
+            return _check_summary(found)
         numbered = [
             entry_for_stages(entry)._replace(id=f"{number:09}")
             for number, entry in enumerate(entries)
@@ -132,7 +150,30 @@ class EpisodicCompressor:
         )
 
 
+def _takes_tokens(function: SummariseFn) -> bool:
+    try:
+        return "max_tokens" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
+
+
+def _check_summary(found: object) -> MemoryEntry:
+    """Return what a summary function returned.
+
+    Raises:
+        ConsolidationError: It is no entry with a text.
+    """
+    if not isinstance(found, MemoryEntry):
+        kind = type(found).__name__
+        raise ConsolidationError(f"the summary function returned {kind}, not a MemoryEntry")
+    content: object = found.content
+    if not isinstance(content, str) or not content.strip():
+        raise ConsolidationError("the summary function returned an entry without a text")
+    return found
+
+
 def _id_of(entries: Sequence[MemoryEntry]) -> str:
-    """Return the id of a summary: the same for the same entries."""
-    ids = "\0".join(sorted(entry.id for entry in entries))
-    return f"summary-{hashlib.sha256(ids.encode()).hexdigest()[:16]}"
+    """Return the id of a summary: the same for the same entries, another for a later version."""
+    said = sorted([entry.id, entry.timestamp.isoformat(), entry.content] for entry in entries)
+    document = json.dumps([entries[0].owner_id, *said])
+    return f"summary-{hashlib.sha256(document.encode()).hexdigest()[:32]}"

@@ -23,6 +23,7 @@ from slumberd.integrations.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    OwnedStoreProtocol,
     StoredFact,
     Triple,
     check_health,
@@ -38,6 +39,7 @@ from slumberd.integrations.tiers.semantic import (
     FactStoreProtocol,
     SemanticMemoryStore,
 )
+from slumberd.integrations.tiers.stores import owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.integrations.tiers.working import WorkingMemoryManager
 from slumberd.search.context import TokenCounter
@@ -84,7 +86,7 @@ class Memory:
     """
 
     config: MemoryConfig
-    backend: MemoryStoreProtocol
+    backend: OwnedStoreProtocol
     episodic: EpisodicMemoryStore
     semantic: SemanticMemoryStore
     working: WorkingMemoryManager
@@ -237,12 +239,12 @@ class MemoryProvider:
         store = await stack.enter_async_context(SQLiteFactStore(path, clock=self._parts.clock))
         return FactStore(store, agent=self.config.agent, clock=self._parts.clock)
 
-    async def _open_backend(self, stack: AsyncExitStack) -> MemoryStoreProtocol:
+    async def _open_backend(self, stack: AsyncExitStack) -> OwnedStoreProtocol:
         config, clock = self.config, self._parts.clock
         if not config.enabled:
             return DisabledMemoryBackend()
         if self._parts.backend is not None:
-            return self._parts.backend
+            return owned_store(self._parts.backend)
         match config.default_backend:
             case "in_memory":
                 return InMemoryMemoryBackend(
@@ -331,7 +333,7 @@ def open_memory(
 
 
 class DisabledMemoryBackend:
-    """Keeps no entry; implements `MemoryStoreProtocol`."""
+    """Keeps no entry; implements `OwnedStoreProtocol`."""
 
     source = "disabled"
 

@@ -24,7 +24,7 @@ from slumberd.integrations.tiers.entries import (
 from slumberd.integrations.tiers.errors import MemoryStoreError, log_source_failure
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 from slumberd.search.scope_index import WHOLE, IndexedTurn, ScopeIndex
 
 _DAY_SECONDS = 86_400

@@ -31,7 +31,7 @@ from slumberd.integrations.tiers.extraction import EntityExtractor
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.errors import SlumberdError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 from slumberd.storage.facts.store import EngineFactStore
 
 TIER = "semantic"

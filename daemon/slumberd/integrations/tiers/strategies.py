@@ -106,19 +106,33 @@ class DeduplicationStrategy:
 
         The first of several entries is kept. It gets the highest importance of its duplicates.
         """
-        importance = [entry.importance for entry in entries]
-        duplicates: set[str] = set()
+        groups = self.groups(entries)
+        raised = {kept: entry for kept, entry, _ in groups}
+        duplicates = {number for _, _, numbers in groups for number in numbers}
+        kept = [
+            raised.get(number, entry)
+            for number, entry in enumerate(entries)
+            if number not in duplicates
+        ]
+        return kept, [entries[number] for number in sorted(duplicates)]
+
+    def groups(self, entries: Sequence[MemoryEntry]) -> list[tuple[int, MemoryEntry, list[int]]]:
+        """Return the place of each kept entry that has duplicates, the entry, and their places.
+
+        The entry has the highest importance of its duplicates.
+        """
+        found: dict[int, list[int]] = defaultdict(list)
         for owned in _by_owner(entries):
             for number, of, _ in self._find(owned):
-                duplicates.add(number)
-                kept = int(of)
-                importance[kept] = max(importance[kept], importance[int(number)])
-        kept_entries, others = _divide(entries, duplicates)
-        highest = [value for n, value in enumerate(importance) if str(n) not in duplicates]
-        return [
-            entry if entry.importance == value else replace(entry, importance=value)
-            for entry, value in zip(kept_entries, highest, strict=True)
-        ], others
+                found[int(of)].append(int(number))
+        groups = []
+        for kept, numbers in found.items():
+            entry = entries[kept]
+            highest = max(entries[number].importance for number in (kept, *numbers))
+            if highest != entry.importance:
+                entry = replace(entry, importance=highest)
+            groups.append((kept, entry, numbers))
+        return groups
 
     def _find(self, entries: Iterable[Entry]) -> list[Duplicate]:
         return find_duplicates(

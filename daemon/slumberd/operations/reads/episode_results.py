@@ -12,11 +12,10 @@ from pydantic import JsonValue
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.extraction.function import FunctionExtractor
 from slumberd.consolidation.state import IN_TRIPLES, NOTHING_SAID
-from slumberd.logs.line_format import printable
-from slumberd.model.cadence import Cron, Every
+from slumberd.logs.lines import printable
 from slumberd.model.extraction import Extraction, ModelSettings
 from slumberd.model.firing import HeldBatch
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron, Every
 from slumberd.model.stages import STAGE_CHANNELS
 from slumberd.operations.forms import Result
 

@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slumberd.consolidation.claim import states_nothing
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
-from slumberd.consolidation.incoming import states_nothing
-from slumberd.logs.line_format import printable
+from slumberd.logs.lines import printable
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import FilterError, NoInputError
-from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import ScopeFilter, fact_id_of
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,

@@ -16,12 +16,12 @@ from slumberd.consolidation.explanation import (
 from slumberd.consolidation.incoming import FUTURE, ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.state import NOTHING_SAID
-from slumberd.logs.line_format import printable, timestamp
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import episode_id_of
 from slumberd.operations.reads.newest_versions import Versions
 from slumberd.operations.responses import fact_document
 

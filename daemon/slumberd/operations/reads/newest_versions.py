@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import FACTS
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 Versions = dict[str, EpisodeVersion]

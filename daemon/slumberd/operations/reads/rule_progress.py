@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.model.cadence import Every
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at
 from slumberd.model.health import RuleStatus
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Every
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.workers.scheduling.due import Mark
 from slumberd.workers.scheduling.rule_status import RuleProgress, is_full, start_of

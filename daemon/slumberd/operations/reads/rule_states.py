@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.logs.line_format import printable, timestamp
-from slumberd.model.cadence import Cadence, Cron, cadence_of
+from slumberd.logs.lines import printable, timestamp
 from slumberd.model.firing import Counts
 from slumberd.model.health import RuleStatus
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import Cadence, ConsolidationRule, Cron, cadence_of
 from slumberd.model.store_status import Readings
 from slumberd.workers.scheduling.cron_text import Note, Timetable, in_words, timetable
 from slumberd.workers.scheduling.rule_status import counted_served

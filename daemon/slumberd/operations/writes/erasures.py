@@ -14,9 +14,9 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
-from slumberd.logs.line_format import timestamp
+from slumberd.consolidation.incoming import Condition
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import LATEST, latest_at, microseconds
 from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.errors import (
@@ -27,9 +27,7 @@ from slumberd.model.errors import (
     UsageError,
     VersionConflictError,
 )
-from slumberd.model.fact_ids import fact_id_of
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ReasonedForm, Result

@@ -12,7 +12,7 @@ from typing import TypeVar
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.model.errors import StoppedError, UsageError
-from slumberd.model.record import Report
+from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.workers.graph.promotion import Promoter

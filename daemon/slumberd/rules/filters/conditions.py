@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from slumberd.rules.filters.checks import columns_in
 from slumberd.rules.filters.tokenizer import FilterRefusal, FilterToken, split
 
-_TEXTS = frozenset({
+TEXTS = frozenset({
     "agent", "id", "intent", "predicate", "scope_key", "session", "source_node", "speaker",
     "subject", "user",
 })  # fmt: skip
@@ -36,7 +36,7 @@ _SIGNS = {
 Values = frozenset[str | None]
 
 
-class _Bound(NamedTuple):
+class Bound(NamedTuple):
     """What a filter says of a column: the value is, or is not, among some values."""
 
     column: str
@@ -51,10 +51,10 @@ def are_disjoint(one: str, other: str) -> bool:
     except FilterRefusal:
         return False
     columns = {bound.column for bound in bounds[0]} | {bound.column for bound in bounds[1]}
-    return any(_exclude_each_other([*bounds[0], *bounds[1]], column) for column in columns)
+    return any(exclude_each_other([*bounds[0], *bounds[1]], column) for column in columns)
 
 
-def _exclude_each_other(bounds: Sequence[_Bound], column: str) -> bool:
+def exclude_each_other(bounds: Sequence[Bound], column: str) -> bool:
     """Return whether no value of a column fits all bounds."""
     found = [bound for bound in bounds if bound.column == column]
     allowed = [bound.values for bound in found if bound.holds]
@@ -64,13 +64,13 @@ def _exclude_each_other(bounds: Sequence[_Bound], column: str) -> bool:
     return left <= frozenset[str | None]().union(*(one.values for one in found if not one.holds))
 
 
-def _bounds_of(tokens: Sequence[FilterToken]) -> list[_Bound]:
+def _bounds_of(tokens: Sequence[FilterToken]) -> list[Bound]:
     """Return what each part of a conjunction says of a single column."""
     tokens = without_parentheses(tokens)
     parts = _conjuncts(tokens)
     if len(parts) > 1:
         return [bound for part in parts for bound in _bounds_of(part)]
-    bound = _bound_of(tokens)
+    bound = bound_of(tokens)
     return [bound] if bound else []
 
 
@@ -103,27 +103,32 @@ def _conjuncts(tokens: Sequence[FilterToken]) -> list[Sequence[FilterToken]]:
 def split_at(tokens: Sequence[FilterToken], word: str) -> list[Sequence[FilterToken]]:
     """Return what lies between AND or OR; the whole if these may mean something else."""
     top = {token.word for token, depth in zip(tokens, _depths_of(tokens), strict=True) if not depth}
-    if top & {"between", "case"}:
+    if "case" in top:
         return [tokens]
     parts: list[list[FilterToken]] = [[]]
+    between = 0  # whose AND is still to come
     for token, depth in zip(tokens, _depths_of(tokens), strict=True):
-        if token.word == word and not depth:
+        between += token.word == "between" and not depth
+        if token.word == "and" and not depth and between:
+            between -= 1
+            parts[-1].append(token)
+        elif token.word == word and not depth:
             parts.append([])
         else:
             parts[-1].append(token)
     return list(parts)
 
 
-def _bound_of(tokens: Sequence[FilterToken]) -> _Bound | None:
+def bound_of(tokens: Sequence[FilterToken]) -> Bound | None:
     """Return what a comparison says of a column; None when it is no simple one."""
     if len(tokens) == _COMPARISON and tokens[0].kind == "string":
         tokens = tokens[::-1]
     column = tokens[0].word if tokens else ""
     if column == "not" or column == _PERSON:
         return _bound_of_person([token.word or token.text for token in tokens])
-    holds = _SIGNS.get(_form_of(tokens[1:])) if column in _TEXTS else None
+    holds = _SIGNS.get(_form_of(tokens[1:])) if column in TEXTS else None
     values = _values_in(tokens[1:])
-    return None if holds is None or values is None else _Bound(column, values, holds)
+    return None if holds is None or values is None else Bound(column, values, holds)
 
 
 def _form_of(tokens: Sequence[FilterToken]) -> str:
@@ -133,7 +138,7 @@ def _form_of(tokens: Sequence[FilterToken]) -> str:
     )
 
 
-def _bound_of_person(words: list[str]) -> _Bound | None:
+def _bound_of_person(words: list[str]) -> Bound | None:
     """Return what a condition on the column ``is_person`` says, which is 0 or 1."""
     denied = words[0] == "not"
     match words[denied:]:
@@ -147,7 +152,7 @@ def _bound_of_person(words: list[str]) -> _Bound | None:
             denied = not denied
         case _:
             return None
-    return _Bound(_PERSON, frozenset({str(_TRUTHS[value] != denied)}), holds=True)
+    return Bound(_PERSON, frozenset({str(_TRUTHS[value] != denied)}), holds=True)
 
 
 def _values_in(tokens: Sequence[FilterToken]) -> Values | None:
@@ -163,7 +168,7 @@ def _values_in(tokens: Sequence[FilterToken]) -> Values | None:
 MOST_CONDITIONS = 16
 """A filter of more conditions stays whole."""
 
-_KEY_OF_METADATA = re.compile(
+KEY_OF_METADATA = re.compile(
     r"json_extract\(\s*metadata\s*,\s*'\$\.(\w+)'\s*\)\s+IS\s+NOT\s+NULL", re.IGNORECASE
 )
 STATED = ("subject", "predicate", "object", "intent")
@@ -254,6 +259,6 @@ def _describe(condition: Condition, unstated: Collection[str]) -> str:
     [column, *others] = sorted(condition.columns) or [""]
     if not others and column in unstated and column in _WORDS:
         return _WORDS[column]
-    if key := _KEY_OF_METADATA.fullmatch(condition.text):
+    if key := KEY_OF_METADATA.fullmatch(condition.text):
         return f"`{key[1]}` in the metadata"
     return f"`{condition.text}`"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -133,6 +133,8 @@ _SYNTAX_ERROR = re.compile(r'near "(.*)": syntax error')
 _MOST_TRIALS = 20
 _NO_ROWS = {"first": 1, "last": 0}
 _PLAIN = '{"content":"a text","source_node":"","agent":"a","user":"u","session":"s"}'
+_SCOPE = "/user/u/session/s/agent/a/"
+_NO_METADATA: Sequence[Mapping[str, object]] = ({},)
 
 
 @dataclass(slots=True)
@@ -443,15 +445,31 @@ def _check(connection: sqlite3.Connection, timer: _Timer, rule_id: str, fragment
         raise FilterError(rule_id, problem)
 
 
+def select_samples(fragment: str, samples: Sequence[Mapping[str, object]]) -> list[bool]:
+    """Return whether a filter selects each of some episodes, which differ by their metadata.
+
+    Raises:
+        FilterError: It is not allowed.
+    """
+    timer = _Timer(time.monotonic() + SECONDS)
+    rids = range(1, len(samples) + 1)
+    with _sample(samples) as connection, _restrict(connection, rids, timer.is_over):
+        found = Filter("samples", fragment).select_restricted(connection, rids)
+    return [rid in found.matched for rid in rids]
+
+
 @contextmanager
-def _sample() -> Iterator[sqlite3.Connection]:
+def _sample(
+    metadata: Sequence[Mapping[str, object]] = _NO_METADATA,
+) -> Iterator[sqlite3.Connection]:
+    """Yield a database of episodes that differ by their metadata only."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         connection.execute(_EPISODES["create_table"])
-        connection.execute(
-            _EPISODES["insert"],
-            ("e", "/user/u/session/s/agent/a/", _PLAIN, "2026-01-01T00:00:00+00:00", "{}"),
-        )
+        for number, one in enumerate(metadata, 1):
+            document = orjson.dumps(one).decode()
+            row = (f"e{number}", _SCOPE, _PLAIN, "2026-01-01T00:00:00+00:00", document)
+            connection.execute(_EPISODES["insert"], row)
         prepare(connection)
         yield connection
     finally:

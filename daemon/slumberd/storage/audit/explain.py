@@ -23,8 +23,8 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effecti
 from slumberd.model.episode import EpisodeVersion, instant, is_part_of
 from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import channel_of, fact_id_of, named_ids, owner_of
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import FACTS, channel_of, fact_id_of, named_ids, owner_of
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.batch import GENERATION_BITS

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.logs.line_format import timestamp
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import instant
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import EVENTS, KINDS, LedgerRow, firing_id_of

@@ -25,9 +25,9 @@ from slumberd.consolidation.incoming import (
 from slumberd.consolidation.precedence import MultiValued, author_of, latest_of_rule
 from slumberd.consolidation.resolution import Resolution, ResolvedEffect
 from slumberd.model.episode import SalienceShortfall
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import CHANNELS
 from slumberd.model.record import Break
+from slumberd.model.scope import episode_id_of
 from slumberd.storage.audit.partition import Part
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.arrivals import ARRIVED, MOVED, find_unclear

@@ -25,9 +25,8 @@ from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import EXTERNAL, Evaluation
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.episode import is_part_of
-from slumberd.model.fact_ids import named_ids
 from slumberd.model.record import Break
-from slumberd.model.scope import unescape
+from slumberd.model.scope import named_ids, unescape
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import GENERATION_BITS, fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.model.episode import LATEST, NaiveTimestamps
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Position
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
@@ -15,6 +14,7 @@ from slumberd.model.scope import (
     Scope,
     ScopeFilter,
     ScopeMismatch,
+    episode_id_of,
     escape,
     scope_of,
 )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from slumberd.consolidation.claim import statements_of, states_nothing
 from slumberd.consolidation.extraction.turns import arrange, name_of_node, name_of_speaker
-from slumberd.consolidation.incoming import statements_of, states_nothing
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import (
     Extracted,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps
+from slumberd.model.errors import MemoryScopeError
 from slumberd.model.scope import Scope, ScopeFilter, ScopeMismatch, scope_of
 from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import access_tracking, recorded_answers
@@ -84,6 +85,64 @@ class OwnedEpisodes:
         row = encode(episode, scope, operation="move", naive=self._naive)
         self._delete(ScopeFilter(episode.user, None, episode.agent), [episode.id], session)
         return write(session, [row], self._naive)
+
+    async def replace(
+        self,
+        user: str,
+        agent: str,
+        old: Sequence[Sequence[str]],
+        unchanged: Callable[[EpisodeVersion], bool],
+        new: Sequence[Episode],
+    ) -> bool:
+        """Delete episodes of a user and agent and write others, in one transaction.
+
+        Args:
+            user: The user.
+            agent: The agent.
+            old: What goes: for each episode the ids that it may have.
+            unchanged: Says whether a stored episode is the one that goes.
+            new: What is written.
+
+        Returns:
+            False, and nothing is written, when an episode of `old` is not there, or is changed.
+
+        Raises:
+            MemoryScopeError: An id of `new` belongs to another scope, or was erased.
+            InputError: A value of an episode would not come back equal.
+        """
+        scope = ScopeFilter(user, None, agent)
+        done = await self._engine.write(partial(self._replace, scope, old, unchanged, new))
+        self._engine.notify()
+        return done
+
+    def _replace(
+        self,
+        scope: ScopeFilter,
+        old: Sequence[Sequence[str]],
+        unchanged: Callable[[EpisodeVersion], bool],
+        new: Sequence[Episode],
+        session: Session,
+    ) -> bool:
+        eids = [eid for ids in old for eid in ids]
+        found: dict[str, int] = {}
+        for rowid, *row in session.rows("erased_scopes.episodes_of", {"eids": eids}):
+            version = decode(0, row, mismatch=self._mismatch, naive=self._naive)
+            if not version.fault and scope.holds(version) and unchanged(version):
+                found[version.id] = rowid
+        if not all(any(eid in found for eid in ids) for ids in old):
+            return False
+        rows = [self._row(episode) for episode in new]
+        written = {row.id for row in rows}
+        gone = {eid: rowid for eid, rowid in found.items() if eid not in written}
+        self._drop(session, [*gone.values()], [*gone])
+        if "erased" in write(session, rows, self._naive):
+            problem = "an episode that was erased by its id cannot be written again"
+            raise MemoryScopeError((scope.user, scope.session, scope.agent), "put", problem)
+        return True
+
+    def _row(self, episode: Episode) -> Row:
+        scope = Scope(episode.user, episode.session, episode.agent)
+        return encode(episode, scope, operation="put", naive=self._naive)
 
     async def delete(self, user: str, agent: str, eids: Sequence[str]) -> list[str]:
         """Delete those of the episodes that belong to a user and agent; return their ids."""

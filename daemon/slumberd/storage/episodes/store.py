@@ -9,8 +9,14 @@ from functools import partial
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.model.arguments import require_object, require_objects, require_whole_number
+from slumberd.consolidation.incoming import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.model.arguments import (
+    PLAIN,
+    plain_value_error,
+    require_object,
+    require_objects,
+    require_whole_number,
+)
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import (
     LATEST,
@@ -223,7 +229,8 @@ class EngineMemoryStore:
             InputError: A value of the episode would not come back equal.
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
-        require_object("episode", episode, "Episode")
+        if type(episode) in PLAIN:
+            raise plain_value_error("episode", episode, "Episode")
         scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
@@ -342,10 +349,12 @@ class EngineMemoryStore:
             FilterError: The filter may not run, or ran over its time limit.
             StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
-        require_object("rule", rule, "ConsolidationRule")
+        if type(rule) in PLAIN:
+            raise plain_value_error("rule", rule, "ConsolidationRule")
         now = self._clock.now()
         if window is not None:
-            require_object("window", window, "Window")
+            if type(window) in PLAIN:
+                raise plain_value_error("window", window, "Window")
             return await self._windows.consolidate(rule, window, at=window.at or now, bounds=bounds)
         work = partial(read_everything, reader=self._reader(rule), rule=rule, at=now)
         found = (await self._engine.read(work)).classify()

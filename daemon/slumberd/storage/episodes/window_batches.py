@@ -7,8 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
-from slumberd.consolidation.incoming import Candidate, evaluate, set_aside_future
+from slumberd.consolidation.incoming import (
+    UNBOUNDED,
+    Bounds,
+    Candidate,
+    DeltaBatch,
+    evaluate,
+    set_aside_future,
+)
 from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, PERSON, EpisodeVersion, latest_at

@@ -11,9 +11,9 @@ from operator import itemgetter
 from threading import Event
 from typing import Any
 
-from slumberd.consolidation.claim import Fault
-from slumberd.consolidation.delta_batch import DeltaBatch, names_of
-from slumberd.consolidation.incoming import Candidate, as_stated
+from slumberd.consolidation.claim import Fault, as_stated
+from slumberd.consolidation.deltas import names_of
+from slumberd.consolidation.incoming import Candidate, DeltaBatch
 from slumberd.logs.late_log import LateLogger
 from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps
 from slumberd.model.errors import LogRestoredError, StoppedError

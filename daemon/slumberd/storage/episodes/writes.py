@@ -12,8 +12,7 @@ from threading import Lock
 from typing import Literal, NamedTuple, get_args
 
 from slumberd.clock import Clock
-from slumberd.consolidation.claim import Fault, claim_of
-from slumberd.consolidation.incoming import statements_of
+from slumberd.consolidation.claim import Fault, claim_of, statements_of
 from slumberd.logs.late_log import LateLogger, is_log_configured
 from slumberd.model.episode import (
     Episode,
@@ -33,8 +32,7 @@ from slumberd.model.errors import (
     UnreadableEpisodeError,
     UsageError,
 )
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
+from slumberd.model.scope import FACTS, PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
 from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.erased_scopes import erased_scope_lookup
@@ -265,7 +263,7 @@ def write_each_row(
     session: Session, rows: Sequence[Row], naive: NaiveTimestamps
 ) -> list[Change | MemoryScopeError]:
     """Write rows by statements that read, insert and update one row each."""
-    past = erased_scope_lookup(session)
+    past = erased_scope_lookup(session) if session.one("erased_scopes.exists") else None
     if _write_new(session, rows, past):
         return ["new"] * len(rows)
     return [_write_or_refuse(session, row, past, naive) for row in rows]

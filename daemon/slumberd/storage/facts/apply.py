@@ -13,21 +13,20 @@ from typing import TypeVar
 import orjson
 
 from slumberd.clock import Clock
-from slumberd.consolidation.decision import withdraw
-from slumberd.consolidation.delta_batch import Condition, DeltaBatch, never
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, Condition, DeltaBatch, never
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.withdrawal import withdraw
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microseconds
 from slumberd.model.episode import instant as as_instant
 from slumberd.model.errors import ExtraMissingError, SkippedEpisodesError, StoreError
-from slumberd.model.firing import Firing, HeldScope, Position
-from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.firing import Firing, HeldScope, Outcome, Position, Record
+from slumberd.model.record import Checkpoint
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import FactEngine, Row, Session, Values, Work
 from slumberd.storage.facts.review import hold_batch
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
-from slumberd.storage.ledger.external_changes import has_changes, record_changes
+from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.ledger.firings import records_after
 from slumberd.storage.ledger.future import withdraw_future
 from slumberd.storage.ledger.manual_edits import FutureClaimFound, ManualEdits
@@ -163,6 +162,8 @@ class FactTransactions:
         return await self.engine.write(append, keep=keep, cancelled=cancelled, bulk=bulk)
 
     def _record_changes(self, session: Session) -> list[Record]:
+        if not _has_external_changes(session):
+            return []
         return record_changes(session, self.lineage_depth, self.clock.now())
 
     async def notice_external(self) -> list[Record]:
@@ -172,9 +173,14 @@ class FactTransactions:
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
         await self.engine.check_writer()
-        if not await self.read(has_changes):
+        if not await self.read(_has_external_changes):
             return []
         return await self.engine.write(self._record_changes)
+
+
+def _has_external_changes(session: Session) -> bool:
+    """Return whether another program changed a fact, and the ledger does not say so yet."""
+    return bool(session.value("external_changes.any_change"))
 
 
 def head_of(session: Session) -> Checkpoint:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from functools import partial
 
-from slumberd.consolidation.delta_batch import Condition
+from slumberd.consolidation.incoming import Condition
 from slumberd.model.episode import LATEST
 from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.scope import ScopeFilter

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from slumberd.consolidation.delta_batch import Condition
-from slumberd.consolidation.incoming import FUTURE, future_detail
+from slumberd.consolidation.incoming import FUTURE, Condition, future_detail
 from slumberd.consolidation.precedence import MultiValued, newest_law
 from slumberd.model.episode import instant
 from slumberd.model.firing import (
@@ -16,11 +15,13 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
+    Record,
     RulePosition,
 )
 from slumberd.model.predicates import ChannelPlan, Several
-from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.record import Checkpoint
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.apply import FactTransactions, WatermarkTable, head_of
 from slumberd.storage.facts.review import (
@@ -78,13 +79,13 @@ class FactLedger:
         def work(session: Session) -> RulePosition:
             mark = session.one("ledger.watermark", (rule_id,))
             position = None if mark is None else Position(*mark)
-            return RulePosition(position, read_held(session).get(rule_id))
+            return RulePosition(position, _held(session).get(rule_id))
 
         return await self._transactions.read(work)
 
     async def held(self) -> dict[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
-        return await self._transactions.read(read_held)
+        return await self._transactions.read(_held)
 
     async def decide(
         self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
@@ -385,3 +386,8 @@ class FactLedger:
                 )
             )
         return outcomes
+
+
+def _held(session: Session) -> dict[str, HeldBatch]:
+    """Return what awaits approval, or is approved: nothing, as a rule."""
+    return read_held(session) if session.rows("ledger.held_batches") else {}

@@ -11,8 +11,8 @@ import orjson
 from slumberd.consolidation.claim import Claim, user_and_agent
 from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
-from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Promotion, PromotionPage, payload_text
+from slumberd.model.scope import channel_of
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.apply import FactTransactions, head_of
 from slumberd.storage.ledger.rows import (

@@ -14,9 +14,9 @@ import orjson
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.key_history import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.model.firing import Counts
+from slumberd.model.firing import Counts, Record
 from slumberd.model.predicates import Several
-from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring, Shrinkage
+from slumberd.model.record import FiringPlace, GroupedChanges, RecordedFiring, Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import MOST_AGENTS, LastBatch, Readings, Share, UserFacts
 from slumberd.storage.audit.explain import decisions_of

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.consolidation.decision import Decision
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.firing import (
     CHANNELS,
@@ -20,9 +20,9 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     HeldScope,
+    Outcome,
     Position,
 )
-from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.rows import firing_id_of

@@ -28,10 +28,9 @@ from slumberd.model.fact import (
     place_after,
     position,
 )
-from slumberd.model.fact_ids import canonical
 from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneOf, Prefix
 from slumberd.model.pattern import literal_prefix as start_of_glob
-from slumberd.model.rule import FACTS
+from slumberd.model.scope import FACTS, canonical
 from slumberd.model.stages import MARK_IDS
 from slumberd.search.expressions import compile_expression
 from slumberd.storage.engine import Row, Session

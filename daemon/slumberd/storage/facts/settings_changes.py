@@ -9,12 +9,10 @@ from operator import itemgetter
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued, order_in_change
-from slumberd.consolidation.resolution import Resolution
-from slumberd.model.firing import CHANNELS, START, Firing, HeldBatch, HeldScope
+from slumberd.consolidation.resolution import Decision, Resolution
+from slumberd.model.firing import CHANNELS, START, Firing, HeldBatch, HeldScope, Outcome
 from slumberd.model.predicates import ChannelPlan
-from slumberd.model.record import Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.facts.apply import set_number
 from slumberd.storage.facts.review import hold_batch, read_held

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.delta_batch import Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
+from slumberd.consolidation.incoming import Condition, DeltaBatch
 from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import (
     ApplyDelta,
@@ -23,6 +23,8 @@ from slumberd.consolidation.manual import (
     lineage_entry,
 )
 from slumberd.model.arguments import (
+    PLAIN,
+    plain_value_error,
     require_instant,
     require_iterable,
     require_object,
@@ -33,11 +35,10 @@ from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList
 from slumberd.model.fact import Fact, FactPattern, assume_utc
-from slumberd.model.fact_ids import fact_id_of
-from slumberd.model.firing import START, Firing, Trigger, Window
+from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.record import Break, Checkpoint, Outcome
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.record import Break, Checkpoint
+from slumberd.model.scope import ScopeFilter, fact_id_of
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.explain import why
@@ -312,9 +313,10 @@ class EngineFactStore:
             StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
-        require_object("batch", batch, "DeltaBatch")
         if isinstance(batch, ManualBatch):
             return await self._applier.edit(batch, dry_run=dry_run)
+        if type(batch) in PLAIN:
+            raise plain_value_error("batch", batch, "DeltaBatch")
         return await self._applier.apply(
             batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
         )

@@ -14,22 +14,15 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import Claim, user_and_agent
-from slumberd.consolidation.decision import (
-    Decision,
-    check_cancelled,
-    decide,
-    until_cancelled,
-    withdraw_former,
-    withdraw_parts,
-)
-from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
     FUTURE,
     Candidate,
+    Condition,
     Contested,
     Erased,
     HeldBack,
     Unreadable,
+    never,
 )
 from slumberd.consolidation.precedence import (
     FIRST_LAW,
@@ -37,13 +30,20 @@ from slumberd.consolidation.precedence import (
     EffectiveClaim,
     MultiValued,
 )
-from slumberd.consolidation.resolution import Resolution, ResolvedEffect, losses_after
+from slumberd.consolidation.resolution import (
+    Decision,
+    Resolution,
+    ResolvedEffect,
+    check_cancelled,
+    decide,
+    losses_after,
+    until_cancelled,
+)
 from slumberd.consolidation.state import CurrentFact
+from slumberd.consolidation.withdrawal import withdraw_former, withdraw_parts
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.fact_ids import channel_of, fact_id_of, plain_fact_id
-from slumberd.model.firing import Counts, DeletionImpact, Firing
-from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import ErasedScopes, unescape
+from slumberd.model.firing import Counts, DeletionImpact, Firing, Outcome, Record
+from slumberd.model.scope import ErasedScopes, channel_of, fact_id_of, plain_fact_id, unescape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.rows import (
@@ -198,6 +198,8 @@ class Batch:
             if candidate.fact_id in known.evaluations
         ]
         recorded = self.loaded.load_claims_of_parts(again)
+        if not known.parts and not self._has_former:
+            return candidates
         withdrawn = {
             name: withdraw_parts(found, known, recorded) for name, found in candidates.items()
         }

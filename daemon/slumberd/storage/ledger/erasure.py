@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import EARLIEST, LATEST, instant, microseconds
 from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome
 from slumberd.model.scope import ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import (

@@ -10,8 +10,7 @@ import orjson
 
 from slumberd.consolidation.claim import MANUAL
 from slumberd.model.episode import LATEST
-from slumberd.model.fact_ids import channel_of, episode_id_of
-from slumberd.model.scope import ScopeFilter, escape
+from slumberd.model.scope import ScopeFilter, channel_of, episode_id_of, escape
 from slumberd.model.stages import MARKS
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import claim_from, owner_in, sources_of

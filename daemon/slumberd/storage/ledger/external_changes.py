@@ -22,10 +22,8 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.errors import InstantRangeError
-from slumberd.model.fact_ids import channel_of, owner_of
-from slumberd.model.firing import Firing
-from slumberd.model.record import Record
-from slumberd.model.scope import escape
+from slumberd.model.firing import Firing, Record
+from slumberd.model.scope import channel_of, escape, owner_of
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.manual_edits import ManualEdits
@@ -193,11 +191,6 @@ class _Change(NamedTuple):
         return self.row is not None, at or 0, self.fact_id
 
 
-def has_changes(session: Session) -> bool:
-    """Return whether a change is not recorded yet."""
-    return bool(session.value("external_changes.any_change"))
-
-
 def record_changes(
     session: Session, depth: int, at: datetime, *, chunk: int = CHUNK
 ) -> list[Record]:
@@ -212,8 +205,6 @@ def record_changes(
     Returns:
         The rows that are added to the ledger.
     """
-    if not has_changes(session):
-        return []
     changed = session.rows("external_changes.changes")
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not session.one("ledger.last_row")

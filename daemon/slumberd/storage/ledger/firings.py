@@ -16,14 +16,12 @@ import orjson
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.firing import Counts
+from slumberd.model.firing import Counts, Kind, Record
 from slumberd.model.record import (
     ChangeGroup,
     FiringGrowth,
     FiringPlace,
     GroupedChanges,
-    Kind,
-    Record,
     RecordedFiring,
     Shrinkage,
     shrinkage_of,

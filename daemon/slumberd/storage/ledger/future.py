@@ -12,12 +12,11 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.incoming import FUTURE, Contested, future_detail
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, Evaluation, History
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import microseconds
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.manual_edits import ManualEdits

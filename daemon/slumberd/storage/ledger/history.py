@@ -19,9 +19,7 @@ from slumberd.consolidation.manual import edit_id
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.episode import instant
-from slumberd.model.fact_ids import channel_of, named_ids, owner_of
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import escape
+from slumberd.model.scope import FACTS, channel_of, escape, named_ids, owner_of
 from slumberd.model.superseded import (
     QuotedEpisode,
     Superseded,

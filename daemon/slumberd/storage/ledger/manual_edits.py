@@ -9,7 +9,6 @@ from typing import Any, assert_never
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.decision import Decision, counts_of
 from slumberd.consolidation.incoming import Candidate, Unmatched
 from slumberd.consolidation.manual import (
     OWN_IDS,
@@ -33,6 +32,7 @@ from slumberd.consolidation.manual import (
     withdrawal,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, History
+from slumberd.consolidation.resolution import Decision, counts_of
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import (
@@ -42,8 +42,7 @@ from slumberd.model.episode import (
     microseconds,
 )
 from slumberd.model.errors import FactConflictError, InputError, NoInputError
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
+from slumberd.model.firing import Firing, Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep

@@ -46,8 +46,8 @@ from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluat
 from slumberd.consolidation.resolution import ResolvedEffect
 from slumberd.model.episode import instant
 from slumberd.model.errors import LedgerKeyError
-from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
-from slumberd.model.record import Kind, Record
+from slumberd.model.firing import Kind, Record
+from slumberd.model.scope import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.stages import SUMMARISES
 from slumberd.storage.engine import Session
 from slumberd.storage.strict_json import written

@@ -17,8 +17,7 @@ from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack,
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot, place_of
 from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.model.errors import StoppedError
-from slumberd.model.fact_ids import canonical
-from slumberd.model.scope import escape
+from slumberd.model.scope import canonical, escape
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import Session
 

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
-from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolution import Decision, Resolution
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import UsageError
-from slumberd.model.fact_ids import episode_id_of
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome, Record
+from slumberd.model.firing import Firing, Outcome, Record
+from slumberd.model.scope import episode_id_of
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.arrivals import MOVED_GENERATION
 from slumberd.storage.ledger.batch import Batch

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.erasures import name_of
 from slumberd.model.errors import (

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from slumberd.model.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.storage.closed_stores import StoreName
-from slumberd.storage.sqlite.connection import (
+from slumberd.storage.sqlite.connection import LOCKED, UNCHANGING, untouched
+from slumberd.storage.sqlite.session import (
     BUSY_SECONDS,
     Pragmas,
     data_version,
     snapshot,
     translate_errors,
 )
-from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, untouched
 
 OnProgress = Callable[[int, int], object]
 """Called with the number of copied pages and the number of all pages."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.resolution import Decision
 from slumberd.model.errors import SchemaError
 from slumberd.model.firing import Firing
 from slumberd.model.scope import ERASED_SCOPE
@@ -37,12 +37,19 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
     seal,
 )
-from slumberd.storage.sqlite.connection import Pragmas, connect, transaction, translate_errors
+from slumberd.storage.sqlite.connection import connect
 from slumberd.storage.sqlite.episode_installation import SCHEMA as EPISODES
 from slumberd.storage.sqlite.episode_installation import install
 from slumberd.storage.sqlite.file_schema import OLDEST, upgrade
 from slumberd.storage.sqlite.ledger_schema import SCHEMA as LEDGER
-from slumberd.storage.sqlite.session import SQLiteSession, insert, own_writes
+from slumberd.storage.sqlite.session import (
+    Pragmas,
+    SQLiteSession,
+    insert,
+    own_writes,
+    transaction,
+    translate_errors,
+)
 from slumberd.storage.strict_json import written
 
 _SQL = statements("carried_over")

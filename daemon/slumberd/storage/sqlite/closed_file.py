@@ -13,10 +13,9 @@ from slumberd.model.store_status import StoreLocation, StoreSizes
 from slumberd.rules.filters.sandbox import Filter, FilterResult, prepare
 from slumberd.storage.engine import Session, Work
 from slumberd.storage.sqlite import episode_installation, health, ledger_schema
-from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number
 from slumberd.storage.sqlite.health import fs_type, look
-from slumberd.storage.sqlite.session import SQLiteSession
+from slumberd.storage.sqlite.session import Pragmas, SQLiteSession, translate_errors
 
 T = TypeVar("T")
 

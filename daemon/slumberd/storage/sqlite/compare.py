@@ -12,8 +12,8 @@ import orjson
 
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.results import Difference, Side, Totals
-from slumberd.storage.sqlite.connection import Pragmas, lenient_text, transaction
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.session import Pragmas, lenient_text, transaction
 
 _SQL = statements("compare")
 _PAGE = 1_000

@@ -1,75 +1,31 @@
-"""Open SQLite files, translate SQLite's errors, and run transactions."""
+"""Open a SQLite file: for writing, for reading, or without leaving a trace beside it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sqlite3
+import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from slumberd.file_modes import create_file, make_directory
-from slumberd.model.errors import (
-    PermissionDeniedError,
-    RowRefusedError,
-    SchemaError,
-    StoppedError,
-    StoreBusyError,
-    StoreError,
-    UsageError,
-)
-from slumberd.storage.engine import Mangled
+from slumberd.model.errors import SchemaError
+from slumberd.storage.sqlite.session import KeyedConnection, Pragmas, translate_errors
 
-Synchronous = Literal["off", "normal", "full"]
+T = TypeVar("T")
+
 Access = Literal["write", "read"]
 
 _LOG_SIZE_LIMIT = 64 * 2**20
 """Bytes to which SQLite truncates a write-ahead log when it starts it again."""
 
-_STEPS_PER_CHECK = 20_000
-"""Steps of SQLite's machine between two checks of a deadline: about a millisecond. Each check waits
-for the interpreter, so more of them would slow the statement down."""
-
 
 _SWITCH_PAUSE_SECONDS = 0.005
 """How long a connection waits before it tries again to switch a new file to a write-ahead log."""
-
-BUSY_SECONDS = 5.0
-"""How long a statement waits for another process's lock, unless its caller says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pragmas:
-    """How a connection is set up.
-
-    Attributes:
-        synchronous: ``off`` and ``normal`` survive any crash of the process, ``full`` a power cut
-            too. After a power cut, a file with ``off`` may be damaged.
-        busy_seconds: How long a statement waits for another process's lock.
-        cache_mebibytes: Page cache of the connection.
-        log_pages: How long the write-ahead log grows before a commit moves it into the database.
-    """
-
-    synchronous: Synchronous = "normal"
-    busy_seconds: float = BUSY_SECONDS
-    cache_mebibytes: int = 8
-    log_pages: int = 1_000
-
-
-class KeyedConnection(sqlite3.Connection):
-    """A connection that carries the key of its file's ledger.
-
-    Code that writes a batch has the connection, and so always has the key.
-
-    Attributes:
-        key: The key of the ledger's hash chain; None for a chain without a key.
-    """
-
-    key: bytes | None = None
 
 
 def connect(
@@ -161,158 +117,113 @@ def _switches(connection: sqlite3.Connection, *, must: bool) -> bool:
     return True
 
 
-@contextmanager
-def translate_errors(path: Path, pragmas: Pragmas) -> Iterator[None]:
-    """Turn errors of SQLite and of the system into slumberd's errors, which name the file."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise _operational_error(error, path, pragmas) from error
-    except sqlite3.IntegrityError as error:
-        raise RowRefusedError(f"{str(path)!r}: {error}") from error
-    except sqlite3.DatabaseError as error:
-        raise _damage_error(error, path) from error
-    except PermissionError as error:
-        raise PermissionDeniedError(str(path), "open") from error
-    except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
-    except UnicodeEncodeError as error:  # half of a surrogate pair; SQLite cannot store it
-        raise UsageError(f"{error.object!r} is no valid Unicode") from error
+def look_first(path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection], None]) -> None:
+    """Check a file that exists, without changing it or a file beside it.
 
-
-def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) -> StoreError:
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    match code:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreBusyError(str(path), pragmas.busy_seconds)
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return PermissionDeniedError(str(path), "write")
-        case sqlite3.SQLITE_INTERRUPT:
-            return StoppedError(f"{str(path)!r}: the work was cancelled before it was committed")
-        case sqlite3.SQLITE_CANTOPEN if not path.exists():
-            return StoreError(f"{str(path)!r} does not exist")
-        case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
-            return PermissionDeniedError(str(path), "read")
-        case _:
-            return StoreError(f"{str(path)!r}: {error}")
-
-
-def _damage_error(error: sqlite3.DatabaseError, path: Path) -> StoreError:
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    if code == sqlite3.SQLITE_NOTADB:
-        return SchemaError(str(path), "is no SQLite database")
-    if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaError(str(path), "is damaged; `slumberd restore DIR` puts back a backup")
-    return StoreError(f"{str(path)!r}: {error}")
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterator[None]:
-    """Commit all that the block writes, or nothing; roll back in any case unless `keep`.
-
-    The transaction takes the write lock first. SQLite refuses a transaction that reads before it
-    writes, at once, when another process wrote in between, whatever the busy timeout is.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT" if keep else "ROLLBACK")
-    except BaseException:
-        # After a full disk SQLite has rolled back by itself already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def interrupting_when(
-    connection: sqlite3.Connection, cancelled: Callable[[], bool] | None
-) -> Iterator[None]:
-    """Interrupt the block's statements once `cancelled` returns True; None never interrupts.
+    An opened file may change: its kind of journal, and the files that SQLite makes beside it.
+    Here only a log that a crash left behind may get an index. A file with a journal is not read.
+    The caller opens the file afterwards, which reports a file that cannot be read.
 
     Raises:
-        StoppedError: A statement was interrupted; the caller must roll back.
+        SchemaError: The check failed.
     """
-    if cancelled is None:
-        yield
-        return
-    # Not interrupt(): executemany goes on after it.
-    connection.set_progress_handler(cancelled, _STEPS_PER_CHECK)
+    with translate_errors(path, pragmas):
+        if not path.exists() or not path.stat().st_size or _sibling(path, "-journal").exists():
+            return
+        how = LOCKED if _has_log(path) else UNCHANGING
+        before = _identity(path)
     try:
-        yield
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+        _look_with(path, check, how)
+    except SchemaError:
+        # Another program may have written the file while it was read without locks.
+        with translate_errors(path, pragmas):
+            if how == LOCKED or (not _has_log(path) and _identity(path) == before):
+                raise
+        _look_with(path, check, LOCKED)
+
+
+def _look_with(path: Path, check: Callable[[sqlite3.Connection], None], how: str) -> None:
+    uri = f"{path.absolute().as_uri()}?{how}"
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA query_only = ON")
+        check(connection)
+
+
+def _has_log(path: Path) -> bool:
+    return any(_sibling(path, end).exists() for end in ("-wal", "-shm"))
+
+
+def _identity(path: Path) -> Signature:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+Signature = tuple[int, int, int]
+
+
+LOCKED = "mode=ro"
+"""URI parameters for a file that others may write: SQLite may create two files beside it."""
+
+
+UNCHANGING = "mode=ro&immutable=1"
+"""URI parameters for a file that does not change: SQLite takes no lock and creates no file."""
+
+
+_READS_WAL = 2
+
+
+_READ_VERSION_AT = 19
+"""The byte of the header that says whether the file has a write-ahead log."""
+
+
+def untouched(path: Path) -> Signature | None:
+    """Return a signature that changes with each write; None when a connection may be open.
+
+    Do not call it for a file that this process has open for writing: when a process closes any
+    descriptor of a file, the kernel drops all locks of that process on it.
+
+    Raises:
+        SchemaError: The path is a directory, a pipe or the like.
+        StoreError: The file does not exist, or cannot be read.
+    """
+    with translate_errors(path, Pragmas()):
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+            raise SchemaError(str(path), "is no regular file")
+        with path.open("rb") as file:
+            header = file.read(_READ_VERSION_AT + 1)
+        # While a connection to a file with a write-ahead log is open, these two files exist.
+        if _has_log(path) or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
+            return None
+        return _identity(path)
+
+
+def _sibling(path: Path, end: str) -> Path:
+    return path.with_name(path.name + end)
+
+
+def traceless(path: Path, read: Callable[[str], T]) -> T:
+    """Read a file and leave nothing beside it.
+
+    A file that no program has open is read without locks, which needs no permission to write
+    beside it. If the file changed meanwhile, it is read again with SQLite's locks.
+
+    Args:
+        read: Opens the file with the given URI parameters, and reads. It may be called twice; only
+            the result of the last call counts.
+    """
+    before = untouched(path)
+    if before is None:
+        return read(LOCKED)
+    try:
+        found = read(UNCHANGING)
+    except Exception:
+        # A half-written file may cause any error.
+        if untouched(path) == before:
             raise
-        raise StoppedError("the work was cancelled before it was committed") from error
-    finally:
-        connection.set_progress_handler(None, 0)
-
-
-@contextmanager
-def waiting_at_most(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
-    """Wait at most so long for other programs' locks within the block; None changes nothing."""
-    if seconds is None:
-        yield
-        return
-    usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds):d}")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {usual:d}")
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block's reads on one snapshot."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-@contextmanager
-def decode_texts_with(
-    connection: sqlite3.Connection, decode: Callable[[bytes], Any]
-) -> Iterator[None]:
-    """Decode the texts of the block's rows with `decode`."""
-    usual = connection.text_factory
-    connection.text_factory = decode
-    try:
-        yield
-    finally:
-        connection.text_factory = usual
-
-
-def escaped(text: bytes) -> str:
-    """Decode text, each invalid byte as a surrogate."""
-    return text.decode("utf-8", "surrogateescape")
-
-
-def unicode_or_none(text: bytes) -> str | None:
-    """Decode text; return None when it is not UTF-8."""
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def is_invalid_text(error: sqlite3.OperationalError) -> bool:
-    """Return whether an error says that a text of a row is not UTF-8."""
-    return "decode to UTF-8" in str(error)
-
-
-def data_version(connection: sqlite3.Connection) -> int:
-    """Return a number that changes when another connection commits."""
-    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
-    return version
-
-
-def lenient_text(raw: bytes) -> str:
-    """Decode a text column, even with invalid UTF-8; a text factory for connections."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return Mangled(raw.decode(errors="backslashreplace"))
+    else:
+        if untouched(path) == before:
+            return found
+    return read(LOCKED)

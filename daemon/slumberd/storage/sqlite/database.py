@@ -1,11 +1,10 @@
-"""Open one SQLite file, with a writing and a reading connection, or without leaving a trace."""
+"""The two connections of one SQLite file: one that writes, and one that reads beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -14,13 +13,8 @@ from typing import Self, TypeVar
 
 from slumberd.model.errors import SchemaError, StoreError, StoreReplacedError
 from slumberd.storage.connection_thread import ConnectionThread
-from slumberd.storage.sqlite.connection import (
-    Access,
-    Pragmas,
-    connect,
-    data_version,
-    translate_errors,
-)
+from slumberd.storage.sqlite.connection import Access, connect, look_first, traceless
+from slumberd.storage.sqlite.session import Pragmas, data_version, translate_errors
 
 T = TypeVar("T")
 
@@ -266,113 +260,6 @@ def _checkpoint_all(connection: sqlite3.Connection) -> None:
 def _pulse(connection: sqlite3.Connection) -> int:
     data_version(connection)
     return connection.total_changes
-
-
-def look_first(path: Path, pragmas: Pragmas, check: Callable[[sqlite3.Connection], None]) -> None:
-    """Check a file that exists, without changing it or a file beside it.
-
-    An opened file may change: its kind of journal, and the files that SQLite makes beside it.
-    Here only a log that a crash left behind may get an index. A file with a journal is not read.
-    The caller opens the file afterwards, which reports a file that cannot be read.
-
-    Raises:
-        SchemaError: The check failed.
-    """
-    with translate_errors(path, pragmas):
-        if not path.exists() or not path.stat().st_size or _sibling(path, "-journal").exists():
-            return
-        how = LOCKED if _has_log(path) else UNCHANGING
-        before = _identity(path)
-    try:
-        _look_with(path, check, how)
-    except SchemaError:
-        # Another program may have written the file while it was read without locks.
-        with translate_errors(path, pragmas):
-            if how == LOCKED or (not _has_log(path) and _identity(path) == before):
-                raise
-        _look_with(path, check, LOCKED)
-
-
-def _look_with(path: Path, check: Callable[[sqlite3.Connection], None], how: str) -> None:
-    uri = f"{path.absolute().as_uri()}?{how}"
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
-    ):
-        connection.execute("PRAGMA query_only = ON")
-        check(connection)
-
-
-def _has_log(path: Path) -> bool:
-    return any(_sibling(path, end).exists() for end in ("-wal", "-shm"))
-
-
-def _identity(path: Path) -> Signature:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-Signature = tuple[int, int, int]
-
-LOCKED = "mode=ro"
-"""URI parameters for a file that others may write: SQLite may create two files beside it."""
-
-UNCHANGING = "mode=ro&immutable=1"
-"""URI parameters for a file that does not change: SQLite takes no lock and creates no file."""
-
-_READS_WAL = 2
-_READ_VERSION_AT = 19
-"""The byte of the header that says whether the file has a write-ahead log."""
-
-
-def untouched(path: Path) -> Signature | None:
-    """Return a signature that changes with each write; None when a connection may be open.
-
-    Do not call it for a file that this process has open for writing: when a process closes any
-    descriptor of a file, the kernel drops all locks of that process on it.
-
-    Raises:
-        SchemaError: The path is a directory, a pipe or the like.
-        StoreError: The file does not exist, or cannot be read.
-    """
-    with translate_errors(path, Pragmas()):
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
-            raise SchemaError(str(path), "is no regular file")
-        with path.open("rb") as file:
-            header = file.read(_READ_VERSION_AT + 1)
-        # While a connection to a file with a write-ahead log is open, these two files exist.
-        if _has_log(path) or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
-            return None
-        return _identity(path)
-
-
-def _sibling(path: Path, end: str) -> Path:
-    return path.with_name(path.name + end)
-
-
-def traceless(path: Path, read: Callable[[str], T]) -> T:
-    """Read a file and leave nothing beside it.
-
-    A file that no program has open is read without locks, which needs no permission to write
-    beside it. If the file changed meanwhile, it is read again with SQLite's locks.
-
-    Args:
-        read: Opens the file with the given URI parameters, and reads. It may be called twice; only
-            the result of the last call counts.
-    """
-    before = untouched(path)
-    if before is None:
-        return read(LOCKED)
-    try:
-        found = read(UNCHANGING)
-    except Exception:
-        # A half-written file may cause any error.
-        if untouched(path) == before:
-            raise
-    else:
-        if untouched(path) == before:
-            return found
-    return read(LOCKED)
 
 
 class TracelessDatabase(Database):

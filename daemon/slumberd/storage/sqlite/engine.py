@@ -17,19 +17,11 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.sqlite import file_schema, health, ledger_schema
-from slumberd.storage.sqlite.connection import (
-    Pragmas,
-    data_version,
-    interrupting_when,
-    snapshot,
-    transaction,
-    translate_errors,
-    waiting_at_most,
-)
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
 from slumberd.storage.sqlite.episode_installation import (
-    Installation,
     check_schema,
+    complete,
+    installed,
     is_readable,
     keeping_numbers,
     warnings_of,
@@ -37,7 +29,18 @@ from slumberd.storage.sqlite.episode_installation import (
 from slumberd.storage.sqlite.file_schema import prepare_reader
 from slumberd.storage.sqlite.health import check_after_a_crash
 from slumberd.storage.sqlite.scrubbing import scrub
-from slumberd.storage.sqlite.session import SQLiteSession, run_in_session
+from slumberd.storage.sqlite.session import (
+    Pragmas,
+    SQLiteSession,
+    data_version,
+    interrupting_when,
+    run_in_session,
+    schema_version,
+    snapshot,
+    transaction,
+    translate_errors,
+    waiting_at_most,
+)
 from slumberd.storage.sqlite.watch import notify_watches
 
 T = TypeVar("T")
@@ -363,12 +366,28 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             prepare_reader=partial(sandbox.prepare, naive=naive, person=person),
         )
         super().__init__(database, table="episodes", store="sqlite_memory")
-        self._installation = Installation(path)
+        self._complete_at: int | None = None
         self._reads_older = traceless
         self._synced: Place | None = None
 
     def _install(self, connection: sqlite3.Connection) -> None:
-        self._installation.ensure(connection)
+        if not self._is_complete(connection):
+            with transaction(connection):
+                self._complete(connection)
+
+    def _is_complete(self, connection: sqlite3.Connection) -> bool:
+        """Return whether no table, index or trigger is missing.
+
+        The whole schema is compared only after the file's schema version has changed.
+        """
+        version = schema_version(connection)
+        if version != self._complete_at and installed(connection):
+            self._complete_at = version
+        return version == self._complete_at
+
+    def _complete(self, connection: sqlite3.Connection) -> None:
+        if not self._is_complete(connection):
+            complete(connection, self.path)
 
     def _find_missing(self, connection: sqlite3.Connection) -> list[str]:
         return warnings_of(connection)
@@ -386,13 +405,14 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             return await super().read(work, cancelled=cancelled)
 
     def _run_reading(self, connection: sqlite3.Connection, work: Work[T]) -> T:
-        complete = self._installation.is_complete(connection)
-        if not complete and not (self._reads_older and is_readable(connection)):
+        if not self._is_complete(connection) and not (
+            self._reads_older and is_readable(connection)
+        ):
             raise _NotInstalledError
         return super()._run_reading(connection, work)
 
     def _run_writing(self, connection: sqlite3.Connection, work: Work[T]) -> T:
-        self._installation.complete(connection)
+        self._complete(connection)
         return super()._run_writing(connection, work)
 
     async def put(self, work: Work[T]) -> T:
@@ -439,6 +459,6 @@ class SQLiteEpisodeEngine(SQLiteEngine):
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close the file; the next use opens the file that is at the path then."""
-        self._installation.forget()
+        self._complete_at = None  # another file may lie there then
         self._synced = None
         await super().close(at_once=at_once)

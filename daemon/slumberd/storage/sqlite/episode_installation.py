@@ -13,7 +13,6 @@ from pathlib import Path
 
 from slumberd.model.errors import SchemaError
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.file_schema import (
     OLDEST,
     FileSchema,
@@ -21,6 +20,7 @@ from slumberd.storage.sqlite.file_schema import (
     find_number,
     upgrade,
 )
+from slumberd.storage.sqlite.session import schema_version, transaction
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
@@ -96,12 +96,6 @@ SCHEMA = FileSchema(
 
 Found = dict[str, tuple[str, str]]
 """By schema object, its table and its SQL."""
-
-
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the number that SQLite increments when the schema of the file changes."""
-    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
-    return version
 
 
 def installed(connection: sqlite3.Connection) -> bool:
@@ -270,53 +264,18 @@ def _end_rewriting(connection: sqlite3.Connection) -> None:
     connection.execute(_SQL["drop_rewriting"])
 
 
-class Installation:
-    """Knows whether one file has the episode log, its indexes and its triggers.
+def complete(connection: sqlite3.Connection, path: Path) -> None:
+    """Install what is missing in a file, within the caller's transaction.
 
-    The whole schema is compared only after the file's schema version has changed.
+    Raises:
+        SchemaError: The table of episodes has another form.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._complete_at: int | None = None
-
-    def forget(self) -> None:
-        """Compare the whole schema at the next call: another file may lie there then."""
-        self._complete_at = None
-
-    def is_complete(self, connection: sqlite3.Connection) -> bool:
-        """Return whether nothing is missing."""
-        version = schema_version(connection)
-        if version != self._complete_at and installed(connection):
-            self._complete_at = version
-        return version == self._complete_at
-
-    def ensure(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, in a transaction of its own.
-
-        Raises:
-            SchemaError: The table of episodes has another form.
-        """
-        if not self.is_complete(connection):
-            with transaction(connection):
-                self.complete(connection)
-
-    def complete(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, within the caller's transaction.
-
-        Raises:
-            SchemaError: The table of episodes has another form.
-        """
-        if self.is_complete(connection):
-            return
-        try:
-            install(connection)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                raise
-            raise SchemaError(
-                str(self._path), f"'episodes' is not the table we know: {error}"
-            ) from error
+    try:
+        install(connection)
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+            raise
+        raise SchemaError(str(path), f"'episodes' is not the table we know: {error}") from error
 
 
 def warnings_of(connection: sqlite3.Connection) -> list[str]:

@@ -12,9 +12,9 @@ from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.file_paths import path_of
-from slumberd.storage.sqlite.connection import Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
 from slumberd.storage.sqlite.replay import rebuild
+from slumberd.storage.sqlite.session import Pragmas, Synchronous
 
 
 class SQLiteFactStore(EngineFactStore):

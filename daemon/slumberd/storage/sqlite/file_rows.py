@@ -24,9 +24,16 @@ from slumberd.storage.episodes.rows import decode, owner_of, shown
 from slumberd.storage.erased_scopes import record_erased_hash
 from slumberd.storage.ledger.rows import is_usable_name
 from slumberd.storage.sqlite import episode_installation, ledger_schema
-from slumberd.storage.sqlite.connection import Pragmas, connect, transaction, translate_errors
+from slumberd.storage.sqlite.connection import connect
 from slumberd.storage.sqlite.replay import indexed_after
-from slumberd.storage.sqlite.session import MANY, SQLiteSession, own_writes
+from slumberd.storage.sqlite.session import (
+    MANY,
+    Pragmas,
+    SQLiteSession,
+    own_writes,
+    transaction,
+    translate_errors,
+)
 
 _SQL = statements("whole_tables")
 _PRAGMAS = Pragmas(cache_mebibytes=32)

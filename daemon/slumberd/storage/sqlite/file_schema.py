@@ -16,7 +16,7 @@ from slumberd.model.errors import MigrationNotSupportedError, SchemaError
 from slumberd.model.health import MigrationPlan
 from slumberd.sql_statements import statements
 from slumberd.storage.added_columns import AddedColumn, added_columns, folded, quoted
-from slumberd.storage.sqlite.connection import snapshot, transaction
+from slumberd.storage.sqlite.session import snapshot, transaction
 
 _SQL = statements("migrations")
 

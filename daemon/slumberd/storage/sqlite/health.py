@@ -24,16 +24,16 @@ from slumberd.model.errors import (
 )
 from slumberd.model.health import StoreHealth
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import (
+from slumberd.storage.sqlite.connection import LOCKED, UNCHANGING, connect, traceless
+from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.session import (
     Pragmas,
-    connect,
     data_version,
     interrupting_when,
     lenient_text,
     snapshot,
     translate_errors,
 )
-from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database, traceless
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ import sqlite3
 from slumberd.sql_statements import statements
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import require_key
-from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.file_schema import FileSchema, describe_older, find_number, upgrade
 from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.session import transaction
 
 _FACTS = statements("facts")
 _TABLES = statements("ledger_schema")

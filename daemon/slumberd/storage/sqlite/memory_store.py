@@ -15,8 +15,8 @@ from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.file_paths import path_of
-from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
+from slumberd.storage.sqlite.session import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.watch import Watch
 
 LOG_PAGES = 4_000

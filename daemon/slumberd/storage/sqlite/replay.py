@@ -28,16 +28,17 @@ from slumberd.storage.audit.verify import first_break, foreign_break
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite import ledger_schema as schema
-from slumberd.storage.sqlite.connection import (
+from slumberd.storage.sqlite.connection import connect, traceless
+from slumberd.storage.sqlite.session import (
     Pragmas,
-    connect,
+    SQLiteSession,
     decode_texts_with,
     escaped,
+    insert,
+    own_writes,
     transaction,
     translate_errors,
 )
-from slumberd.storage.sqlite.database import traceless
-from slumberd.storage.sqlite.session import SQLiteSession, insert, own_writes
 
 _SQL = statements("replay")
 _ERASED_SCOPES = statements("erased_scopes")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.sqlite import episode_installation, ledger_schema
-from slumberd.storage.sqlite.connection import Pragmas
-from slumberd.storage.sqlite.database import look_first
+from slumberd.storage.sqlite.connection import look_first
 from slumberd.storage.sqlite.file_schema import FileSchema, find_number, is_of_0_1_0
+from slumberd.storage.sqlite.session import Pragmas
 
 SCHEMAS: Mapping[StoreName, FileSchema] = {
     "memory": episode_installation.SCHEMA,

@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from slumberd.storage.engine import Scrubbed, Scrubbing
-from slumberd.storage.sqlite.connection import waiting_at_most
 from slumberd.storage.sqlite.file_schema import file_of
+from slumberd.storage.sqlite.session import waiting_at_most
 
 REASON = (
     "its free space may hold copies of rows that SQLite has moved, and rows that another program "

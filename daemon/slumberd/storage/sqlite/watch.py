@@ -10,7 +10,8 @@ from threading import Lock, Thread
 from typing import Self
 
 from slumberd.model.errors import StoreError
-from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
+from slumberd.storage.sqlite.connection import connect
+from slumberd.storage.sqlite.session import Pragmas, data_version
 
 POLLS_BEFORE_SLOWING = 200
 """After so many polls without a commit, the watch waits longer between two polls."""

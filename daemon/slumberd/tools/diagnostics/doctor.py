@@ -12,12 +12,13 @@ from pathlib import Path
 from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
 from slumberd.daemon.file_exchange import is_unfinished
-from slumberd.model.cadence import Cron
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.health import Finding
 from slumberd.model.record import WITHIN
-from slumberd.rules.rule_loader import rule_files
+from slumberd.model.rule import Cron
+from slumberd.rules.rule_loader import RuleSet, rule_files
+from slumberd.rules.warnings import find_warnings
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection
 from slumberd.tools.diagnostics.database_checks import check_database, find_unusable
@@ -377,6 +378,14 @@ def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]
     ]
 
 
+def _check_rule_files(rules: RuleSet) -> Iterator[Finding]:
+    warnings = find_warnings(rules)
+    for kind, found in (("rules.outdated", rules.outdated), ("rules.doubtful", warnings)):
+        for one in found:
+            place = f"{one.file}:{one.line}:{one.column}"
+            yield Finding(kind, place, one.problem, "change the file, then `slumberd check`")
+
+
 def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
     daemon, rules = context.daemon, context.rules
     if daemon is not None and rules and daemon.get("rules_hash") != rules.content_hash:
@@ -386,11 +395,8 @@ def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
         problem = f"the daemon uses other rules than {source}"
         yield Finding("rules.stale", place, problem, "`slumberd reload`")
     subject = str(context.config or "configuration")
-    for old in rules.outdated if rules else ():
-        place = f"{old.file}:{old.line}:{old.column}"
-        yield Finding(
-            "rules.outdated", place, old.problem, "change the file, then `slumberd check`"
-        )
+    if rules is not None:
+        yield from _check_rule_files(rules)
     yield from check_degraded_rules(daemon)
     for way, remedy in _APPLY_REMEDIES.items():
         if keys := context.outdated.get(way):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slumberd.model.errors import ConfigurationError, Mistake
 from slumberd.rules.file_access import find_secret, is_installed, read_key, read_token
-from slumberd.rules.rule_loader import rule_files
+from slumberd.rules.rule_loader import RuleSet, rule_files
 from slumberd.rules.settings import Settings
 from slumberd.rules.yaml_reader import Document, read_document
 from slumberd.tools.diagnostics.host_checks import (
@@ -80,19 +80,21 @@ def _mistake_at(document: Document | None, key: str, problem: str) -> Mistake:
 
 
 def find_unreadable_files(
-    settings: Settings, config: Path | None, account: Account
+    settings: Settings, config: Path | None, account: Account, rules: RuleSet | None = None
 ) -> Iterator[Mistake]:
     """Find configuration and rule files that the daemon cannot read.
 
     Args:
         config: Its file; None without one.
         account: Whom the daemon runs as.
+        rules: The rules, if they could be loaded; the files that they name count, too.
     """
     files = [file for file in (config,) if file is not None]
     if not settings.are_rules_published:
         files.append(settings.rules_dir)
         with suppress(ConfigurationError):  # the loader of the rules reports it
             files += rule_files(settings.rules_dir)
+        files += [Path(file) for file in (rules.files if rules else ())]
     if settings.provenance.sink == "fathom" and (pack := settings.pack_path) is not None:
         files += [pack, *sorted(pack.rglob("*"))] if pack.is_dir() else [pack]
     seen: set[Path] = set()

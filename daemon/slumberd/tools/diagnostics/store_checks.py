@@ -15,12 +15,11 @@ from slumberd.daemon.erased_content import NAMED, read_or_none
 from slumberd.daemon.pause import FILE as PAUSED_FILE
 from slumberd.daemon.rules import paused_rules_of
 from slumberd.daemon.stores import inspections_of
-from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.errors import StoreError
 from slumberd.model.health import Finding
 from slumberd.model.record import Reduction
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron, Every
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.operations.reads.rule_states import RuleState
 from slumberd.rules.filters.checks import reads_column

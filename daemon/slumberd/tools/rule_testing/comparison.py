@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 Part = Literal["deltas", "filtered", "facts"]
 """The parts of an expectation."""

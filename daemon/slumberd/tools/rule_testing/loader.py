@@ -17,9 +17,8 @@ from slumberd.model.errors import (
     NoInputError,
     UsageError,
 )
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Scope, validate_scope
+from slumberd.model.scope import Scope, episode_id_of, validate_scope
 from slumberd.rules.filters.sandbox import check_filter
 from slumberd.rules.rule_loader import RuleSet, load_rules
 from slumberd.rules.validation import mistakes_of, problems, read_instant, suggestion

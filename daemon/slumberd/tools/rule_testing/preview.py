@@ -20,9 +20,9 @@ from slumberd.daemon.composition import copies_of, open_stores, rule_runner_of
 from slumberd.daemon.stores import inspections_of
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, StoreError
-from slumberd.model.firing import Counts
+from slumberd.model.firing import Counts, Outcome, Record, Report
 from slumberd.model.predicates import ChannelPlan, union_of
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.rules.rule_loader import RuleSet

@@ -28,9 +28,10 @@ from slumberd.model.errors import (
 )
 from slumberd.model.extraction import ModelSettings, Question, RecordedAnswer
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.fact_ids import channel_of, episode_id_of
-from slumberd.model.record import Checkpoint, Outcome, Record, Report
+from slumberd.model.firing import Outcome, Record, Report
+from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import channel_of, episode_id_of
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.rules.pattern_loader import load_pattern_tests, load_patterns
 from slumberd.rules.yaml_reader import read_document

@@ -20,11 +20,10 @@ from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.model.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
 from slumberd.model.fact import Fact
-from slumberd.model.firing import Counts, Trigger
+from slumberd.model.firing import Counts, Report, Trigger
 from slumberd.model.graph import Owner, ResultSet, facts_of, is_storable, triples_in
 from slumberd.model.health import StoreHealth
 from slumberd.model.provenance import ProvenanceBundle
-from slumberd.model.record import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.protocols import FactStore
 from slumberd.workers.graph.cypher_linter import Linter

@@ -10,8 +10,8 @@ from slumberd.consolidation.extraction.turns import name_of_speaker
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extracted, ModelSettings, Question, ShownFact, Stated, Turn
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.predicates import names_predicate
+from slumberd.model.scope import episode_id_of
 
 MOST_FACTS = 50
 """The most facts that a request shows."""

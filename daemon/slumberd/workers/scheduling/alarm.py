@@ -15,8 +15,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from slumberd.clock import Clock, set_within
-from slumberd.model.cadence import Cron
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.due import jump_between
 from slumberd.workers.scheduling.scheduler import describe, read_clocks

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from slumberd.model.cadence import Cadence, Cron
+from slumberd.model.rule import Cadence, Cron
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.cron import Fields, fields
 

@@ -13,10 +13,9 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from zlib import crc32
 
-from slumberd.model.cadence import Cadence, Every
 from slumberd.model.firing import UNTIMED, Position, Timing, Trigger
 from slumberd.model.health import DEGRADED_AFTER
-from slumberd.model.rule import OnMissed
+from slumberd.model.rule import Cadence, Every, OnMissed
 
 LATE = timedelta(seconds=60)
 """A firing that begins later than this after its cron instant is a ``catchup``."""

@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import assert_never
 
-from slumberd.model.cadence import Cron, Every
 from slumberd.model.health import RuleStatus
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron, Every
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.due import due_every, is_ahead
 

@@ -17,8 +17,7 @@ import structlog
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import is_in_log
 from slumberd.consolidation.protocols import EpisodeLog, Ledger
-from slumberd.logs.line_format import timestamp
-from slumberd.model.cadence import Cron, Every
+from slumberd.logs.lines import timestamp
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.errors import (
     ConsolidationRuleError,
@@ -30,7 +29,7 @@ from slumberd.model.errors import (
 )
 from slumberd.model.firing import START, Position
 from slumberd.model.health import DEGRADED_AFTER
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Cron, Every
 from slumberd.workers.scheduling import cron
 from slumberd.workers.scheduling.due import (
     BACKOFF_SECONDS,

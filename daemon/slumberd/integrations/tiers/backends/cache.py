@@ -24,6 +24,7 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreError
 from slumberd.integrations.tiers.search import is_expired, newest_first
+from slumberd.integrations.tiers.stores import are_unchanged, without
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import ExtraMissingError
@@ -73,7 +74,7 @@ class _Keys(NamedTuple):
 
 
 class CacheMemoryBackend:
-    """Keeps entries in Redis, with an expiry; implements `MemoryStoreProtocol`.
+    """Keeps entries in Redis, with an expiry; implements `OwnedStoreProtocol`.
 
     Each write is one transaction: an entry is either stored and found, or neither. The process
     keeps the entries that it has searched, and reads them again after a write of any process.
@@ -122,19 +123,52 @@ class CacheMemoryBackend:
         if is_expired(kept, at):
             await self.delete(entry.id, owner_id=entry.owner_id)
             return
-        keys = self._keys(entry.owner_id)
-        left = None if kept.expires_at is None else max(1, (kept.expires_at - at) // _MILLISECOND)
         async with self._transaction() as work:
-            work.set(keys.of([entry.id])[0], _document(kept), px=left)
-            work.zadd(keys.by_instant, {entry.id: microseconds(entry.timestamp)})
-            work.sadd(f"{self._prefix}:owners", _quoted(entry.owner_id))
-            work.set(keys.version, uuid.uuid4().hex, keepttl=True)
-            for key in (
-                (keys.by_instant, keys.version) if self._ttl > 0 and left is not None else ()
-            ):
-                # Together: what is there longest decides.
-                work.pexpire(key, left, nx=True)
-                work.pexpire(key, left, gt=True)
+            self._set(work, kept, at)
+
+    def _set(self, work: Client, entry: MemoryEntry, at: datetime) -> None:
+        """Add the commands that store an entry, which has not expired, to a transaction."""
+        keys = self._keys(entry.owner_id)
+        left = None if entry.expires_at is None else max(1, (entry.expires_at - at) // _MILLISECOND)
+        work.set(keys.of([entry.id])[0], _document(entry), px=left)
+        work.zadd(keys.by_instant, {entry.id: microseconds(entry.timestamp)})
+        work.sadd(f"{self._prefix}:owners", _quoted(entry.owner_id))
+        work.set(keys.version, uuid.uuid4().hex, keepttl=True)
+        for key in (keys.by_instant, keys.version) if self._ttl > 0 and left is not None else ():
+            # Together: what is there longest decides.
+            work.pexpire(key, left, nx=True)
+            work.pexpire(key, left, gt=True)
+
+    async def replace_entries(
+        self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry], *, owner_id: str = ""
+    ) -> bool:
+        """Delete entries of an owner and store others; nothing when one of `old` has changed.
+
+        Raises:
+            MemoryStoreError: Redis failed, or an entry has values that JSON cannot hold.
+            MemoryCapacityError: Redis has no memory left.
+        """
+        from redis.exceptions import WatchError  # of the extra, which made the client
+
+        at = self._clock.now()
+        kept = [storable(entry, self._ttl, at, _SOURCE) for entry in new]
+        keys = self._keys(owner_id)
+        names = keys.of([entry.id for entry in old])
+        try:
+            async with self._transaction() as work:
+                await work.watch(*names)
+                documents = await work.mget(names)
+                stored = [_entry(text) for text in documents if text is not None]
+                work.multi()
+                if not are_unchanged(old, {entry.id: entry for entry in stored}):
+                    return False
+                if gone := without(old, new):
+                    self._remove(work, keys, gone)
+                for entry in kept:
+                    self._set(work, entry, at)
+        except WatchError:
+            return False
+        return True
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best entries of an owner, best first."""
@@ -222,9 +256,13 @@ class CacheMemoryBackend:
     async def _delete(self, owner_id: str, entry_ids: Sequence[str]) -> None:
         keys = self._keys(owner_id)
         async with self._transaction() as work:
-            work.delete(*keys.of(entry_ids))
-            work.zrem(keys.by_instant, *entry_ids)
-            work.set(keys.version, uuid.uuid4().hex, keepttl=True)
+            self._remove(work, keys, entry_ids)
+
+    def _remove(self, work: Client, keys: _Keys, entry_ids: Sequence[str]) -> None:
+        """Add the commands that delete entries to a transaction."""
+        work.delete(*keys.of(entry_ids))
+        work.zrem(keys.by_instant, *entry_ids)
+        work.set(keys.version, uuid.uuid4().hex, keepttl=True)
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._cache.pipeline(transaction=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,7 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import MemoryStoreError
 from slumberd.integrations.tiers.search import is_expired
+from slumberd.integrations.tiers.stores import is_unchanged
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds, speaker_of
 from slumberd.model.errors import MemoryScopeError, SlumberdError
@@ -76,7 +77,7 @@ class _Scope:
 
 
 class DatabaseMemoryBackend:
-    """Keeps entries as episodes; implements `MemoryStoreProtocol`.
+    """Keeps entries as episodes; implements `OwnedStoreProtocol`.
 
     The owner is the user of an episode, and ``session_id`` its session. So rules promote entries
     to facts as all episodes. Other episodes of the same user and agent are entries, too. The
@@ -124,6 +125,29 @@ class DatabaseMemoryBackend:
                 await self._store.put(episode, **scope)
             except MemoryScopeError:  # perhaps it is in another session so far
                 await self._store.owned.move(episode)
+
+    async def replace_entries(
+        self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry], *, owner_id: str = ""
+    ) -> bool:
+        """Delete entries of an owner and store others; nothing when one of `old` has changed.
+
+        Raises:
+            MemoryStoreError: The store failed, or cannot return an entry unchanged.
+        """
+        at = self._clock.now()
+        episodes = [self._episode_of(storable(entry, self._ttl, at, _SOURCE)) for entry in new]
+        wanted = {entry.id: entry for entry in old}
+
+        def unchanged(version: EpisodeVersion) -> bool:
+            entry = _entry_of(version, instant(version.at))
+            return entry.id in wanted and is_unchanged(wanted[entry.id], entry)
+
+        # An episode of another program has no id of ours.
+        eids = [[self._episode_id(owner_id, id), id] for id in wanted]
+        with _translated_errors():
+            return await self._store.owned.replace(
+                user_of(owner_id), self._agent, eids, unchanged, episodes
+            )
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best entries of an owner, best first; the store records these reads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,14 +20,15 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreError
 from slumberd.integrations.tiers.search import EntryIndex, best, is_expired, newest_first
+from slumberd.integrations.tiers.stores import are_unchanged, without
 from slumberd.integrations.tiers.strategies import CLOCK
-from slumberd.model.fact_ids import canonical
+from slumberd.model.scope import canonical
 
 _SOURCE = "in_memory"
 
 
 class InMemoryMemoryBackend:
-    """Keeps entries in the process; implements `MemoryStoreProtocol`.
+    """Keeps entries in the process; implements `OwnedStoreProtocol`.
 
     Args:
         ttl_seconds: How long an entry is kept that does not say when it expires; 0 for ever.
@@ -63,6 +64,23 @@ class InMemoryMemoryBackend:
         self._refuse_when_full(kept)
         owned = self._owned.setdefault(entry.owner_id, self._new_entries())
         owned.put(kept)
+
+    async def replace_entries(
+        self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry], *, owner_id: str = ""
+    ) -> bool:
+        """Delete entries of an owner and store others; nothing when one of `old` has changed.
+
+        Raises:
+            MemoryStoreError: An entry has values that JSON cannot hold; nothing is done.
+        """
+        owned = self._entries_of(owner_id)
+        if not owned.has_unchanged(old):
+            return False
+        kept = [storable(entry, self._ttl, self._clock.now(), _SOURCE) for entry in new]
+        owned.drop(without(old, new))
+        for entry in kept:
+            owned.put(entry)
+        return True
 
     def _refuse_when_full(self, entry: MemoryEntry) -> None:
         if self._most is None or entry.id in self._entries_of(entry.owner_id):
@@ -125,6 +143,10 @@ class OwnedEntries:
 
     def __contains__(self, entry_id: str) -> bool:
         return entry_id in self._entries
+
+    def has_unchanged(self, entries: Sequence[MemoryEntry]) -> bool:
+        """Return whether all of some entries are as they were when they were read."""
+        return are_unchanged(entries, self._entries)
 
     def put(self, entry: MemoryEntry) -> None:
         """Add an entry; it replaces the one of its id."""

@@ -19,6 +19,7 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import EmbeddingError
 from slumberd.integrations.tiers.search import best
+from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.salience import cosine
 from slumberd.search.embeddings import WordEmbedder
@@ -44,7 +45,7 @@ def word_embed_fn() -> EmbedFn:
 
 
 class VectorMemoryBackend:
-    """Finds entries by the vectors of their texts; implements `MemoryStoreProtocol`.
+    """Finds entries by the vectors of their texts; implements `OwnedStoreProtocol`.
 
     The vector is a part of its entry, which another back end keeps. So both are stored or neither,
     and whatever deletes the entry deletes the vector. A search compares all entries of the owner.
@@ -64,7 +65,9 @@ class VectorMemoryBackend:
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        self._entries = InMemoryMemoryBackend(clock=clock) if entries is None else entries
+        self._entries = (
+            InMemoryMemoryBackend(clock=clock) if entries is None else owned_store(entries)
+        )
         self._embed_fn = embed_fn
         self._clock = clock
 
@@ -75,9 +78,24 @@ class VectorMemoryBackend:
             EmbeddingError: The entry has no vector, and none can be made; nothing is stored.
             MemoryStoreError: The store failed.
         """
-        if entry.embedding is None:
-            entry = replace(entry, embedding=await self._embed(entry.content))
-        await self._entries.store(entry)
+        await self._entries.store(await self._with_vector(entry))
+
+    async def _with_vector(self, entry: MemoryEntry) -> MemoryEntry:
+        if entry.embedding is not None:
+            return entry
+        return replace(entry, embedding=await self._embed(entry.content))
+
+    async def replace_entries(
+        self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry], *, owner_id: str = ""
+    ) -> bool:
+        """Delete entries of an owner and store others; nothing when one of `old` has changed.
+
+        Raises:
+            EmbeddingError: A vector cannot be made; nothing is done.
+            MemoryStoreError: The store failed.
+        """
+        embedded = [await self._with_vector(entry) for entry in new]
+        return await OwnerEntries(self._entries, owner_id).replace(old, embedded)
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best entries of an owner, best first.

@@ -15,8 +15,14 @@ import pytest
 import structlog
 
 from slumberd.cli.setup import daemon_logs
-from slumberd.logs.line_format import console_line, json_line
-from slumberd.logs.log_writer import EVENT_BYTES, LineStream, LineWriter, WriteRequest
+from slumberd.logs.lines import (
+    EVENT_BYTES,
+    LineStream,
+    LineWriter,
+    WriteRequest,
+    console_line,
+    json_line,
+)
 from slumberd.logs.output import DeltaLines, leads_to_journal, prefix_priority, queued_writer, send
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import LoggingSettings
