@@ -15,7 +15,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactOperations
 from slumberd.operations.handlers import Answer, Handler, handlers_of
-from slumberd.operations.ledger import LedgerReads
+from slumberd.operations.ledger import HeldReads, LedgerReads
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
@@ -119,6 +119,7 @@ class Components:
                 FactOperations(stores.facts, self.operations),
                 Reports(stores.facts, clock),
                 LedgerReads(stores.facts, self.commits),
+                HeldReads(stores.facts),
                 QuarantineReads(stores.facts),
                 Users(stores.facts),
                 rules,

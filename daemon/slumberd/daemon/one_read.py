@@ -7,14 +7,25 @@ other operations are not imported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ParamSpec, TypeVar
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from slumberd.clock import SystemClock
-from slumberd.daemon.stores import open_facts, open_facts_if_present, open_memory, searcher_of
+from slumberd.daemon.stores import (
+    open_facts,
+    open_facts_if_present,
+    open_memory,
+    open_memory_if_present,
+    searcher_of,
+)
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings
+
+if TYPE_CHECKING:
+    from slumberd.rules.rule_loader import RuleSet
 
 P = ParamSpec("P")
 F = TypeVar("F")
@@ -79,6 +90,14 @@ async def _episodes(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _held(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.ledger import HeldReads
+
+    async with open_facts_if_present(settings) as facts:
+        yield HeldReads(facts)
+
+
+@asynccontextmanager
 async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.commit_signal import CommitSignal
     from slumberd.operations.ledger import LedgerReads
@@ -88,11 +107,57 @@ async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _outcomes(settings: Settings, request: Any) -> AsyncIterator[object]:  # noqa: ANN401 # any form
+    """Open the stores for a fact; or for an episode, which either of the stores may know."""
+    from slumberd.operations.commit_signal import CommitSignal
+    from slumberd.operations.outcomes import Outcomes
+    from slumberd.operations.stores import StoresThere
+
+    new = partial(
+        Outcomes,
+        clock=SystemClock(),
+        tolerance=timedelta(seconds=settings.memory.future_tolerance),
+        commits=CommitSignal(),
+    )
+    if request.kind == "fact":
+        async with open_facts(settings) as facts, open_memory_if_present(settings) as memory:
+            yield new(StoresThere(memory, facts), rules=partial(_rules_of, settings))
+        return
+    rules, paused = _rules_of(settings), _paused_by(settings)
+    async with (
+        open_memory_if_present(settings) as memory,
+        open_facts_if_present(settings) as found,
+    ):
+        yield new(StoresThere(memory, found), rules=lambda: rules, paused=lambda: paused)
+
+
+def _rules_of(settings: Settings) -> RuleSet:
+    from slumberd.daemon.rules import rules_of
+
+    return rules_of(settings)
+
+
+def _paused_by(settings: Settings) -> Mapping[str, str]:
+    """Return who paused each paused rule, by the rule's id."""
+    from slumberd.daemon.rules import paused_rules_of
+
+    return paused_rules_of(settings).read()
+
+
+@asynccontextmanager
 async def _quarantine(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.quarantine import QuarantineReads
 
     async with open_facts(settings) as facts:
         yield QuarantineReads(facts)
+
+
+@asynccontextmanager
+async def _report(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.report import Reports
+
+    async with open_facts_if_present(settings) as facts:
+        yield Reports(facts, SystemClock(), most_days=None)
 
 
 @asynccontextmanager
@@ -107,7 +172,10 @@ _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]]
     "changes": _ledger,
     "context": _search,
     "episodes": _episodes,
+    "explain": _outcomes,
+    "held": _held,
     "quarantined": _quarantine,
     "recall": _search,
+    "report": _report,
 }
 """What opens the stores of each operation, by its name."""

@@ -310,6 +310,16 @@ async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
         await memory.close()
 
 
+@asynccontextmanager
+async def open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
+    """Open the episodes for reading; yield None when no episode was ever put."""
+    if not inspections_of(settings).episodes.exists():
+        yield None
+        return
+    async with open_memory(settings) as memory:
+        yield memory
+
+
 def database_status_of(
     settings: Settings, *, most_xids: int = MOST_XIDS, few_dead_rows: int = FEW_DEAD_ROWS
 ) -> DatabaseStatus | None:

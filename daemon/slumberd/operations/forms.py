@@ -175,10 +175,11 @@ def reading_scope(request: ScopedForm, caller: Caller) -> ScopeFilter | None:
         NotAllowedError: The request names another user or agent than the caller's.
         UsageError: Neither the request nor a caller who is no operator names a user.
     """
-    is_open = caller.user is request.user is request.agent is None
+    is_open = caller.user is caller.agent is request.user is request.agent is None
     if is_open and Right.OPERATE in caller.rights:
         return None
-    return caller.scope(request.user, request.agent)
+    every = isinstance(request, ReadForm) and request.all_agents
+    return caller.scope(request.user, request.agent, all_agents=every)
 
 
 def write_cursor(*parts: str) -> str:

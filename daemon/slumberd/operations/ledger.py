@@ -445,6 +445,17 @@ class LedgerReads:
             more=len(rows) == request.limit,
         )
 
+
+class HeldReads:
+    """Runs requests for the batches that await approval.
+
+    Args:
+        facts: The facts; None when there are none yet.
+    """
+
+    def __init__(self, facts: EngineFactStore | None) -> None:
+        self._facts = facts
+
     @operation(
         right=Right.OPERATE,
         read_only=True,
@@ -464,7 +475,7 @@ class LedgerReads:
     )
     async def held(self, request: HeldForm, caller: Caller) -> HeldList:
         """Return the batches that await approval."""
-        held = (await self._facts.watermarks.held()).values()
+        held = {} if self._facts is None else await self._facts.watermarks.held()
         return HeldList(
             held=[
                 Held(
@@ -473,7 +484,7 @@ class LedgerReads:
                     problem=one.problem,
                     approved=one.approved,
                 )
-                for one in held
+                for one in held.values()
             ]
         )
 

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
 from slumberd.clock import Clock
-from slumberd.consolidation.explanation import Explanation
 from slumberd.model.errors import MemoryScopeError, NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
@@ -19,21 +18,31 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.forms import Name, ReadForm, Result, singular_kind
+from slumberd.operations.forms import (
+    Name,
+    OperatorForm,
+    ReadForm,
+    Result,
+    reading_scope,
+    singular_kind,
+)
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.reads.episode_results import NO_RULE, Became, ResultOfRule, best_of
 from slumberd.operations.reads.explainer import (
+    EpisodeOutcome,
     ExplainedEpisode,
     explain_fact,
     read_outcome,
     read_results,
 )
-from slumberd.operations.reads.explanations import decision_document
+from slumberd.operations.reads.explanations import ExplainedFact
 from slumberd.operations.responses import as_json
-from slumberd.operations.stores import Stores
-from slumberd.rules.rule_loader import RuleSet
+from slumberd.operations.stores import Stores, StoresThere
 from slumberd.search.hits import Kind
+
+if TYPE_CHECKING:  # a command that explains a fact needs no rules
+    from slumberd.rules.rule_loader import RuleSet
 
 _NEITHER = "neither the episodes nor the ledger of this scope have it"
 
@@ -73,17 +82,19 @@ RESULT: dict[str, Any] = {
 }
 
 
-class ExplainForm(ReadForm):
+class ExplainForm(ReadForm, OperatorForm):
     """The request ``explain``: the id of a fact or of an episode.
 
     Attributes:
         id: The fact or the episode.
         kind: What it is: most facts have the id of their episode. By default a fact that is
             current, else an episode; ``fact`` also explains a fact that is not current any more.
+        content: Whether to include the texts of the episodes.
     """
 
     id: Name
     kind: Annotated[Kind | None, BeforeValidator(singular_kind)] = None
+    content: bool = True
 
 
 class OutcomeForm(ReadForm):
@@ -150,6 +161,25 @@ class Explained(Result):
     explanation: dict[str, Any]
 
 
+class Explanation(NamedTuple):
+    """Why a fact is current, or what became of an episode; interfaces get it as `Explained`.
+
+    Attributes:
+        id: The fact or the episode.
+        kind: What it is.
+        about: The explanation.
+    """
+
+    id: str
+    kind: Kind
+    about: ExplainedFact | EpisodeOutcome
+
+    def document(self) -> Answer:
+        """Return the JSON form."""
+        explanation = as_json(self.about.document())
+        return {"id": self.id, "kind": self.kind, "explanation": explanation}
+
+
 class Outcomes:
     """Runs requests for what became of episodes, and why facts are current.
 
@@ -163,7 +193,7 @@ class Outcomes:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: Stores | StoresThere,
         *,
         rules: Callable[[], RuleSet],
         clock: Clock,
@@ -186,53 +216,65 @@ class Outcomes:
             {"id": "e1"}, {"id": "e1", "kind": "fact", "explanation": {"id": "e1", "current": True}}
         ),
     )
-    async def explain(self, request: ExplainForm, caller: Caller) -> Annotated[Answer, Explained]:
+    async def explain(
+        self, request: ExplainForm, caller: Caller
+    ) -> Annotated[Explanation, Explained]:
         """Explain why a fact is current, or what became of an episode.
+
+        An operator who names no user may ask about every user.
 
         Raises:
             NoInputError: The scope has neither a fact nor an episode of that id.
         """
-        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
-        pattern = FactPattern(user=scope.user, agent=scope.agent, id=request.id)
-        current = request.kind != "episode" and bool(await self._facts.query(pattern))
-        kind = "fact" if current else request.kind or "episode"
+        scope, kind = reading_scope(request, caller), request.kind
+        if kind is None:
+            kind = "fact" if await self._is_current(request.id, scope) else "episode"
         if kind == "fact":
-            document = await self._explain_fact(request.id, scope, current=current)
-        else:
-            document = await self._explain_episode(request.id, scope)
-        return {"id": request.id, "kind": kind, "explanation": as_json(document)}
+            fact = await self._explain_fact(request.id, scope, content=request.content)
+            return Explanation(request.id, kind, fact)
+        return Explanation(request.id, kind, await self._explain_episode(request.id, scope))
 
-    async def _explain_fact(self, id: str, scope: ScopeFilter, *, current: bool) -> dict[str, Any]:
+    async def _is_current(self, id: str, scope: ScopeFilter | None) -> bool:
+        """Return whether a scope, or any user without a scope, has a current fact of an id."""
+        owner = {} if scope is None else {"user": scope.user, "agent": scope.agent}
+        facts = self._facts
+        return facts is not None and bool(await facts.query(FactPattern(id=id, **owner)))
+
+    async def _explain_fact(
+        self, id: str, scope: ScopeFilter | None, *, content: bool
+    ) -> ExplainedFact:
         """Explain a fact; one that is not current any more must always have been of the scope."""
-        with _one_text(id):
-            explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
-        if not current and not _was_of(explained.explanation, scope):
+        if self._facts is None:
+            raise NoInputError(id, "there are no facts yet")
+        current = scope is not None and await self._is_current(id, scope)
+        with _one_text(id, scope):
+            found = await explain_fact(self._facts, self._memory, id, content=content, scope=scope)
+        if scope is not None and not current and not _was_of(found, scope):
             raise NoInputError(id, _NEITHER)
-        return explained.document()
+        return found
 
-    async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
-        rules, outcome = await self.read(id, scope)
-        results = await read_results(self._memory, self._facts, rules, outcome, self._paused())
-        remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
-        pairs = zip(outcome.decisions, remedies, strict=True)
-        return {
-            "id": id,
-            "rules": [decision_document(*pair) for pair in pairs],
-            "results": [result.document() for result in results],
-        }
+    async def _explain_episode(self, id: str, scope: ScopeFilter | None) -> EpisodeOutcome:
+        rules, found = await self.read(id, scope)
+        results = await read_results(self._memory, self._facts, rules, found, self._paused())
+        remedies = found.remedies(rules, self._clock.now() + self._tolerance)
+        pairs = [*zip(found.decisions, remedies, strict=True)]
+        return EpisodeOutcome(id, found.version, pairs, results)
 
     async def read(
-        self, id: str, scope: ScopeFilter
+        self, id: str, scope: ScopeFilter | None
     ) -> tuple[list[ConsolidationRule], ExplainedEpisode]:
         """Return the rules in force, and the outcome of an episode of a scope under each of them.
+
+        Args:
+            scope: None for the scopes of all users.
 
         Raises:
             NoInputError: The scope has no such episode.
         """
         rules = [*self._rules().of_episodes().rules]
-        with _one_text(id):
+        with _one_text(id, scope):
             found = await read_outcome(self._memory, self._facts, rules, id)
-        if not scope.holds(found.version):
+        if scope is not None and not scope.holds(found.version):
             raise NoInputError(id, _NEITHER)
         return rules, found
 
@@ -318,16 +360,19 @@ def _is_pending(
 
 
 @contextmanager
-def _one_text(id: str) -> Iterator[None]:
+def _one_text(id: str, scope: ScopeFilter | None) -> Iterator[None]:
     """Say of an id that nobody has what is said of another scope's."""
     try:
         yield
     except NoInputError:
+        if scope is None:
+            raise
         raise NoInputError(id, _NEITHER) from None
 
 
-def _was_of(explanation: Explanation, scope: ScopeFilter) -> bool:
+def _was_of(fact: ExplainedFact, scope: ScopeFilter) -> bool:
     """Return whether a fact was of a scope, and no other owner had its id or its key."""
+    explanation = fact.explanation
     asserting = [found.row.record for found in explanation.assertions]
     others = [change.row.record for change in explanation.history]
     others += [row.record for row in explanation.replacing]

@@ -7,7 +7,7 @@ from slumberd.operations.daemon import DaemonOperations
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactOperations
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.ledger import LedgerReads
+from slumberd.operations.ledger import HeldReads, LedgerReads
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.operation import Operation, operations_of
 from slumberd.operations.outcomes import Outcomes
@@ -27,6 +27,7 @@ _KINDS = (
     FactOperations,
     Outcomes,
     LedgerReads,
+    HeldReads,
     Reports,
     Erasures,
     QuarantineReads,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from slumberd.clock import Clock
 from slumberd.model.errors import MemoryScopeError, UsageError
+from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import (
@@ -26,6 +27,7 @@ from slumberd.operations.forms import (
     ScopedForm,
     reading_scope,
 )
+from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
@@ -137,13 +139,43 @@ class ScopeReport(Result):
     days: list[DayReport]
 
 
-class Reports:
-    """Runs requests that sum up what changed."""
+class Report(NamedTuple):
+    """What changed in a time; interfaces get it as a `ScopeReport`.
 
-    def __init__(self, facts: EngineFactStore, clock: Clock) -> None:
-        self._facts = facts
+    Attributes:
+        found: What changed, of all users.
+        since: The first instant.
+        until: The last instant.
+        limit: The form lists at most this many users.
+        largest_by: What the largest batches have the most of.
+    """
+
+    found: ChangeReport
+    since: datetime
+    until: datetime
+    limit: int
+    largest_by: LargestBy = "facts"
+
+    def document(self) -> Answer:
+        """Return the JSON form."""
+        return _report_of(*self).document()
+
+
+class Reports:
+    """Runs requests that sum up what changed.
+
+    Args:
+        facts: The facts; None when there are none yet.
+        most_days: A report is of at most so many days; None for any time.
+    """
+
+    def __init__(
+        self, facts: EngineFactStore | None, clock: Clock, *, most_days: int | None = MOST_DAYS
+    ) -> None:
+        self._reads = None if facts is None else facts.reads
+        self._recent = None if facts is None else RecentChanges(facts.reads)
         self._clock = clock
-        self._recent = RecentChanges(facts.reads)
+        self._most_days = most_days
 
     @operation(
         right=Right.READ,
@@ -170,52 +202,49 @@ class Reports:
             },
         ),
     )
-    async def report(self, request: ReportForm, caller: Caller) -> ScopeReport:
+    async def report(self, request: ReportForm, caller: Caller) -> Annotated[Report, ScopeReport]:
         """Return how much was learned, changed and forgotten in the last days."""
-        since, until = _time_of(request, self._clock.now())
-        scope = reading_scope(request, caller)
+        since, until = self._time_of(request)
+        found = await self._read(request, since, reading_scope(request, caller))
+        return Report(found, since, until, request.limit, request.largest_by)
+
+    async def _read(
+        self, request: ReportForm, since: datetime, scope: ScopeFilter | None
+    ) -> ChangeReport:
+        if self._reads is None or self._recent is None:
+            return ChangeReport()
         if scope is None and request.since is None:
-            found = await self._recent.report(since, days=request.days, most=request.limit)
-        else:
-            found = await read_changes(
-                self._facts.reads, since, until=request.until, most=request.limit, scope=scope
-            )
-        return report_of(found, since, until, request.limit, request.largest_by)
+            return await self._recent.report(since, days=request.days, most=request.limit)
+        return await read_changes(
+            self._reads, since, until=request.until, most=request.limit, scope=scope
+        )
+
+    def _time_of(self, request: ReportForm) -> tuple[datetime, datetime]:
+        """Return the first and the last instant of a report.
+
+        Raises:
+            UsageError: The time is too long, or begins before 1970, or has no beginning.
+        """
+        now = self._clock.now()
+        if request.since is None:
+            if request.until is not None:
+                raise UsageError("report: until: name since, too")
+            return now - timedelta(days=request.days), now
+        since, until, most = request.since, request.until or now, self._most_days
+        if most is not None and since < _EPOCH:
+            raise UsageError("report: since: is before 1970")
+        if most is not None and until - since > timedelta(days=most):
+            raise UsageError(f"report: since: is more than {most} days before until")
+        return since, max(since, until)
 
 
-def _time_of(request: ReportForm, now: datetime) -> tuple[datetime, datetime]:
-    """Return the first and the last instant of a report.
-
-    Raises:
-        UsageError: The time is too long, or begins before 1970, or has no beginning.
-    """
-    if request.since is None:
-        if request.until is not None:
-            raise UsageError("report: until: name since, too")
-        return now - timedelta(days=request.days), now
-    since, until = request.since, request.until or now
-    if since < _EPOCH:
-        raise UsageError("report: since: is before 1970")
-    if until - since > timedelta(days=MOST_DAYS):
-        raise UsageError(f"report: since: is more than {MOST_DAYS} days before until")
-    return since, max(since, until)
-
-
-def report_of(
+def _report_of(
     found: ChangeReport,
     since: datetime,
     until: datetime,
     limit: int,
-    largest_by: LargestBy = "facts",
+    largest_by: LargestBy,
 ) -> ScopeReport:
-    """Return a report as the operation ``report`` answers.
-
-    Args:
-        since: The first instant.
-        until: The last instant.
-        limit: At most this many users.
-        largest_by: What the largest batches have the most of.
-    """
     users = dict(found.top_users(limit))
     return ScopeReport(
         since=since,

@@ -21,3 +21,16 @@ class Stores:
     memory: EngineMemoryStore
     facts: EngineFactStore
     scope_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StoresThere:
+    """The stores of a state directory that exist, for reading.
+
+    Attributes:
+        memory: The episodes; None when none was ever put.
+        facts: The facts; None when slumberd has not made them yet.
+    """
+
+    memory: EngineMemoryStore | None
+    facts: EngineFactStore | None

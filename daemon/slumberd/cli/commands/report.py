@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,11 +13,12 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.instants import moment_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table
-from slumberd.cli.report_reading import held_document, read_report
+from slumberd.daemon.one_read import read_operation, unbounded
 from slumberd.logs.lines import printable, timestamp
 from slumberd.model.errors import ExtraMissingError, UsageError
-from slumberd.model.firing import HeldBatch
-from slumberd.operations.change_report import ChangeReport, Changes
+from slumberd.operations.change_report import Changes
+from slumberd.operations.ledger import Held, HeldForm, HeldReads
+from slumberd.operations.report import Report, ReportForm, Reports
 from slumberd.rules.settings import Settings
 
 _COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
@@ -59,35 +60,46 @@ def report(
     if html is not None:
         if json:
             raise UsageError("--html and --json: choose one of them")
-        _write_html(settings, since, limit, html)
+        _write_html(settings, partial(_read, settings, since, limit), html)
         return
-    found, held = asyncio.run(read_report(settings, since, limit))
+    found, held = _read(settings, since, limit)
     if json:
-        awaiting = [held_document(batch) for batch in held.values()]
-        print_json({"since": timestamp(since), **found.document(limit), "held": awaiting})
+        awaiting = [batch.model_dump(exclude={"approved"}) for batch in held]
+        print_json({"since": timestamp(since), **found.found.document(limit), "held": awaiting})
     else:
-        _print(found, held, since, limit)
+        _print(found, held)
 
 
-def _write_html(settings: Settings, since: datetime, limit: int, name: str) -> None:
+def _read(settings: Settings, since: datetime, limit: int) -> tuple[Report, list[Held]]:
+    """Return the report of a time, and the batches that await approval."""
+    request = unbounded(ReportForm, since=since, limit=limit)
+    found = read_operation(settings, Reports.report, request)
+    held = read_operation(settings, HeldReads.held, HeldForm()).held
+    return found, [batch for batch in held if not batch.approved]
+
+
+def _write_html(
+    settings: Settings, read: Callable[[], tuple[Report, list[Held]]], name: str
+) -> None:
     try:
         from slumberd.cli.report_file import write_report
     except ImportError as error:
         raise ExtraMissingError("serve", "the report cannot be written as HTML") from error
-    write_report(settings, since, limit, name)
+    write_report(settings, read, name)
 
 
-def _print(found: ChangeReport, held: Mapping[str, HeldBatch], since: datetime, limit: int) -> None:
+def _print(report: Report, held: Sequence[Held]) -> None:
+    found = report.found
     all_ = found.changes
     print(
-        f"since {cell(since)}: {plural(found.batches, 'batch', 'batches')};"
+        f"since {cell(report.since)}: {plural(found.batches, 'batch', 'batches')};"
         f" learned {all_.learned:,}, changed {all_.changed:,}, forgotten {all_.forgotten:,},"
         f" quarantined {all_.quarantined:,}, marked {all_.marked:,}, unmarked {all_.unmarked:,}"
     )
     if found.batches:
         print()
         print_table(("rule", *_COLUMNS), _rows(sorted(found.rules.items())))
-    users = found.top_users(limit)
+    users = found.top_users(report.limit)
     if users:
         print()
         print_table(("user", *_COLUMNS), _rows(users))
@@ -97,7 +109,7 @@ def _print(found: ChangeReport, held: Mapping[str, HeldBatch], since: datetime, 
         print("\nlargest changes")
         largest = ((batch.firing_id, batch.at, *_numbers(batch.changes)) for batch in found.largest)
         print_table(("firing", "at", *_COLUMNS), largest)
-    for batch in held.values():
+    for batch in held:
         print(f"\n{batch.firing_id} awaits approval: {printable(batch.problem)}")
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -15,15 +12,9 @@ from slumberd.cli.explain_output import (
 )
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.daemon.stores import inspections_of, open_facts, open_memory
-from slumberd.operations.reads.explainer import (
-    explain_fact,
-)
-from slumberd.operations.reads.explanations import (
-    ExplainedFact,
-)
-from slumberd.rules.settings import Settings
-from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.daemon.one_read import read_operation, unbounded
+from slumberd.operations.outcomes import ExplainForm, Outcomes
+from slumberd.operations.reads.explanations import ExplainedFact
 
 
 def why(
@@ -43,7 +34,8 @@ def why(
     deleted the fact.
     """
     settings = settings_of(config, state_dir)
-    explained = asyncio.run(_explain(settings, check_unicode(fact), content=content))
+    request = unbounded(ExplainForm, id=check_unicode(fact), kind="fact", content=content)
+    explained = cast("ExplainedFact", read_operation(settings, Outcomes.explain, request).about)
     if json:
         print_json(explained.document())
     else:
@@ -54,18 +46,3 @@ def check_unicode(id: str) -> str:
     """Return an id; of bytes that are not valid Unicode, the error becomes one of wrong use."""
     id.encode()
     return id
-
-
-async def _explain(settings: Settings, fact_id: str, *, content: bool) -> ExplainedFact:
-    async with open_facts(settings) as facts, open_memory_if_present(settings) as memory:
-        return await explain_fact(facts, memory, fact_id, content=content)
-
-
-@asynccontextmanager
-async def open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
-    """Open the episodes for reading; yield None when no episode was ever put."""
-    if not inspections_of(settings).episodes.exists():
-        yield None
-        return
-    async with open_memory(settings) as memory:
-        yield memory

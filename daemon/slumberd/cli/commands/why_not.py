@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from slumberd.cli.commands.why import check_unicode, open_memory_if_present
+from slumberd.cli.commands.why import check_unicode
 from slumberd.cli.context import settings_of
 from slumberd.cli.explain_output import (
     DECISION_COLUMNS,
@@ -19,20 +16,11 @@ from slumberd.cli.explain_output import (
 )
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.clock import SystemClock
-from slumberd.daemon.rules import paused_rules_of, rules_of
-from slumberd.daemon.stores import open_facts_if_present
-from slumberd.model.rule import ConsolidationRule
+from slumberd.daemon.one_read import read_operation, unbounded
+from slumberd.operations.outcomes import ExplainForm, Outcomes
 from slumberd.operations.reads.episode_results import ResultOfRule
-from slumberd.operations.reads.explainer import (
-    ExplainedEpisode,
-    read_outcome,
-    read_results,
-)
-from slumberd.operations.reads.explanations import (
-    decision_document,
-)
-from slumberd.rules.settings import Settings
+from slumberd.operations.reads.explainer import EpisodeOutcome
+from slumberd.operations.reads.explanations import decision_document
 
 
 def why_not(
@@ -56,36 +44,21 @@ def why_not(
     one word as `became`.
     """
     settings = settings_of(config, state_dir)
-    rules = rules_of(settings).of_episodes().rules
-    outcome, results = asyncio.run(_read_outcome(settings, rules, check_unicode(episode)))
-    tolerance = timedelta(seconds=settings.memory.future_tolerance)
-    remedies = outcome.remedies(rules, SystemClock().now() + tolerance)
-    rows = list(zip(outcome.decisions, remedies, strict=True))
+    request = unbounded(ExplainForm, id=check_unicode(episode), kind="episode")
+    found = cast("EpisodeOutcome", read_operation(settings, Outcomes.explain, request).about)
     if json:
-        words = {(one.rule_id, one.channel): one for one in results}
+        words = {(one.rule_id, one.channel): one for one in found.results}
         print_json_lines(
             {**decision_document(*row), **_words_of(words.get((row[0].rule_id, row[0].channel)))}
-            for row in rows
+            for row in found.decisions
         )
     else:
-        print_episode(episode, outcome.version)
-        print_results(results)
-        print_table(DECISION_COLUMNS, (decision_row(*row) for row in rows))
+        print_episode(episode, found.version)
+        print_results(found.results)
+        print_table(DECISION_COLUMNS, (decision_row(*row) for row in found.decisions))
 
 
 def _words_of(result: ResultOfRule | None) -> dict[str, str | None]:
     """Return what the JSON says of a rule and a channel; channels of stages have no words."""
     became, sentence = (result.became, result.sentence) if result else (None, None)
     return {"became": became, "sentence": sentence}
-
-
-async def _read_outcome(
-    settings: Settings, rules: Sequence[ConsolidationRule], episode_id: str
-) -> tuple[ExplainedEpisode, list[ResultOfRule]]:
-    paused = paused_rules_of(settings).read()
-    async with (
-        open_memory_if_present(settings) as memory,
-        open_facts_if_present(settings) as facts,
-    ):
-        found = await read_outcome(memory, facts, rules, episode_id)
-        return found, await read_results(memory, facts, rules, found, paused)

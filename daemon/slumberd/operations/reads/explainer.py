@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import states_nothing
 from slumberd.consolidation.explanation import Decision, Read, outcome_of
@@ -23,6 +23,7 @@ from slumberd.operations.reads.episode_results import (
 )
 from slumberd.operations.reads.explanations import (
     ExplainedFact,
+    decision_document,
     describe_withdrawn,
     would_change,
 )
@@ -64,6 +65,30 @@ class ExplainedEpisode(NamedTuple):
                 held=self.held.get(decision.rule_id),
                 latest=microseconds(latest),
             )
+
+
+class EpisodeOutcome(NamedTuple):
+    """What became of an episode under every rule, and what would change it.
+
+    Attributes:
+        id: The episode.
+        version: Its newest version; None when it is no longer stored.
+        decisions: The outcome, by rule and channel, with what would change it.
+        results: The same in words, by rule and channel of facts.
+    """
+
+    id: str
+    version: EpisodeVersion | None
+    decisions: list[tuple[Decision, str]]
+    results: list[ResultOfRule]
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "id": self.id,
+            "rules": [decision_document(*pair) for pair in self.decisions],
+            "results": [result.document() for result in self.results],
+        }
 
 
 async def explain_fact(
