@@ -121,6 +121,7 @@ class MemoryProvider:
         self._stack = AsyncExitStack()
         self._memory: Memory | None = None
         self._facts: FactStoreProtocol = FactStore()
+        self._put: Callable[[type, object], object] | None = None
 
     @property
     def memory(self) -> Memory:
@@ -152,6 +153,7 @@ class MemoryProvider:
                 )
                 self._stack = stack.pop_all()
         if put is not None:
+            self._put = put
             await self._register_in(put, self._memory)
         return self._memory
 
@@ -184,7 +186,7 @@ class MemoryProvider:
             store = await _taken(container, MemoryStoreProtocol)
             if store is not None and store is not memory.backend:
                 memory = self._memory = self._build_on(owned_store(store), self._facts)
-                await self._register_in(_putting(container), memory)
+                await self._register_in(self._put or _putting(container), memory)
         if self._consolidates and self.config.enabled:
             await memory.scheduler.start()
         return memory
