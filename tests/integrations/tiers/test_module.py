@@ -408,6 +408,13 @@ async def test_container_gets_all_parts(make: Callable[[], Any]) -> None:
     assert all(isinstance(value, key) for key, value in kept.items())
 
 
+class Resolver:
+    """The part of a container of the host that only reads."""
+
+    def __init__(self, kept: dict[object, object]) -> None:
+        self.resolve = kept.__getitem__
+
+
 async def test_store_that_the_host_registers_keeps_all_tiers_on_it() -> None:
     container: dict[object, Any] = {}
     own = InMemoryMemoryBackend(clock=FRESH)
@@ -415,7 +422,7 @@ async def test_store_that_the_host_registers_keeps_all_tiers_on_it() -> None:
     await provider.register(container)
     container[MemoryStoreProtocol] = own
 
-    booted = await provider.boot(container)
+    booted = await provider.boot(Resolver(container))
 
     await container[WorkingMemoryProtocol].add(entry("e1", age=DAY_SECONDS * 30))
     assert ids(await own.get_recent(9)) == ["e1"]

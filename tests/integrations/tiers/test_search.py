@@ -14,6 +14,7 @@ from slumberd.integrations.tiers import (
     DynamicContextPruner,
     HybridScorerImpl,
     InMemoryMemoryBackend,
+    MemoryEntry,
     MemoryQuery,
     MemoryRetriever,
     MemorySearchResult,
@@ -180,6 +181,19 @@ def test_relevance_is_the_same_for_all_without_a_text() -> None:
 
 def pruner(default: PruningStrategy = PruningStrategy.HYBRID) -> DynamicContextPruner:
     return DynamicContextPruner(EstimatedTokens(), default)
+
+
+async def test_pruner_takes_a_scorer_of_the_host() -> None:
+    class Shortest:
+        def score(self, entry: MemoryEntry, query: str | None = None) -> float:
+            assert query == "x"
+            return -len(entry.content)
+
+    found = await pruner().prune([entry("a", "x" * 80), entry("b", "x" * 8)], 99, "x", Shortest())
+
+    assert ids(found.kept) == ["b", "a"]
+    assert found.metadata["scorer_type"] == "Shortest"
+    assert isinstance(found.strategy, Shortest)
 
 
 async def test_pruner_keeps_the_best_that_fit() -> None:

@@ -22,7 +22,6 @@ from slumberd.integrations.tiers.configs import (
 )
 from slumberd.integrations.tiers.consolidation import (
     ConsolidationPlan,
-    ConsolidationScheduler,
     MemoryConsolidator,
 )
 from slumberd.integrations.tiers.conversations import (
@@ -69,6 +68,7 @@ from slumberd.integrations.tiers.events import (
     MemoryWrittenHook,
 )
 from slumberd.integrations.tiers.extraction import EntityExtractor, EpisodicCompressor
+from slumberd.integrations.tiers.facts import DurableFactStore, FactStore
 from slumberd.integrations.tiers.module import (
     Memory,
     MemoryModule,
@@ -85,8 +85,9 @@ from slumberd.integrations.tiers.pruning import (
     RelevanceScorerImpl,
     TokenBudgetAllocator,
 )
+from slumberd.integrations.tiers.scheduling import ConsolidationScheduler
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
-from slumberd.integrations.tiers.semantic import DurableFactStore, FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.semantic import SemanticMemoryStore
 from slumberd.integrations.tiers.stores import ReplacingStoreProtocol
 from slumberd.integrations.tiers.strategies import (
     AccessFrequencyStrategy,

@@ -13,17 +13,16 @@ from typing import Any, cast
 from slumberd.clock import Clock
 from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend, open_cache
 from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.disabled import DisabledFactStore, DisabledMemoryBackend
 from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
 from slumberd.integrations.tiers.backends.vector import EmbedFn, VectorMemoryBackend, word_embed_fn
 from slumberd.integrations.tiers.configs import MemoryConfig
-from slumberd.integrations.tiers.consolidation import ConsolidationScheduler, MemoryConsolidator
+from slumberd.integrations.tiers.consolidation import MemoryConsolidator
 from slumberd.integrations.tiers.entries import (
     EpisodicMemoryProtocol,
     HealthCheckResult,
     MemoryConsolidatorProtocol,
     MemoryEntry,
-    MemoryQuery,
-    MemorySearchResult,
     MemoryStoreProtocol,
     OwnedStoreProtocol,
     SemanticMemoryProtocol,
@@ -35,11 +34,11 @@ from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
 from slumberd.integrations.tiers.errors import MemoryStoreError, MemorySystemError
 from slumberd.integrations.tiers.events import Subscriber
 from slumberd.integrations.tiers.extraction import EntityExtractor, ExtractFn, SummariseFn
+from slumberd.integrations.tiers.facts import DurableFactStore, FactStore
+from slumberd.integrations.tiers.scheduling import ConsolidationScheduler
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
 from slumberd.integrations.tiers.semantic import (
     INGEST_CONFIDENCE,
-    DurableFactStore,
-    FactStore,
     FactStoreProtocol,
     SemanticMemoryStore,
 )
@@ -121,6 +120,7 @@ class MemoryProvider:
         self._stack = AsyncExitStack()
         self._memory: Memory | None = None
         self._facts: FactStoreProtocol = FactStore()
+        self._put: Callable[[type, object], object] | None = None
 
     @property
     def memory(self) -> Memory:
@@ -152,6 +152,7 @@ class MemoryProvider:
                 )
                 self._stack = stack.pop_all()
         if put is not None:
+            self._put = put
             await self._register_in(put, self._memory)
         return self._memory
 
@@ -184,7 +185,7 @@ class MemoryProvider:
             store = await _taken(container, MemoryStoreProtocol)
             if store is not None and store is not memory.backend:
                 memory = self._memory = self._build_on(owned_store(store), self._facts)
-                await self._register_in(_putting(container), memory)
+                await self._register_in(self._put or _putting(container), memory)
         if self._consolidates and self.config.enabled:
             await memory.scheduler.start()
         return memory
@@ -281,7 +282,7 @@ class MemoryProvider:
 
     async def _open_facts(self, stack: AsyncExitStack) -> FactStoreProtocol:
         if not self.config.enabled:
-            return _DisabledFactStore()
+            return DisabledFactStore()
         if self.config.directory is None and self.config.default_backend == "in_memory":
             return FactStore()
         path = self._directory / "facts.db"
@@ -408,58 +409,3 @@ def open_memory(
         parts: What the program brings.
     """
     return MemoryModule.configure(config, scheduler, parts=parts)
-
-
-class DisabledMemoryBackend:
-    """Keeps no entry; implements `OwnedStoreProtocol`."""
-
-    source = "disabled"
-
-    async def store(self, entry: MemoryEntry) -> None:
-        """Drop an entry."""
-
-    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
-        """Return nothing."""
-        del query
-        return []
-
-    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
-        """Return nothing."""
-        del n, owner_id
-        return []
-
-    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
-        """Do nothing: there is nothing to delete."""
-
-    async def clear(self, *, owner_id: str = "") -> None:
-        """Do nothing: there is nothing to delete."""
-
-    async def owners(self) -> list[str]:
-        """Return nothing."""
-        return []
-
-    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
-        """Return that all is well; at once, so the timeout has no effect."""
-        del timeout
-        return HealthCheckResult(self.source, message="the memory is disabled")
-
-
-class _DisabledFactStore(FactStore):
-    """Keeps no fact."""
-
-    def add(
-        self,
-        subject: str,
-        predicate: str,
-        object_: str,
-        confidence: float = 1.0,
-        metadata: dict[str, Any] | None = None,
-        *,
-        owner_id: str = "",
-    ) -> str:
-        """Drop a triple; its id is empty."""
-        del subject, predicate, object_, confidence, metadata, owner_id
-        return ""
-
-    def update_confidence(self, fact_id: str, confidence: float, *, owner_id: str = "") -> None:
-        """Do nothing."""

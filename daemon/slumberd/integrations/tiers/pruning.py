@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from slumberd.integrations.tiers.configs import WorkingMemoryConfig
-from slumberd.integrations.tiers.entries import MemoryEntry
+from slumberd.integrations.tiers.entries import MemoryEntry, RelevanceScorerProtocol
 from slumberd.integrations.tiers.search import relevances_of
 from slumberd.search.context import TokenCounter
 
@@ -94,7 +94,7 @@ class PruningResult:
         pruned_count: How many do not.
         original_count: How many there were.
         token_budget: The most tokens.
-        strategy: Which entries were kept first.
+        strategy: Which entries were kept first; a scorer if one decided.
         metadata: ``remaining_budget``, ``scorer_type``, and ``nothing_fits``: whether there were
             entries, and each alone is larger than the budget.
     """
@@ -103,7 +103,7 @@ class PruningResult:
     pruned_count: int
     original_count: int
     token_budget: int
-    strategy: PruningStrategy
+    strategy: PruningStrategy | RelevanceScorerProtocol
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -111,23 +111,24 @@ class DynamicContextPruner:
     """Keeps the best entries that fit into a budget of tokens, which it never exceeds.
 
     Args:
-        default_strategy: Which entries are kept first, unless a call says so.
+        default_strategy: Which entries are kept first, unless a call says so; a scorer keeps those
+            with the highest scores.
     """
 
     def __init__(
         self,
         token_counter: TokenCounter,
-        default_strategy: PruningStrategy = PruningStrategy.HYBRID,
+        default_strategy: PruningStrategy | RelevanceScorerProtocol = PruningStrategy.HYBRID,
     ) -> None:
         self._counter = token_counter
-        self._default = PruningStrategy(default_strategy)
+        self._default = _chosen(default_strategy)
 
     async def prune(
         self,
         entries: Sequence[MemoryEntry],
         token_budget: int,
         query: str | None = None,
-        strategy: PruningStrategy | str | None = None,
+        strategy: PruningStrategy | RelevanceScorerProtocol | str | None = None,
         **kwargs: object,
     ) -> PruningResult:
         """Keep the best entries that fit; one that does not fit is left out, and smaller ones stay.
@@ -135,7 +136,7 @@ class DynamicContextPruner:
         Args:
             token_budget: The most tokens, 0 or more.
             query: What the entries should be relevant to.
-            strategy: Which entries are kept first; None takes the default.
+            strategy: Which entries are kept first, or a scorer; None takes the default.
             kwargs: Without an effect, for callers that pass more.
 
         Raises:
@@ -144,7 +145,7 @@ class DynamicContextPruner:
         del kwargs
         if token_budget < 0:
             raise ValueError(f"token_budget is {token_budget}, not 0 or more")
-        chosen = self._default if strategy is None else PruningStrategy(strategy)
+        chosen = self._default if strategy is None else _chosen(strategy)
         scorer, scores = _scores(chosen, entries, query)
         best = sorted(range(len(entries)), key=lambda number: -scores[number])
         kept, left = fitting([entries[number] for number in best], token_budget, self._counter)
@@ -162,8 +163,16 @@ class DynamicContextPruner:
         )
 
 
+def _chosen(
+    strategy: PruningStrategy | RelevanceScorerProtocol | str,
+) -> PruningStrategy | RelevanceScorerProtocol:
+    return PruningStrategy(strategy) if isinstance(strategy, str) else strategy
+
+
 def _scores(
-    strategy: PruningStrategy, entries: Sequence[MemoryEntry], query: str | None
+    strategy: PruningStrategy | RelevanceScorerProtocol,
+    entries: Sequence[MemoryEntry],
+    query: str | None,
 ) -> tuple[str, list[float]]:
     """Return the name of the scorer of a strategy, and its scores."""
     match strategy:
@@ -178,6 +187,8 @@ def _scores(
             if query and query.strip():
                 return type(hybrid).__name__, hybrid.blend(entries, relevances_of(entries, query))
             return type(hybrid).__name__, hybrid.score_batch(entries)
+        case scorer:
+            return type(scorer).__name__, [scorer.score(entry, query) for entry in entries]
 
 
 def fitting(

@@ -138,10 +138,11 @@ def is_unchanged(entry: MemoryEntry, stored: MemoryEntry | None) -> bool:
     if entry == stored:
         return True
     # The database returns tuples as lists.
-    plain = replace(entry, metadata={}, embedding=None)
-    return plain == replace(stored, metadata={}, embedding=None) and _document(entry) == _document(
-        stored
-    )
+    plain, other = (replace(one, metadata={}, embedding=None) for one in (entry, stored))
+    try:
+        return plain == other and _document(entry) == _document(stored)
+    except TypeError:  # a store of a host keeps values that JSON does not have
+        return False
 
 
 def _document(entry: MemoryEntry) -> str:

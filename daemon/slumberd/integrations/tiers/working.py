@@ -30,9 +30,10 @@ from slumberd.integrations.tiers.events import (
     Publisher,
     Subscriber,
 )
+from slumberd.integrations.tiers.facts import mentions
 from slumberd.integrations.tiers.pruning import TokenBudgetAllocator, fitting
 from slumberd.integrations.tiers.search import newest_first
-from slumberd.integrations.tiers.semantic import Facts, SemanticMemoryStore, mentions
+from slumberd.integrations.tiers.semantic import Facts, SemanticMemoryStore
 from slumberd.integrations.tiers.stores import takes
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.search.context import EstimatedTokens, TokenCounter

@@ -186,20 +186,24 @@ class CacheMemoryBackend:
         kept = [storable(entry, self._ttl, at, _SOURCE) for entry in new]
         keys = self._keys(owner_id)
         names = keys.of([entry.id for entry in old])
-        try:
-            async with self._transaction() as work:
-                await work.watch(*names)
-                documents = await work.mget(names)
+        async with self._cache.pipeline(transaction=True) as work:
+            with _translated_errors():
+                documents = []
+                if names:
+                    await work.watch(*names)
+                    documents = await work.mget(names)
                 stored = [_entry(text) for text in documents if text is not None]
-                work.multi()
                 if not are_unchanged(old, {entry.id: entry for entry in stored}):
                     return False
+                work.multi()
                 if gone := without(old, new):
                     self._remove(work, keys, gone)
                 for entry in kept:
                     self._set(work, entry, at)
-        except WatchError:
-            return False
+                try:
+                    await work.execute()
+                except WatchError:  # another process has written one of the old entries
+                    return False
         return True
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
