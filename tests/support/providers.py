@@ -236,7 +236,7 @@ class PostgresProvider:
 
 
 ON_FILES = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
-"""Marks a test that reads or writes a file of its stores."""
+"""Marks a test that reads or writes a file of its stores, or whose call is refused before them."""
 
 
 NewStores = Callable[[], AbstractContextManager[Provider]]
