@@ -294,6 +294,7 @@ ENTRIES = (
         "Print the log for people.",
         (
             "slumberd logs -f --rule preferences",
+            "slumberd logs --level warning --since 24h",
             "slumberd logs /var/log/slumberd.log.1.gz",
             "journalctl -u slumberd -o cat --since today | slumberd logs -",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -23,6 +22,7 @@ from slumberd.logs.lines import (
     LineWriter,
     WriteRequest,
     console_line,
+    hash_name,
     json_line,
     timestamp,
 )
@@ -337,8 +337,6 @@ def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
 Naming = Callable[[str], str | None]
 """Returns the form in which a line names a user or an agent."""
 
-_HASH_DIGITS = 16
-
 
 def _naming(scope: ScopeForm, key: bytes) -> Naming:
     match scope:
@@ -347,14 +345,7 @@ def _naming(scope: ScopeForm, key: bytes) -> Naming:
         case "none":
             return lambda _: None
         case "hashed":
-            return lru_cache(maxsize=4_096)(partial(_hash, key))
-
-
-def _hash(key: bytes, name: str) -> str | None:
-    """Return the hash of a name: empty for an empty name, None without a key."""
-    if not key or not name:
-        return None if name else ""
-    return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256").hex()[:_HASH_DIGITS]
+            return lru_cache(maxsize=4_096)(partial(hash_name, key))
 
 
 # The rows of a batch have one instant.

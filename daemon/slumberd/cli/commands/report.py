@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.instants import instant_of
+from slumberd.cli.instants import moment_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table
 from slumberd.cli.report_reading import held_document, read_report
-from slumberd.clock import SystemClock
 from slumberd.logs.lines import printable, timestamp
-from slumberd.model.duration import seconds_of
 from slumberd.model.errors import ExtraMissingError, UsageError
 from slumberd.model.firing import HeldBatch
 from slumberd.operations.change_report import ChangeReport, Changes
@@ -25,23 +23,11 @@ from slumberd.rules.settings import Settings
 _COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
 
 
-def _moment_of(text: str) -> datetime:
-    """Return an instant, or the instant that lies a duration before now.
-
-    Raises:
-        typer.BadParameter: The text is neither.
-    """
-    try:
-        return SystemClock().now() - timedelta(seconds=seconds_of(text))
-    except ValueError:
-        return instant_of(text)
-
-
 def report(
     since: Annotated[
         datetime,
         typer.Option(
-            parser=_moment_of,
+            parser=moment_of,
             metavar="T",
             help="From this instant on: a duration before now, as 24h or 7d, or an instant.",
         ),

@@ -54,6 +54,12 @@ Candidates = Mapping[str, Sequence[Candidate]]
 T = TypeVar("T")
 
 
+def read_scope_key(session: Session) -> bytes:
+    """Return the key that hashes users and agents in log lines; empty when none was drawn."""
+    halves = [number(session, name) for name in _SCOPE_KEY]
+    return b"" if None in halves else b"".join(half.to_bytes(8) for half in halves)
+
+
 class FactTransactions:
     """The transactions of a store of facts and their ledger.
 
@@ -86,8 +92,7 @@ class FactTransactions:
             for name in _SCOPE_KEY:
                 drawn = secrets.randbits(_NUMBER_BITS)
                 session.do("ledger.add_number", {"name": name, "value": drawn})
-            halves = [number(session, name) for name in _SCOPE_KEY]
-            return b"".join(half.to_bytes(8) for half in halves)
+            return read_scope_key(session)
 
         return await self.write(work)
 
