@@ -31,6 +31,9 @@ MOST_BYTES = 8192
 Event = Mapping[str, Any]
 """The fields of a line: ``ts``, ``level`` and ``event``, then those of the event."""
 
+Render = Callable[[Event], bytes]
+"""Renders an event as a line."""
+
 CHECKPOINT = "ledger.checkpoint"
 """The event with the ledger's ``rows`` and ``head``."""
 

@@ -14,12 +14,14 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
+from slumberd.logs.journal import PRIORITIES
 from slumberd.logs.lines import (
     CHECKPOINT,
     Event,
     LineOutput,
     LineStream,
     LineWriter,
+    Render,
     WriteRequest,
     console_line,
     hash_name,
@@ -35,9 +37,7 @@ Level = Literal["debug", "info", "warning", "error"]
 ScopeForm = Literal["full", "hashed", "none"]
 """How ``delta.applied`` lines name user and agent."""
 Now = Callable[[], datetime]
-Render = Callable[[Event], bytes]
 
-_PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -75,7 +75,7 @@ def prefix_priority(render: Render) -> Render:
 
     def render_with_priority(event: Event) -> bytes:
         """Render an event, with the priority at the start of each line."""
-        prefix = _PRIORITIES[event["level"]]
+        prefix = b"<%b>" % PRIORITIES[event["level"]]
         return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
 
     return render_with_priority
@@ -98,7 +98,7 @@ def send(
 
 
 @contextmanager
-def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWriter]:
+def queued_writer(sink: LineOutput, render: Render, now: Now) -> Iterator[LineWriter]:
     """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
     def render_dropped(lines: int) -> bytes:
