@@ -348,7 +348,7 @@ ENTRIES = (
     Entry(
         "report",
         "report:report",
-        "Report what was learned, changed and forgotten.",
+        "Report what was learned, changed and retracted.",
         (
             "slumberd report",
             "slumberd report --since 7d --json",

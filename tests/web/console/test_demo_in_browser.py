@@ -72,7 +72,7 @@ def test_person_follows_a_bar_to_the_changes_and_to_a_fact(demo: Demo, browser: 
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Today")
         visit.page.locator(".picture a", has_text="28 learned").locator(".row-0").click()
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Changes")
-        visit.page.get_by_role("link", name="3 forgotten").click()
+        visit.page.get_by_role("link", name="3 retracted").click()
 
         expect(visit.page.locator("main tbody tr")).to_have_count(3)
 

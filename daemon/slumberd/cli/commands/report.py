@@ -21,7 +21,7 @@ from slumberd.operations.ledger import Held, HeldForm, HeldReads
 from slumberd.operations.report import Report, ReportForm, Reports
 from slumberd.rules.settings import Settings
 
-_COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
+_COLUMNS = ("learned", "changed", "retracted", "quarantined", "marked", "unmarked")
 
 
 def report(
@@ -44,9 +44,9 @@ def report(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Report what was learned, changed and forgotten, for each rule and user.
+    """Report what was learned, changed and retracted, for each rule and user.
 
-    Learned counts new facts, changed counts facts that replaced others, and forgotten counts facts
+    Learned counts new facts, changed counts facts that replaced others, and retracted counts facts
     that are not current any more. Marked counts the marks and weights that stages of rules gave to
     episodes, and unmarked counts those that ended. The largest changes are those of single batches;
     `slumberd undo` takes one back. The report also lists the batches that await approval.
@@ -93,7 +93,7 @@ def _print(report: Report, held: Sequence[Held]) -> None:
     all_ = found.changes
     print(
         f"since {cell(report.since)}: {plural(found.batches, 'batch', 'batches')};"
-        f" learned {all_.learned:,}, changed {all_.changed:,}, forgotten {all_.forgotten:,},"
+        f" learned {all_.learned:,}, changed {all_.changed:,}, retracted {all_.retracted:,},"
         f" quarantined {all_.quarantined:,}, marked {all_.marked:,}, unmarked {all_.unmarked:,}"
     )
     if found.batches:

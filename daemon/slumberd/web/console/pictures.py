@@ -335,7 +335,7 @@ def _cut(text: str) -> str:
     return f"{text[: _NAME_CHARACTERS - _END_CHARACTERS - 1]}…{text[-_END_CHARACTERS:]}"
 
 
-ROWS = ("learned", "changed", "forgotten")
+ROWS = ("learned", "changed", "retracted")
 """The numbers of facts that the pictures show."""
 
 MOST_COLUMNS = 100
@@ -372,7 +372,7 @@ def draw_days(report: Report, page_of: Address = no_page) -> list[Picture]:
     ]
     return [
         draw_stacks("days", "Changes of facts by day", ROWS, changes),
-        draw_line("growth", "Growth: facts learned less facts forgotten", growth),
+        draw_line("growth", "Growth: facts learned less facts retracted", growth),
     ]
 
 
@@ -413,7 +413,7 @@ def name_of(day: Counts) -> str:
 
 def growth_of(report: Report) -> list[int]:
     """Return how many more facts there are after each day than before the first one."""
-    return accumulate_growth([(day["learned"], day["forgotten"]) for day in report["days"]])
+    return accumulate_growth([(day["learned"], day["retracted"]) for day in report["days"]])
 
 
 def _column(name: str, label: str, counts: Counts, page_of: Address) -> Column:
