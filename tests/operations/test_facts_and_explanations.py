@@ -218,9 +218,22 @@ async def test_caller_who_is_no_operator_names_a_user(transport: Transport, oper
             await dispatcher_of(transport).call(operation, {**request}, caller)
 
 
-async def test_condition_on_a_text_takes_texts_only(transport: Transport) -> None:
-    with pytest.raises(UsageError, match="only an object can be other than a text"):
-        await places(transport, where={"subject": {"one_of": [1]}})
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        pytest.param(
+            {"subject": {"one_of": [1]}}, "only an object can be other than a text", id="no text"
+        ),
+        pytest.param({"subject": {"equals": "ada"}}, "one_of, not keys", id="of an object"),
+        pytest.param({"object": {"glob": "a", "prefix": "a"}}, "one_of or equals", id="two forms"),
+        pytest.param({"object": 5}, "a text is needed, or one key", id="a number"),
+    ],
+)
+async def test_condition_that_cannot_be_read_is_refused(
+    transport: Transport, where: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        await places(transport, where=where)
 
 
 async def test_operator_asks_why_without_a_user_and_without_texts(transport: Transport) -> None:

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from slumberd.consolidation.key_history import ValuePeriod
 from slumberd.model.errors import MemoryScopeError, NoInputError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern, Order
-from slumberd.model.pattern import Equals, Prefix, Text, require_texts
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix, require_texts
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.example_values import AT, HASH
@@ -29,6 +29,7 @@ from slumberd.operations.forms import (
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import as_json, fact_document
+from slumberd.rules.validation import tag
 from slumberd.storage.facts.store import EngineFactStore
 
 _VERSION_CHARACTERS = 16
@@ -106,13 +107,42 @@ class FactHistory(Result):
     cut: bool
 
 
+_TEXT = tag("text")
+
+
+def _tag_of(given: object) -> str | None:
+    """Return which form of a slot some JSON is; None when it is none."""
+    if isinstance(given, str):
+        return _TEXT
+    return tag(*given) if isinstance(given, dict) and len(given) == 1 else None
+
+
+def _one_form(names: str) -> Discriminator:
+    needed = f"a text is needed, or one key: {names}"
+    return Discriminator(_tag_of, custom_error_type="slot", custom_error_message=needed)
+
+
+_Text = (
+    Annotated[str, Tag(_TEXT)]
+    | Annotated[Prefix, Tag(tag("prefix"))]
+    | Annotated[Glob, Tag(tag("glob"))]
+    | Annotated[Matches, Tag(tag("matches"))]
+    | Annotated[OneOf, Tag(tag("one_of"))]
+)
+TextSlot = Annotated[_Text, _one_form("prefix, glob, matches or one_of")]
+ObjectSlot = Annotated[
+    _Text | Annotated[Equals, Tag(tag("equals"))],
+    _one_form("prefix, glob, matches, one_of or equals"),
+]
+
+
 class Conditions(BaseModel):
     """What slots of a fact must match: a text, or a form of `slumberd.model.pattern`.
 
     Attributes:
         subject: What it is about.
         predicate: What it says of it.
-        object: The value; ``equals`` and ``one_of`` take any JSON.
+        object: The value; ``equals`` and ``one_of`` take any JSON there.
         user: Whose it is; only of an operator who names no user.
         agent: Who knows it.
         id: Its id.
@@ -120,12 +150,12 @@ class Conditions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    subject: Text | None = None
-    predicate: Text | None = None
-    object: Text | Equals | None = None
-    user: Text | None = None
-    agent: Text | None = None
-    id: Text | None = None
+    subject: TextSlot | None = None
+    predicate: TextSlot | None = None
+    object: ObjectSlot | None = None
+    user: TextSlot | None = None
+    agent: TextSlot | None = None
+    id: TextSlot | None = None
 
     _are_texts = field_validator("subject", "predicate", "user", "agent", "id")(require_texts)
 
