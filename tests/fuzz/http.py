@@ -21,8 +21,9 @@ from slumberd.daemon.stores import searcher_of
 from slumberd.model.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.corrections import Corrections
 from slumberd.operations.episodes import EpisodeReads
-from slumberd.operations.facts import FactOperations
+from slumberd.operations.facts import FactReads
 from slumberd.operations.handlers import Dispatcher, handlers_of
 from slumberd.operations.ledger import LedgerReads
 from slumberd.operations.outcomes import Outcomes
@@ -185,11 +186,13 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
         capture=settings.capture_rules,
     )
     search = Search(searcher_of(settings, home.stores.memory, home.stores.facts, home.clock))
-    facts = FactOperations(home.stores.facts, home.operations)
+    corrections = Corrections(home.stores.facts, home.operations)
+    facts = FactReads(home.stores.facts)
+    listed = EpisodeReads(home.stores.memory)
     reads = LedgerReads(home.stores.facts, commits)
     handlers = {
         **home.operations.handlers,
-        **handlers_of(puts, EpisodeReads(home.stores.memory), outcomes, search, facts, reads),
+        **handlers_of(puts, listed, outcomes, search, facts, corrections, reads),
     }
     return Served(
         Dispatcher(handlers),

@@ -243,3 +243,32 @@ async def test_only_an_operator_reads_all_rows_and_the_firings(firings: Firings)
 async def test_mistaken_request_is_refused(firings: Firings, request_: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         await firings.call("firings", **request_)
+
+
+async def test_changes_are_selected_by_rule_fact_run_and_among_the_newest(
+    firings: Firings,
+) -> None:
+    await firings.fire(0, rule("one"), rule("two", then_emits=["notes"]))
+    await firings.fire(1, rule("one"))
+
+    async def seqs(**request: Any) -> list[int]:
+        page = await firings.call("changes", **request)
+        return [change["seq"] for change in page["changes"]]
+
+    every = await seqs()
+    assert every == [1, 2, 3, 4, 5, 6]
+    assert await seqs(rule="one") == [1, 2, 5, 6]
+    assert await seqs(rule="two", kinds=["add"]) == [4]
+    assert await seqs(fact="ada1") == [6]
+    assert await seqs(run="run0") == [1, 2, 3, 4]
+    assert await seqs(newest=2) == [5, 6]
+    assert await seqs(newest=2, after=5) == [6]
+    assert await seqs(newest=9, rule="one", limit=2) == [1, 2]
+
+
+async def test_page_of_unselected_changes_says_where_to_go_on(firings: Firings) -> None:
+    await firings.fire(0)
+
+    page = await firings.call("changes", fact="nobody", limit=1)
+
+    assert page == {"changes": [], "last": 1, "more": True}

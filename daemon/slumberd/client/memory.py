@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 from slumberd.client.transports import Transport, open_transport
 from slumberd.model.errors import StoreError, UsageError
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.corrections import Correction
 from slumberd.operations.episodes import EpisodeList, KnownEpisode
-from slumberd.operations.facts import Correction, FactPage
+from slumberd.operations.facts import FactPage
 from slumberd.operations.outcomes import Explained, Outcome
 from slumberd.operations.puts import Remembered, RememberedList
 from slumberd.operations.search import ContextText, Hits

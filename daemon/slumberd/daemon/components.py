@@ -12,8 +12,9 @@ from slumberd.daemon.stores import searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.corrections import Corrections
 from slumberd.operations.episodes import EpisodeReads
-from slumberd.operations.facts import FactOperations
+from slumberd.operations.facts import FactReads
 from slumberd.operations.handlers import Answer, Handler, handlers_of
 from slumberd.operations.ledger import HeldReads, LedgerReads
 from slumberd.operations.moves import UserMoving
@@ -116,7 +117,8 @@ class Components:
                 EpisodeReads(stores.memory),
                 outcomes,
                 Search(searcher),
-                FactOperations(stores.facts, self.operations),
+                FactReads(stores.facts),
+                Corrections(stores.facts, self.operations),
                 Reports(stores.facts, clock),
                 LedgerReads(stores.facts, self.commits),
                 HeldReads(stores.facts),

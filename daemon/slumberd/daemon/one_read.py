@@ -90,6 +90,14 @@ async def _episodes(settings: Settings, _: object) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
+async def _facts(settings: Settings, _: object) -> AsyncIterator[object]:
+    from slumberd.operations.facts import FactReads
+
+    async with open_facts(settings) as facts:
+        yield FactReads(facts)
+
+
+@asynccontextmanager
 async def _held(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.ledger import HeldReads
 
@@ -173,6 +181,7 @@ _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]]
     "context": _search,
     "episodes": _episodes,
     "explain": _outcomes,
+    "facts": _facts,
     "held": _held,
     "quarantined": _quarantine,
     "recall": _search,

@@ -27,6 +27,7 @@ from slumberd.model.pattern import (
     Prefix,
     Text,
     matcher_of,
+    require_texts,
 )
 from slumberd.model.scope import canonical, channel_of
 from slumberd.model.stages import MARK_IDS
@@ -136,12 +137,7 @@ class FactPattern(BaseModel):
     limit: int | None = Field(default=None, ge=1)
     after: str | None = None
 
-    @field_validator("subject", "predicate", "user", "agent", "id")
-    @classmethod
-    def _are_texts(cls, form: Text | None) -> Text | None:
-        if isinstance(form, OneOf) and not all(isinstance(value, str) for value in form.one_of):
-            raise ValueError("only an object can be other than a text")
-        return form
+    _are_texts = field_validator("subject", "predicate", "user", "agent", "id")(require_texts)
 
     def following(self, last: Fact) -> Self:
         """Return the pattern of the next page.

@@ -106,6 +106,17 @@ Text = str | Prefix | Glob | Matches | OneOf
 """The forms of a slot for texts; a ``str`` matches an equal text."""
 
 
+def require_texts(form: Text | None) -> Text | None:
+    """Return the form of a slot that holds texts only.
+
+    Raises:
+        ValueError: It accepts a value that is no text.
+    """
+    if isinstance(form, OneOf) and not all(isinstance(value, str) for value in form.one_of):
+        raise ValueError("only an object can be other than a text")
+    return form
+
+
 def check_json(value: object) -> object:
     """Return a value that JSON can represent; any text, as in all forms.
 

@@ -1,37 +1,38 @@
-"""Read the facts of one user, their history, and correct them."""
+"""Read facts, of one user or of all, and their history."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import orjson
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from slumberd.consolidation.key_history import ValuePeriod
-from slumberd.model.errors import MemoryScopeError, NoInputError, UsageError, VersionConflictError
-from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.pattern import Prefix
+from slumberd.model.errors import MemoryScopeError, NoInputError, PatternError, UsageError
+from slumberd.model.fact import Fact, FactPattern, Order
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix, require_texts
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.changes import Operations
-from slumberd.operations.edits import PinForm, UnpinForm
 from slumberd.operations.example_values import AT, HASH
-from slumberd.operations.forms import Instant, Limit, Name, ReadForm, Result, ScopedForm
-from slumberd.operations.handlers import Answer
-from slumberd.operations.new_episodes import (
-    DEFAULT,
+from slumberd.operations.forms import (
+    Instant,
+    Limit,
+    Name,
+    OperatorForm,
+    ReadForm,
+    Result,
+    reading_scope,
 )
+from slumberd.operations.handlers import Answer
 from slumberd.operations.operation import Example, operation
 from slumberd.operations.responses import as_json, fact_document
+from slumberd.rules.validation import tag
 from slumberd.storage.facts.store import EngineFactStore
 
 _VERSION_CHARACTERS = 16
-_UNKNOWN = "nothing of that id is stored in this scope"
 
 
 FACT: dict[str, Any] = {
@@ -106,7 +107,60 @@ class FactHistory(Result):
     cut: bool
 
 
-class FactsForm(ReadForm):
+_TEXT = tag("text")
+
+
+def _tag_of(given: object) -> str | None:
+    """Return which form of a slot some JSON is; None when it is none."""
+    if isinstance(given, str):
+        return _TEXT
+    return tag(*given) if isinstance(given, dict) and len(given) == 1 else None
+
+
+def _one_form(names: str) -> Discriminator:
+    needed = f"a text is needed, or one key: {names}"
+    return Discriminator(_tag_of, custom_error_type="slot", custom_error_message=needed)
+
+
+_Text = (
+    Annotated[str, Tag(_TEXT)]
+    | Annotated[Prefix, Tag(tag("prefix"))]
+    | Annotated[Glob, Tag(tag("glob"))]
+    | Annotated[Matches, Tag(tag("matches"))]
+    | Annotated[OneOf, Tag(tag("one_of"))]
+)
+TextSlot = Annotated[_Text, _one_form("prefix, glob, matches or one_of")]
+ObjectSlot = Annotated[
+    _Text | Annotated[Equals, Tag(tag("equals"))],
+    _one_form("prefix, glob, matches, one_of or equals"),
+]
+
+
+class Conditions(BaseModel):
+    """What slots of a fact must match: a text, or a form of `slumberd.model.pattern`.
+
+    Attributes:
+        subject: What it is about.
+        predicate: What it says of it.
+        object: The value; ``equals`` and ``one_of`` take any JSON there.
+        user: Whose it is; only of an operator who names no user.
+        agent: Who knows it.
+        id: Its id.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    subject: TextSlot | None = None
+    predicate: TextSlot | None = None
+    object: ObjectSlot | None = None
+    user: TextSlot | None = None
+    agent: TextSlot | None = None
+    id: TextSlot | None = None
+
+    _are_texts = field_validator("subject", "predicate", "user", "agent", "id")(require_texts)
+
+
+class FactsForm(ReadForm, OperatorForm):
     """The request ``facts``: a page of the facts that match.
 
     Attributes:
@@ -114,8 +168,18 @@ class FactsForm(ReadForm):
         subject: Only with this subject.
         subject_prefix: Only with a subject that begins with this text.
         predicate: Only with this predicate.
+        where: Only where slots match a prefix, a glob, a regular expression or one of several
+            values; the query of an address cannot say this.
+        channel: Only of this channel; by default of all but ``marks`` and ``weights``.
+        extracted_by: Only what this pattern or function found in a text.
+        min_confidence: Only with at least this confidence, 0 to 1.
+        max_confidence: Only with at most this confidence.
+        said_since: Only said at this instant or later.
+        said_until: Only said before this instant.
         valid_at: What was true at this instant; by default now.
         believed_at: What was known at this instant; by default now.
+        order: What the facts are sorted by, then by id.
+        descending: Whether the order is reversed.
         limit: At most this many.
         cursor: The place where the page before ended.
     """
@@ -124,37 +188,53 @@ class FactsForm(ReadForm):
     subject: Name | None = None
     subject_prefix: Name | None = None
     predicate: Name | None = None
+    where: Conditions | None = None
+    channel: Name | None = None
+    extracted_by: Name | None = None
+    min_confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    said_since: Instant | None = None
+    said_until: Instant | None = None
     valid_at: Instant | None = None
     believed_at: Instant | None = None
+    order: Order = "id"
+    descending: bool = False
     limit: Limit = 100
     cursor: Annotated[str, Field(max_length=10_000)] | None = None
 
+    def pattern(self, scope: ScopeFilter | None) -> FactPattern:
+        """Return the pattern of the facts within a scope; None for all users.
 
-class CorrectForm(ScopedForm):
-    """The request ``correct``: a fact, by its id or by subject and predicate.
-
-    It has either ``object``, the right value, or ``retract``. By subject and predicate it concerns
-    every value: the right one replaces them all.
-
-    Attributes:
-        fact: The id of a fact.
-        subject: What it is about, when no id is given.
-        predicate: What it says of it, when no id is given.
-        object: The right value; any JSON.
-        retract: Whether the fact is wrong, and there is no right value.
-        reason: Why; the ledger keeps it.
-        if_version: The version of the fact that the author of the correction saw.
-        dry_run: Whether nothing is written.
-    """
-
-    fact: Name | None = None
-    subject: Name | None = None
-    predicate: Name | None = None
-    object: JsonValue = None
-    retract: bool = False
-    reason: Name
-    if_version: Name | None = None
-    dry_run: bool = False
+        Raises:
+            UsageError: The request says twice what a slot must match.
+        """
+        if self.subject is not None and self.subject_prefix is not None:
+            raise UsageError("facts: give a subject or a prefix of subjects; not both")
+        prefix = self.subject_prefix
+        slots: dict[str, Any] = {
+            "user": None if scope is None else scope.user,
+            "agent": None if scope is None else scope.agent,
+            "id": self.id,
+            "subject": self.subject if prefix is None else Prefix(prefix),
+            "predicate": self.predicate,
+        }
+        for slot, form in self.where or ():
+            if form is not None and slots.get(slot) is not None:
+                raise UsageError(f"facts: where: {slot}: the request says it already")
+            slots[slot] = slots.get(slot) if form is None else form
+        return FactPattern(
+            **slots,
+            channel=self.channel,
+            extracted_by=self.extracted_by,
+            min_confidence=self.min_confidence,
+            max_confidence=self.max_confidence,
+            said_since=self.said_since,
+            said_until=self.said_until,
+            order=self.order,
+            descending=self.descending,
+            limit=self.limit,
+            after=self.cursor,
+        )
 
 
 class KnownFact(Result):
@@ -197,136 +277,54 @@ class FactPage(Result):
     next: str | None
 
 
-class Correction(Result):
-    """What a correction changed.
+class FoundFacts(NamedTuple):
+    """Facts that match a pattern; interfaces get them as a `FactPage`.
 
     Attributes:
-        fact_ids: The facts that are asserted or retracted.
-        firing_id: The firing that the ledger records, which `slumberd undo` takes back; None when
-            nothing changed, or for a dry run.
-        counts: How many deltas of each kind.
+        facts: The facts, in the order of the pattern.
+        pattern: The pattern.
     """
 
-    fact_ids: list[str]
-    firing_id: str | None
-    counts: dict[str, int]
+    facts: list[Fact]
+    pattern: FactPattern
+
+    def cursor_after(self, fact: Fact) -> str | None:
+        """Return the cursor of the page that begins after a fact."""
+        return self.pattern.following(fact).after
+
+    def document(self) -> Answer:
+        """Return the JSON form."""
+        full = len(self.facts) == self.pattern.limit
+        following = self.cursor_after(self.facts[-1]) if full else None
+        return FactPage(facts=[*map(_known, self.facts)], next=following).document()
 
 
-class FactOperations:
-    """Runs requests on the facts of one user.
+class FactReads:
+    """Runs requests that read facts."""
 
-    Args:
-        changes: Runs what changes the facts.
-    """
-
-    def __init__(self, facts: EngineFactStore, changes: Operations) -> None:
+    def __init__(self, facts: EngineFactStore) -> None:
         self._facts = facts
-        self._changes = changes
 
     @operation(
         right=Right.READ,
         read_only=True,
-        errors=(MemoryScopeError,),
+        errors=(MemoryScopeError, PatternError),
         example=Example({"predicate": "lives_in", "limit": 10}, {"facts": [FACT], "next": None}),
     )
-    async def facts(self, request: FactsForm, caller: Caller) -> FactPage:
+    async def facts(self, request: FactsForm, caller: Caller) -> Annotated[FoundFacts, FactPage]:
         """Return a page of current facts, by id.
 
+        An operator who names no user gets those of all users.
+
         Raises:
-            UsageError: The request names both a subject and a prefix of subjects.
+            PatternError: The cursor, a glob or a regular expression is invalid.
+            UsageError: The request says twice what a slot must match.
         """
-        scope = caller.scope(request.user, request.agent, all_agents=request.all_agents)
-        subject, prefix = request.subject, request.subject_prefix
-        if subject is not None and prefix is not None:
-            raise UsageError("facts: give a subject or a prefix of subjects; not both")
-        pattern = FactPattern(
-            user=scope.user,
-            agent=scope.agent,
-            id=request.id,
-            subject=subject if prefix is None else Prefix(prefix),
-            predicate=request.predicate,
-            limit=request.limit,
-            after=request.cursor,
-        )
+        pattern = request.pattern(reading_scope(request, caller))
         found = await self._facts.query(
             pattern, valid_at=request.valid_at, believed_at=request.believed_at
         )
-        full = len(found) == request.limit
-        following = pattern.following(found[-1]).after if full else None
-        return FactPage(facts=[*map(_known, found)], next=following)
-
-    @operation(
-        right=Right.WRITE,
-        errors=(MemoryScopeError, NoInputError, VersionConflictError),
-        example=Example(
-            {"fact": "e1", "object": "Porto", "reason": "it was Porto", "if_version": values.HASH},
-            {"fact_ids": ["e1"], "firing_id": "@hand:3", "counts": {"update": 1}},
-        ),
-    )
-    async def correct(self, request: CorrectForm, caller: Caller) -> Correction:
-        """Assert the right value of a fact, or retract the fact.
-
-        Raises:
-            NoInputError: The scope has no such fact.
-            UsageError: The request names no fact, or neither a value nor ``retract``.
-            VersionConflictError: The fact is not what the author of the request saw.
-        """
-        scope = caller.scope(request.user, request.agent)
-        if ("object" in request.model_fields_set) == request.retract:
-            raise UsageError("correct: give the right object, or retract the fact; not both")
-        facts = await self._facts_of(request, scope)
-        if request.retract:
-            return await self._retract(request, facts, scope, caller)
-        return await self._assert(request, facts, scope, caller)
-
-    async def _facts_of(self, request: CorrectForm, scope: ScopeFilter) -> list[Fact]:
-        """Return the current facts that a correction names."""
-        named = request.subject is not None and request.predicate is not None
-        if (request.fact is not None) == named:
-            raise UsageError("correct: name a fact by its id, or by subject and predicate")
-        pattern = FactPattern(
-            user=scope.user,
-            agent=scope.agent,
-            id=request.fact,
-            subject=request.subject,
-            predicate=request.predicate,
-        )
-        found = await self._facts.query(pattern)
-        if not found and (request.fact is not None or request.retract):
-            raise NoInputError(request.fact or f"{request.subject} {request.predicate}", _UNKNOWN)
-        versions = [version_of(fact) for fact in found]
-        if request.if_version is not None and versions != [request.if_version]:
-            raise VersionConflictError(request.fact or "the fact")
-        return found
-
-    async def _retract(
-        self, request: CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
-    ) -> Correction:
-        ids = [fact.id for fact in facts]
-        form = UnpinForm(facts=ids, reason=request.reason, dry_run=request.dry_run)
-        check = partial(self._facts_of, request, scope)
-        answer = await self._changes.unpin(form, caller, check=check)
-        return _correction(ids, answer)
-
-    async def _assert(
-        self, request: CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
-    ) -> Correction:
-        known = facts[0] if request.fact is not None else None
-        payload = known.payload if known else {}
-        form = PinForm(
-            user=scope.user,
-            agent=known.agent if known else scope.agent or DEFAULT,
-            subject=request.subject or str(payload.get("subject", "")),
-            predicate=request.predicate or str(payload.get("predicate", "")),
-            object=request.object,
-            reason=request.reason,
-            id=known.id if known else None,
-            dry_run=request.dry_run,
-        )
-        # A firing, or another correction, may come first.
-        check = partial(self._facts_of, request, scope)
-        answer = await self._changes.pin(form, caller, check=check, only=known is None)
-        return _correction([answer["fact_id"]], answer)
+        return FoundFacts(found, pattern)
 
     @operation(
         right=Right.READ,
@@ -372,10 +370,6 @@ def version_of(fact: Fact) -> str:
 
 def _known(fact: Fact) -> KnownFact:
     return KnownFact(**fact_document(fact), version=version_of(fact))
-
-
-def _correction(ids: list[str], answer: Answer) -> Correction:
-    return Correction(fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"])
 
 
 def _periods(periods: Iterable[ValuePeriod]) -> list[Period]:

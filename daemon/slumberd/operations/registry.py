@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from slumberd.operations.changes import Operations
+from slumberd.operations.corrections import Corrections
 from slumberd.operations.daemon import DaemonOperations
 from slumberd.operations.episodes import EpisodeReads
-from slumberd.operations.facts import FactOperations
+from slumberd.operations.facts import FactReads
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.ledger import HeldReads, LedgerReads
 from slumberd.operations.moves import UserMoving
@@ -24,7 +25,8 @@ _KINDS = (
     EpisodePuts,
     EpisodeReads,
     Search,
-    FactOperations,
+    FactReads,
+    Corrections,
     Outcomes,
     LedgerReads,
     HeldReads,

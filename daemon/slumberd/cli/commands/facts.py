@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, cast, get_args
@@ -16,12 +15,12 @@ from slumberd.cli.exit_codes import print_to_people
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.daemon.stores import open_facts
+from slumberd.daemon.one_read import read_operation, unbounded
 from slumberd.model.errors import UsageError
-from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
+from slumberd.model.fact import SLOTS, Fact, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.operations.facts import Conditions, FactReads, FactsForm
 from slumberd.operations.responses import fact_document
-from slumberd.rules.settings import Settings
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"
@@ -92,19 +91,17 @@ After = Annotated[
 ]
 
 
-def pattern_of(
+def conditions_of(
     texts: Mapping[str, Sequence[str] | None],
     objects_json: Sequence[str] | None,
     forms: Mapping[str, Sequence[str] | None],
-    **bounds: Any,
-) -> FactPattern:
-    """Return the pattern of facts that options describe.
+) -> Conditions:
+    """Return what options say that slots must match.
 
     Args:
         texts: The accepted texts of each slot.
         objects_json: More accepted values of the object, as JSON.
         forms: The values ``SLOT=...`` of each of the options prefix, glob and regex.
-        bounds: The other fields of the pattern.
 
     Raises:
         UsageError: A slot does not exist or has two forms, or a value is not JSON.
@@ -116,7 +113,7 @@ def pattern_of(
     for name, given in forms.items():
         for text in given or ():
             _add_form(slots, name, text)
-    return FactPattern(**slots, **bounds)
+    return unbounded(Conditions, **slots)
 
 
 def _any_of(texts: Sequence[str]) -> str | OneOf:
@@ -205,58 +202,37 @@ def facts(
     With --json, each fact is printed on a line. With --limit, standard error shows how to get the
     next page, if there is one; with --json as {"after": CURSOR}.
     """
-    pattern = pattern_of(
+    where = conditions_of(
         {
             "user": user, "agent": agent, "subject": subject, "predicate": predicate,
             "object": object, "id": id,
         },
         object_json,
         {"prefix": prefix, "glob": glob, "regex": regex},
-        channel=channel, extracted_by=extracted_by, min_confidence=min_confidence,
-        max_confidence=max_confidence, said_since=since, said_until=until, order=order,
-        descending=descending, limit=limit, after=after,
+    )  # fmt: skip
+    request = unbounded(
+        FactsForm, where=where, channel=channel, extracted_by=extracted_by,
+        min_confidence=min_confidence, max_confidence=max_confidence, said_since=since,
+        said_until=until, valid_at=valid_at, believed_at=believed_at, order=order,
+        descending=descending, cursor=after,
+        # One fact more than the page holds shows whether there is a next page.
+        limit=None if limit is None else limit + 1,
     )  # fmt: skip
     settings = settings_of(config, state_dir, user=user)
-    found, cursor = _read_page(settings, pattern, valid_at, believed_at)
+    page = read_operation(settings, FactReads.facts, request)
+    found = page.facts[:limit]
     if json:
         print_json_lines(fact_document(fact) for fact in found)
     else:
         empty = "" if found else no_facts(settings, user or [])
         print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
-    if cursor is not None:
-        _print_cursor(cursor, json=json)
+    if len(page.facts) > len(found):
+        _print_cursor(page.cursor_after(found[-1]), json=json)
 
 
-def _read_page(
-    settings: Settings,
-    pattern: FactPattern,
-    valid_at: datetime | None,
-    believed_at: datetime | None,
-) -> tuple[list[Fact], str | None]:
-    """Return a page of the facts, and the cursor of the next page if there is one."""
-    limit = pattern.limit
-    # One fact more than the page holds shows whether there is a next page.
-    wider = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
-    found = asyncio.run(_query(settings, wider, valid_at, believed_at))
-    if limit is None or len(found) <= limit:
-        return found, None
-    page = found[:limit]
-    return page, pattern.following(page[-1]).after
-
-
-def _print_cursor(cursor: str, *, json: bool) -> None:
+def _print_cursor(cursor: str | None, *, json: bool) -> None:
     message = f"there are more: the same with --after {cursor}"
     print_to_people(f'{{"after":"{cursor}"}}' if json else message)
-
-
-async def _query(
-    settings: Settings,
-    pattern: FactPattern,
-    valid_at: datetime | None,
-    believed_at: datetime | None,
-) -> list[Fact]:
-    async with open_facts(settings) as facts:
-        return await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
 
 
 def row(fact: Fact) -> tuple[object, ...]:

@@ -87,7 +87,7 @@ _NAMED = (
     HttpRoute(
         method="GET", path="/v1/outcomes/{id:path}", operation=OPERATIONS["outcome"], in_path="id"
     ),
-    HttpRoute(method="GET", path="/v1/facts", operation=OPERATIONS["facts"]),
+    HttpRoute(method="GET", path="/v1/facts", operation=OPERATIONS["facts"], fixed={"where": None}),
     HttpRoute(
         method="POST",
         path="/v1/facts",
@@ -99,7 +99,7 @@ _NAMED = (
         path="/v1/facts/{id:path}",
         operation=OPERATIONS["facts"],
         summary="Return one current fact; the header ETag is its version.",
-        fixed={"limit": 1, "cursor": None, "subject": None, "predicate": None},
+        fixed={"limit": 1, "cursor": None, "subject": None, "predicate": None, "where": None},
         in_path="id",
         shape="first fact",
     ),
