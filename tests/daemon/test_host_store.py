@@ -409,7 +409,9 @@ async def test_firing_ends_at_its_timeout(host: Host) -> None:
 def scheduled(host: Host, *rules: ConsolidationRule) -> Iterator[tuple[Scheduler, Any]]:
     with host.started(*rules) as consolidator:
         both: Any = consolidator
-        scheduler = Scheduler(clock=host.clock, episodes=both, ledger=both, fire=consolidator.fire)
+        scheduler = Scheduler(
+            clock=host.clock, episodes=both, watermarks=both, fire=consolidator.fire
+        )
         scheduler.replace(rules, "UTC")
         yield scheduler, consolidator
 

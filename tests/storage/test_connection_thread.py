@@ -145,6 +145,25 @@ async def test_a_caller_that_gives_up_opening_leaves_no_connection_open() -> Non
         opened[0][0].execute("SELECT 1")
 
 
+async def test_aiosqlite_answers_nothing_to_the_loop_of_a_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, answers = asyncio.get_running_loop(), []
+    answer = loop.call_soon_threadsafe
+
+    def note_and_answer(function: Callable[..., object], *arguments: object) -> asyncio.Handle:
+        answers.append(function.__module__)
+        return answer(function, *arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", note_and_answer)
+
+    thread = await ConnectionThread(connect).open()
+    await thread.run(the_thread)
+    await thread.close()
+
+    assert {*answers} == {ConnectionThread.__module__}
+
+
 def _join_threads() -> None:
     for thread in threading.enumerate():
         if thread.name == "slumberd-sqlite":

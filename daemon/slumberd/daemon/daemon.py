@@ -372,7 +372,7 @@ class Daemon:
         scheduler = Scheduler(
             clock=self._clock,
             episodes=stores.memory,
-            ledger=stores.facts.ledger,
+            watermarks=stores.facts.watermarks,
             fire=partial(self._fire, runner, operations.turn),
             future_tolerance_seconds=self._settings.memory.future_tolerance,
         )

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from slumberd.clock import Clock
-from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
+from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Watermarks
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.daemon import Daemon
 from slumberd.daemon.reload import Reloading
@@ -201,7 +201,7 @@ class _Refusals:
 class HostConsolidator:
     """Fires rules on a host's stores, and tells the scheduler what it needs for that.
 
-    It stands in for the episode log and the ledger of a `Scheduler`: it has the methods that a
+    It stands in for the episode log and the watermarks of a `Scheduler`: it has the methods that a
     scheduler calls.
 
     Args:
@@ -283,12 +283,7 @@ class HostConsolidator:
             self._last_look[rule_id] = self._look
         return count
 
-    # What a scheduler asks a ledger.
-
-    @property
-    def watermarks(self) -> HostConsolidator:
-        """What keeps the served instants."""
-        return self
+    # What a scheduler asks the watermarks.
 
     async def positions(self) -> dict[str, tuple[Position, datetime]]:
         """Return the last cron instant that each rule has served."""
@@ -502,7 +497,7 @@ class HostDaemon(Daemon):
             scheduler = Scheduler(
                 clock=self._clock,
                 episodes=cast("EpisodeLog", consolidator),
-                ledger=cast("Ledger", consolidator),
+                watermarks=cast("Watermarks", consolidator),
                 fire=consolidator.fire,
             )
             await self._serve_host(consolidator, scheduler)

@@ -33,7 +33,6 @@ from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, Stage
 MAX_EVERY = 10**9
 """The largest N of ``every: N``; a larger one is a typing error."""
 
-
 CADENCE_KEYS = ("every", "cron", "interval")
 """The keys of a cadence, of which it has exactly one."""
 
@@ -41,7 +40,6 @@ ONE_CADENCE = "exactly one of 'every', 'cron' and 'interval' is needed"
 
 EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
 """``every`` in words, as ``100 episodes``."""
-
 
 INTERVALS = {
     **{f"{n}m": f"*/{n} * * * *" for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},

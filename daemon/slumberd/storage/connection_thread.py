@@ -43,8 +43,8 @@ class ConnectionThread(Generic[C]):
 
     async def open(self) -> Self:
         """Start the thread and open the connection there; raises what `connect` raises."""
-        self._start()
         try:
+            self._start()
             await self._submit(self._runner.open, self._connect)
         except BaseException:
             self.release()

@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from slumberd.consolidation.incoming import (
-    UNBOUNDED,
-    Bounds,
-)
+from slumberd.consolidation.incoming import UNBOUNDED, Bounds
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.errors import ExtraMissingError, StoppedError
@@ -23,7 +20,6 @@ Embedding = Callable[[], Embedder]
 Raises:
     ExtraMissingError: The optional dependency is not installed.
 """
-
 
 RELEVANCE_FAILED = "relevance_failed"
 """The reason of a quarantine: the embedder fails on the content of an episode."""
