@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.cli.own_installation import install_command
 from slumberd.web.console.pictures import MOST_COLUMNS, Report, sum_days
 from tests.support.builders import at, episode, triple
 from tests.support.console_homes import HOSTILE
@@ -154,7 +155,7 @@ def test_report_without_the_extra_names_the_remedy(
     refused = site.call("report", "--html", str(tmp_path / "report.html"))
 
     assert refused.returncode == 78
-    assert "pip install 'slumberd[serve]'" in refused.stderr
+    assert install_command("serve") in refused.stderr
 
 
 def report_with_days(count: int) -> Report:

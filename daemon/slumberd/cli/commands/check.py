@@ -16,6 +16,7 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table
+from slumberd.cli.own_installation import name_own_pip
 from slumberd.cli.setup import clean_up_on_sigterm, load_settings_and_rules
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
@@ -319,7 +320,7 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print_json({"ok": False, "mistakes": mistakes, "warnings": [], "rules": []})
         return
     for mistake in error.mistakes:
-        print(mistake)
+        print(name_own_pip(str(mistake)))
 
 
 def _print_valid(checked: _Checked, found: PreviewResult | None, *, json: bool) -> None:
