@@ -83,7 +83,9 @@ def _rules_for_host(settings: Settings, factory: str, directory: Path) -> RuleSe
     try:
         make = load_function(factory).call
         inspect.signature(make).bind()
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
+        mistakes.append(Mistake("settings", 0, 0, "host_store", str(error)))
+    except TypeError as error:
         problem = f"{error}; write `def {factory.rpartition(':')[2]}()`"
         mistakes.append(Mistake("settings", 0, 0, "host_store", problem))
     if mistakes:
