@@ -12,12 +12,12 @@ import hashlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Watermarks
@@ -56,32 +56,18 @@ _BEYOND = 2**40
 """More than any cadence counts: the number of a look, as a position in a log, begins here."""
 
 
-class HostMemory(Protocol):
-    """A host's memory store; it may have `bootstrap` and `health`."""
-
-    async def consolidate(self, rule: ConsolidationRule) -> Sequence[Delta]:
-        """Return the deltas of all episodes that a rule selects."""
-        ...
-
-
-class HostFacts(Protocol):
-    """A host's fact store; it may have `bootstrap` and `query`."""
-
-    async def apply_delta(self, delta: Delta) -> None:
-        """Apply a delta."""
-        ...
-
-
 class HostStores(NamedTuple):
     """The stores that a factory made.
 
     Attributes:
         name: The factory, as the configuration names it.
+        memory: Has `consolidate`; it may have `bootstrap` and `health`, which counts episodes.
+        facts: Has `apply_delta`; it may have `bootstrap`, and `query` for a delta in doubt.
     """
 
     name: str
-    memory: HostMemory
-    facts: HostFacts
+    memory: Any
+    facts: Any
 
 
 async def open_host_stores(name: str) -> HostStores:
@@ -251,7 +237,7 @@ class HostConsolidator:
     async def _count_episodes(self) -> int | None:
         """Return the number of episodes; None when the store does not say it."""
         try:
-            count = (await cast("Any", self._stores.memory).health()).fragment_count
+            count = (await self._stores.memory.health()).fragment_count
         except Exception:  # noqa: BLE001 - without a number, the deltas are read more often
             return None
         return count if isinstance(count, int) else None
@@ -383,9 +369,7 @@ class HostConsolidator:
 
     async def _is_applied(self, delta: Delta) -> bool:
         """Return whether the facts show that a delta in doubt was applied; if unknown, False."""
-        query: Callable[[FactPattern], Awaitable[list[Any]]] | None = getattr(
-            self._stores.facts, "query", None
-        )
+        query = getattr(self._stores.facts, "query", None)
         payload = _payload(delta)
         own, replaces = payload.get("id"), set(_replaces(delta))
         if query is None or not (payload or replaces):
@@ -463,10 +447,8 @@ def read_rules(settings: Settings) -> list[RuleRecord]:
     Raises:
         StoreError: The record cannot be read.
     """
-    if not settings.host_record_path.exists():
-        return []
-    with closing(HostRecord(settings.host_record_path, access="read")) as record:
-        return record.rules()
+    with _recorded(settings) as record:
+        return [] if record is None else record.rules()
 
 
 def read_served(settings: Settings) -> dict[str, datetime]:
@@ -475,10 +457,18 @@ def read_served(settings: Settings) -> dict[str, datetime]:
     Raises:
         StoreError: The record cannot be read.
     """
+    with _recorded(settings) as record:
+        marks = {} if record is None else record.positions()
+    return {rule_id: served for rule_id, (_, served) in marks.items()}
+
+
+@contextmanager
+def _recorded(settings: Settings) -> Iterator[HostRecord | None]:
     if not settings.host_record_path.exists():
-        return {}
+        yield None
+        return
     with closing(HostRecord(settings.host_record_path, access="read")) as record:
-        return {rule_id: served for rule_id, (_, served) in record.positions().items()}
+        yield record
 
 
 class HostDaemon(Daemon):
