@@ -25,6 +25,9 @@ class Closable(Protocol):
 T = TypeVar("T")
 C = TypeVar("C", bound=Closable)
 
+Queued = tuple[asyncio.Future[Any] | None, Callable[..., Any], tuple[Any, ...]]
+"""Who waits for the answer of a function, if anybody does; the function; its arguments."""
+
 
 class ConnectionThread(Generic[C]):
     """Opens one connection, and runs functions with it in one thread, in the order of the calls.
@@ -68,7 +71,7 @@ class ConnectionThread(Generic[C]):
         Raises:
             ValueError: The connection is closed.
         """
-        self._queue(partial(work, self._opened()))
+        self._queue((None, work, (self._opened(),)))
 
     @property
     def connection(self) -> C | None:
@@ -108,43 +111,20 @@ class ConnectionThread(Generic[C]):
 
     async def _submit(self, work: Callable[..., T], *arguments: Any) -> T:
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue(partial(_run, reply, work, arguments))
+        self._queue((reply, work, arguments))
         try:
             return await reply
         finally:
             # The traceback of an error refers to this frame, and so to the reply and the result.
             del reply, work, arguments
 
-    def _queue(self, task: Callable[[], None]) -> None:
-        self._runner.queued.append(task)
+    def _queue(self, queued: Queued) -> None:
+        self._runner.queued.append(queued)
         # No other call of aiosqlite costs less. Its thread refers to its last call until the next
         # one comes, so the call has no arguments: they can be a whole batch.
         call = self._thread.commit()
         _UNANSWERED.call(call.send, None)
         call.close()
-
-
-def _run(reply: asyncio.Future[T], work: Callable[..., T], arguments: tuple[Any, ...]) -> None:
-    """Run a function in the thread, and send the outcome to its caller."""
-    result: Any = None
-    error: BaseException | None = None
-    try:
-        result = work(*arguments)
-    except BaseException as raised:  # noqa: BLE001 # the caller gets it
-        error = raised
-    # A caller that was cancelled may have closed its loop meanwhile.
-    with suppress(RuntimeError):
-        reply.get_loop().call_soon_threadsafe(_answer, reply, result, error)
-    # The traceback of the error refers to this frame, too.
-    del reply, work, arguments, result, error
-
-
-def _answer(reply: asyncio.Future[T], result: T, error: BaseException | None) -> None:
-    if isinstance(error, StopIteration):
-        # A future refuses a StopIteration, and the caller would wait for ever.
-        error = RuntimeError("a function of the connection's thread raised StopIteration")
-    if not reply.done():
-        reply.set_result(result) if error is None else reply.set_exception(error)
 
 
 class _Runner(Generic[C]):
@@ -155,7 +135,7 @@ class _Runner(Generic[C]):
     """Kept here for the thread, which refers to its last call: it warns if it is freed before."""
 
     def __init__(self) -> None:
-        self.queued: deque[Callable[[], None]] = deque()
+        self.queued: deque[Queued] = deque()
 
     def start(self, name: str) -> Self:
         threading.current_thread().name = name
@@ -165,17 +145,41 @@ class _Runner(Generic[C]):
         self.connection = connect()
 
     def commit(self) -> None:
+        reply, work, arguments = self.queued.popleft()
+        outcome: list[Any] = []
         try:
-            self.queued.popleft()()
-        except BaseException:  # noqa: BLE001 # aiosqlite would only tell who waits for an answer
-            error = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-            threading.excepthook(error)
-            del error
+            outcome.append((reply, work(*arguments), None))
+        except BaseException as error:  # noqa: BLE001 # the caller gets it
+            if reply is None:
+                caught = (*sys.exc_info(), threading.current_thread())
+                threading.excepthook(threading.ExceptHookArgs(caught))
+                del caught
+            outcome.append((reply, None, error))
+        if reply is None:
+            outcome.clear()
+            return
+        loop = reply.get_loop()
+        # Function and outcome can be a whole batch, which must be freed once the caller has it.
+        # From here on the thread refers to them by a list only, and the answer empties it.
+        del reply, work, arguments
+        try:
+            loop.call_soon_threadsafe(_answer, outcome)
+        except RuntimeError:  # a caller that was cancelled may have closed its loop meanwhile
+            outcome.clear()
 
     def close(self) -> None:
         closing, self.connection = self.connection, None
         if closing is not None:
             closing.close()
+
+
+def _answer(outcome: list[Any]) -> None:
+    reply, result, error = outcome.pop()
+    if isinstance(error, StopIteration):
+        # A future refuses a StopIteration, and the caller would wait for ever.
+        error = RuntimeError("a function of the connection's thread raised StopIteration")
+    if not reply.done():
+        reply.set_result(result) if error is None else reply.set_exception(error)
 
 
 class _Unanswered(asyncio.AbstractEventLoop):
