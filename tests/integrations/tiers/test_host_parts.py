@@ -146,6 +146,24 @@ async def test_summary_on_a_store_of_a_host_replaces_what_it_summarises() -> Non
     assert host.entries.keys() == {"e2", "theirs", summary.id}
 
 
+async def test_entry_that_a_host_writes_during_a_pass_stays() -> None:
+    host = HostStore()
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        await host.store(entry("e0", "new content"))
+        return entries[-1]
+
+    for number in range(2):
+        await host.store(entry(f"e{number}", age=99_000 - number))
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
+    consolidator = MemoryConsolidator(config, summarise, clock=FakeClock())
+
+    result = await ConsolidationScheduler(host, consolidator, clock=FakeClock()).run_once()
+
+    assert result.entries_consolidated == 0
+    assert {one.content for one in host.entries.values()} == {"new content", "content of e1"}
+
+
 async def test_one_id_of_two_owners_is_not_consolidated() -> None:
     class Careless(HostStore):
         async def get_recent(self, n: int) -> list[MemoryEntry]:
