@@ -112,6 +112,43 @@ async def test_owners_on_a_store_that_knows_none_stay_apart() -> None:
     assert "old" not in host.entries
 
 
+class OwnedHostStore(HostStore):
+    """Its methods take an owner, and it has no others."""
+
+    async def get_recent(self, n: int, owner_id: str = "") -> list[MemoryEntry]:
+        found = await HostStore.get_recent(self, 999)
+        return [one for one in found if one.owner_id == owner_id][:n]
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        found = await self.get_recent(query.top_k, query.owner_id)
+        return [MemorySearchResult(one, 0.5, "host") for one in found]
+
+    async def delete(self, entry_id: str, owner_id: str = "") -> None:
+        if self.entries[entry_id].owner_id == owner_id:
+            del self.entries[entry_id]
+
+
+async def test_store_that_takes_an_owner_gets_it() -> None:
+    host = OwnedHostStore()
+    tier = EpisodicMemoryStore(host)
+    await tier.record(entry("a", owner_id="ada"))
+    await tier.record(entry("b", age=9e6, importance=0, owner_id="bob"))
+
+    assert ids(await tier.recall("", owner_id="ada")) == ["a"]
+    await tier.forget("a", owner_id="ada")
+    assert host.entries.keys() == {"b"}
+    scheduler = ConsolidationScheduler(host, MemoryConsolidator(clock=FakeClock()))
+    with pytest.raises(MemoryStoreError, match="no method owners"):
+        await scheduler.run_once()
+
+    async def owners() -> list[str]:
+        return ["bob"]
+
+    host.owners = owners  # type: ignore[attr-defined] # a store that has the method
+    assert (await scheduler.run_once()).entries_pruned == 1
+    assert host.entries == {}
+
+
 async def test_other_parts_take_a_store_of_a_host() -> None:
     host = HostStore()
     vectors = VectorMemoryBackend(host, embed_words)
@@ -144,6 +181,24 @@ async def test_summary_on_a_store_of_a_host_replaces_what_it_summarises() -> Non
     [summary] = [one for one in host.entries.values() if one.content == "both"]
     assert summary.metadata["compressed_ids"] == ["e0", "e1"]
     assert host.entries.keys() == {"e2", "theirs", summary.id}
+
+
+async def test_entry_that_a_host_writes_during_a_pass_stays() -> None:
+    host = HostStore()
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        await host.store(entry("e0", "new content"))
+        return entries[-1]
+
+    for number in range(2):
+        await host.store(entry(f"e{number}", age=99_000 - number))
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
+    consolidator = MemoryConsolidator(config, summarise, clock=FakeClock())
+
+    result = await ConsolidationScheduler(host, consolidator, clock=FakeClock()).run_once()
+
+    assert result.entries_consolidated == 0
+    assert {one.content for one in host.entries.values()} == {"new content", "content of e1"}
 
 
 async def test_one_id_of_two_owners_is_not_consolidated() -> None:

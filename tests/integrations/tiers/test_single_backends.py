@@ -259,7 +259,6 @@ async def test_recent_entries_of_redis_read_only_their_keys(redis_address: str) 
         assert (await client.info("stats"))["keyspace_hits"] - before == 2
 
 
-@pytest.mark.slow
 @needs_redis
 async def test_entry_that_another_process_writes_in_the_meantime_is_not_replaced(
     redis_address: str, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +290,7 @@ async def test_entry_that_another_process_writes_in_the_meantime_is_not_replaced
         assert [one.content for one in await other.get_recent(9)] == ["new content"]
 
 
+@pytest.mark.slow
 @needs_redis
 async def test_full_redis_is_a_capacity_error() -> None:
     with running_redis("--maxmemory", "2mb") as address:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from slumberd import contract, tiers
+from slumberd.search.context import EstimatedTokens
 from tests.support.corpora import FOLDER
 from tests.support.repository import ROOT
 
@@ -69,6 +70,22 @@ CLASSES = {
     "MemoryStoreError": "__init__",
 }
 """The methods of each class, in the order of the text, which does not name the classes."""
+
+ATTRIBUTES: Sequence[object] = (
+    tiers.ConsolidationConfig(),
+    tiers.DynamicContextPruner(EstimatedTokens()),
+    tiers.EpisodicMemoryConfig(),
+    tiers.HybridScorerImpl(),
+    tiers.MemoryConfig(),
+    tiers.MemoryConsolidatedHook(strategy=""),
+    tiers.MemoryRetrievedHook(tier="", result_count=0),
+    tiers.MemoryWrittenHook(tier="", backend=""),
+    tiers.PruningResult([], 0, 0, 0, tiers.PruningStrategy.HYBRID),
+    tiers.PruningStrategy,
+    tiers.SemanticMemoryConfig(),
+    tiers.WorkingMemoryConfig(),
+)
+"""What has attributes in the text, in its order."""
 
 _BEGIN = re.compile(r"^(async def|def|property) ", re.MULTILINE)
 
@@ -212,6 +229,21 @@ def test_names_of_the_specification_are_there_but_for_the_listed_ones() -> None:
 
     assert missing - {"Any", "Awaitable", "Callable"} == {name for name, _ in table("Names")}
     assert len(used | called) >= 30
+
+
+def test_attributes_are_those_of_the_specification() -> None:
+    lines = re.findall(r"^Attributes: (.+)$", text_of("tiered-memory-api.txt"), re.MULTILINE)
+    listed = [re.findall(r"(?:^|[.)] )(\w+):", line) for line in lines]
+
+    assert len(listed) == len(ATTRIBUTES)
+    missing = [
+        (type(one).__name__, name)
+        for one, names in zip(ATTRIBUTES, listed, strict=True)
+        for name in names
+        if not hasattr(one, name)
+    ]
+    assert missing == []
+    assert sum(map(len, listed)) > 35
 
 
 def test_contract_is_that_of_the_specification() -> None:

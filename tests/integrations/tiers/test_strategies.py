@@ -63,6 +63,13 @@ def test_recency_is_pruned_below_the_threshold_only() -> None:
     assert not strategy.should_prune(aged(-9_999))
 
 
+def test_no_importance_protects_by_default() -> None:
+    old = entry(timestamp=datetime(2000, 1, 1, tzinfo=UTC), importance=1.0)
+
+    assert RecencyDecayStrategy().should_prune(old)
+    assert not RecencyDecayStrategy(protect_importance=1.0).should_prune(old)
+
+
 def test_important_entry_is_protected_from_decay() -> None:
     strategy = RecencyDecayStrategy(protect_importance=0.8, clock=FakeClock())
     kept, pruned = strategy.filter([aged(9_999, id="a", importance=0.8), aged(9_999, id="b")])

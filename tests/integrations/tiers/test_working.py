@@ -82,6 +82,20 @@ async def test_context_of_a_session_has_its_entries_only(in_memory: InMemoryMemo
     assert await working.assemble("blue bicycle", 999, session_id="s3") == []
 
 
+async def test_entries_of_a_session_are_found_behind_those_of_others(
+    in_memory: InMemoryMemoryBackend,
+) -> None:
+    episodic = EpisodicMemoryStore(in_memory, EpisodicMemoryConfig(default_top_k=1))
+    for n in range(25):
+        other = entry(f"o{n}", "blue bicycle", age=n, metadata={"session_id": "s2"})
+        await episodic.record(other)
+    await episodic.record(entry("own", "blue", age=9e6, metadata={"session_id": "s1"}))
+
+    found = await WorkingMemoryManager(episodic, config=ALL_OPEN).assemble("bicycle", 999, "s1")
+
+    assert ids(found) == ["own"]
+
+
 async def test_context_entries_are_those_that_were_assembled_and_added_since(
     in_memory: InMemoryMemoryBackend,
 ) -> None:

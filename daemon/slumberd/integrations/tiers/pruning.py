@@ -49,8 +49,8 @@ class HybridScorerImpl:
     """Scores entries by their recency and their length: long entries count as relevant."""
 
     def __init__(self, recency_weight: float = 0.6, relevance_weight: float = 0.4) -> None:
-        self._recency_weight = recency_weight
-        self._relevance_weight = relevance_weight
+        self.recency_weight = recency_weight
+        self.relevance_weight = relevance_weight
 
     def score_batch(self, entries: Sequence[MemoryEntry], query: str | None = None) -> list[float]:
         """Return a score for each entry; the oldest one has no recency, the newest one all.
@@ -68,7 +68,7 @@ class HybridScorerImpl:
         first, last = min(instants), max(instants)
         span = last - first or 1.0
         return [
-            self._recency_weight * (instant - first) / span + self._relevance_weight * relevance
+            self.recency_weight * (instant - first) / span + self.relevance_weight * relevance
             for instant, relevance in zip(instants, relevances, strict=True)
         ]
 
@@ -78,7 +78,7 @@ class HybridScorerImpl:
         The query does not count.
         """
         del query
-        return self._relevance_weight * _lengths([entry])[0]
+        return self.relevance_weight * _lengths([entry])[0]
 
 
 def _lengths(entries: Sequence[MemoryEntry]) -> list[float]:
@@ -120,8 +120,8 @@ class DynamicContextPruner:
         token_counter: TokenCounter,
         default_strategy: PruningStrategy | RelevanceScorerProtocol = PruningStrategy.HYBRID,
     ) -> None:
-        self._counter = token_counter
-        self._default = _chosen(default_strategy)
+        self.token_counter = token_counter
+        self.default_strategy = _chosen(default_strategy)
 
     async def prune(
         self,
@@ -145,10 +145,10 @@ class DynamicContextPruner:
         del kwargs
         if token_budget < 0:
             raise ValueError(f"token_budget is {token_budget}, not 0 or more")
-        chosen = self._default if strategy is None else _chosen(strategy)
+        chosen = self.default_strategy if strategy is None else _chosen(strategy)
         scorer, scores = _scores(chosen, entries, query)
         best = sorted(range(len(entries)), key=lambda number: -scores[number])
-        kept, left = fitting([entries[number] for number in best], token_budget, self._counter)
+        kept, left = fitting([entries[number] for number in best], token_budget, self.token_counter)
         return PruningResult(
             kept=kept,
             pruned_count=len(entries) - len(kept),

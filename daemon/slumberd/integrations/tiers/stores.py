@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
@@ -94,9 +94,10 @@ class OwnerEntries:
             into = host if host is not None and entry.id in self._stored else store
             await into.store(entry)
             self._stored[entry.id] = entry
-        delete = partial(store.delete, owner_id=self._owner_id) if host is None else host.delete
+        delete: Callable[..., Awaitable[object]] = (store if host is None else host).delete
+        whose = _whose(delete, self._owner_id)
         for entry_id in without(old, new):
-            await delete(entry_id)
+            await delete(entry_id, **whose)
             del self._stored[entry_id]
         return True
 
@@ -164,10 +165,16 @@ def takes(function: Callable[..., object], parameter: str) -> bool:
         return False
 
 
-class _PlainStore:
-    """A store whose methods take no owner, used by owner; implements `OwnedStoreProtocol`.
+def _whose(method: Callable[..., object], owner_id: str) -> dict[str, Any]:
+    """Return the owner as an argument of a method that takes one."""
+    return {"owner_id": owner_id} if takes(method, "owner_id") else {}
 
-    The entries say whose they are. No call sees or deletes entries of two owners.
+
+class _PlainStore:
+    """A store with methods that take no owner, used by owner; implements `OwnedStoreProtocol`.
+
+    The entries say whose they are. No call sees or deletes entries of two owners. A method that
+    takes an owner gets it.
 
     Args:
         host: The store.
@@ -183,7 +190,8 @@ class _PlainStore:
         Raises:
             MemoryStoreError: Another owner has an entry of that id, which would be lost.
         """
-        if entry.owner_id:  # a store without owners would replace it by its id
+        if entry.owner_id and not takes(self.host.get_recent, "owner_id"):
+            # A store without owners would replace it by its id.
             stored = await self.host.get_recent(sys.maxsize)
             if any(one.id == entry.id and one.owner_id != entry.owner_id for one in stored):
                 message = f"another owner has an entry with the id {entry.id!r}"
@@ -207,25 +215,38 @@ class _PlainStore:
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first."""
-        return await _first(n, self.host.get_recent, lambda entry: entry.owner_id == owner_id)
+        recent = partial(self.host.get_recent, **_whose(self.host.get_recent, owner_id))
+        return await _first(n, recent, lambda entry: entry.owner_id == owner_id)
 
     async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
         """Delete an entry, unless it is of another owner."""
+        if whose := _whose(self.host.delete, owner_id):
+            await self.host.delete(entry_id, **whose)
+            return
         entries = await self.host.get_recent(sys.maxsize)
         if all(entry.owner_id == owner_id for entry in entries if entry.id == entry_id):
             await self.host.delete(entry_id)
 
     async def clear(self, *, owner_id: str = "") -> None:
         """Delete all entries of an owner."""
+        whose = _whose(self.host.delete, owner_id)
         for entry in await self.get_recent(sys.maxsize, owner_id=owner_id):
-            await self.host.delete(entry.id)
+            await self.host.delete(entry.id, **whose)
 
     async def owners(self) -> list[str]:
         """Return the owners that have entries, sorted.
 
         Raises:
             ConsolidationError: Two entries have the same id, of whichever owners.
+            MemoryStoreError: The store knows its owners, and does not tell them.
         """
+        tells = getattr(self.host, "owners", None)
+        if tells is not None:
+            found: list[str] = await tells()
+            return found
+        if takes(self.host.get_recent, "owner_id"):
+            message = "the store takes an owner_id, but has no method owners, which lists them"
+            raise MemoryStoreError(message, self.source)
         entries = await self.host.get_recent(sys.maxsize)
         refuse_repeated_ids(entries)
         return sorted({entry.owner_id for entry in entries})
