@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import stat
 from pathlib import Path
@@ -58,3 +59,27 @@ def make_directory(path: Path) -> None:
     mode = path.stat().st_mode
     wanted = _SHARED if is_shared(path.parent) else _GROUP if mode & stat.S_IWGRP else _OWNER
     path.chmod(wanted | (mode & stat.S_ISGID))
+
+
+def group_to_join(path: str | bytes | int | None) -> str | None:
+    """Return the group whose members may use a path, when this process is no member of it.
+
+    Returns:
+        Its name; None when the group has no more rights than others, or the path is unknown.
+    """
+    if not isinstance(path, str):
+        return None
+    for place in (Path(path).absolute(), *Path(path).absolute().parents):
+        try:
+            status = place.stat()
+        except OSError:  # a directory above it is closed
+            continue
+        for_group, for_others = (status.st_mode >> 3) & 0o7, status.st_mode & 0o7
+        is_member = status.st_gid in {os.getegid(), *os.getgroups()}
+        if is_member or for_group | for_others == for_others:
+            return None
+        try:
+            return grp.getgrgid(status.st_gid).gr_name
+        except KeyError:
+            return None
+    return None

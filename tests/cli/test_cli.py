@@ -173,6 +173,25 @@ def test_daemon_that_cannot_start_logs_every_mistake(site: Installation) -> None
         assert f"{site.rules}:5:" in line["message"]
 
 
+@pytest.mark.parametrize("to_journal", [True, False], ids=["the journal", "a file"])
+def test_failed_start_is_told_once_in_the_journal(site: Installation, *, to_journal: bool) -> None:
+    site.rules.write_text(RULES.replace("every: 1", "every: 0"))
+    file = site.state.parent / "stderr"
+    with file.open("wb") as stream:
+        status = os.fstat(stream.fileno())
+        journal = f"{status.st_dev}:{status.st_ino}" if to_journal else ""
+        done = subprocess.run(
+            [sys.executable, "-m", "slumberd", "run", "--config", str(site.config)],
+            stderr=stream,
+            env=environment({"JOURNAL_STREAM": journal}),
+        )
+
+    told = [line for line in file.read_text().splitlines() if f"{site.rules}:5:" in line]
+    assert done.returncode == 78
+    assert len(told) == (1 if to_journal else 2)
+    assert told[0].startswith('<3>{"ts"' if to_journal else '{"ts"')
+
+
 def test_daemon_that_cannot_open_its_log_reports_that_on_standard_error(
     site: Installation,
 ) -> None:

@@ -136,3 +136,13 @@ def test_each_page_shows_the_facts_of_its_own_moment(tmp_path: Path) -> None:
 
     assert [json.loads(done.stdout)["id"] for done in (first, last)] == ["e1", "e3"]
     assert last.stderr == ""
+
+
+def test_instant_before_the_first_fact_names_that_and_the_other_clock(site: Installation) -> None:
+    before = site.look("facts", "--believed-at", "2000-01-01")
+    other = site.look("facts", "--believed-at", "now", "--user", "nobody")
+
+    assert before.returncode == 0
+    assert "nothing was recorded before 20" in before.stdout + before.stderr
+    assert "--valid-at T asks what was true at T" in before.stdout + before.stderr
+    assert "nothing was recorded" not in other.stdout + other.stderr

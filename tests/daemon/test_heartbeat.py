@@ -413,3 +413,21 @@ def test_standby_warns_once_of_a_textfile_that_it_cannot_write() -> None:
             clock.advance(MINUTE)
 
     assert [line["event"] for line in logs].count("metrics.failed") == 1
+
+
+async def test_textfile_is_written_at_the_start_and_no_line_is(tmp_path: Path) -> None:
+    written: list[bytes] = []
+    stop = asyncio.Event()
+
+    def write(text: bytes) -> None:
+        written.append(text)
+        stop.set()
+
+    async with open_monitored(tmp_path, rule("tea")) as monitored:
+        monitored.textfile = write
+        monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
+        with capture_logs() as logs:
+            await monitored.heartbeat.run(stop)
+
+    assert len(written) == 1
+    assert logs == []

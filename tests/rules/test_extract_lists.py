@@ -127,8 +127,8 @@ def test_rule_names_the_entries_of_its_list(tmp_path: Path) -> None:
         ),
         (
             "[{with: conversation}, {with: patterns, patterns: none.yaml}]",
-            "",
-            "does not exist",
+            "rules[0].stages[0].extract[1].patterns",
+            "none.yaml' does not exist",
         ),
     ],
 )

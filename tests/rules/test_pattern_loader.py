@@ -159,7 +159,7 @@ def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str)
             _pattern("id: A b", "when: 5", "says: tea", "confidence: 2", "intent: update"),
             [
                 "2:9: patterns[0].id: 'A b' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
-                " ':' and '-'",
+                " ':' and '-'; did you mean 'a-b'?",
                 "3:11: patterns[0].when: a list is needed, not 5",
                 "4:11: patterns[0].says: keys with values are needed, not 'tea'",
                 "5:17: patterns[0].confidence: at most 1 is needed, not 2",
@@ -342,7 +342,7 @@ def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str)
             _pattern("id: A", "when: '('", "unless: '{x}'", "when_previous: ')'", "says: 7"),
             [
                 "2:9: patterns[0].id: 'A' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
-                " ':' and '-'",
+                " ':' and '-'; did you mean 'a'?",
                 "3:12: patterns[0].when: the expression is not valid RE2: missing ): (",
                 "4:13: patterns[0].unless: there is no word list 'x'; none is defined",
                 "5:21: patterns[0].when_previous: the expression is not valid RE2: unexpected ): )",

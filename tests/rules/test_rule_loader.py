@@ -464,7 +464,7 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
     assert mistakes == [
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
         "a.yaml:2:9: rules[0].id: 'Tea' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
-        " ':' and '-'",
+        " ':' and '-'; did you mean 'tea'?",
         "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
         "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
         "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",
@@ -1110,7 +1110,8 @@ def test_pattern_file_says_how_many_objects_its_predicates_hold(tmp_path: Path) 
     ("stage", "file", "problem"),
     [
         pytest.param(
-            "{with: patterns, patterns: gone.yaml}", "gone.yaml", "does not exist", id="no file"
+            "{with: patterns, patterns: gone.yaml}", "a.yaml",
+            "gone.yaml' does not exist", id="no file",
         ),
         pytest.param(
             "{with: patterns, patterns: bad.patterns}", "bad.patterns", "unknown key", id="bad file"
@@ -1315,3 +1316,35 @@ def test_pattern_file_among_the_rules_is_one_mistake_with_its_remedy(tmp_path: P
         "tea.yaml:2:1: patterns: patterns are no rules: move the file to a directory inside, such"
         " as patterns/, and name it in the stage `extract` of a rule"
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        pytest.param(
+            "cadence: {every: 1h}, then_emits: [facts]",
+            "write {interval: 1h} for a time",
+            id="time",
+        ),
+        pytest.param(
+            "cadence: {every: 7h}, then_emits: [facts]", "write other times as cron", id="odd time"
+        ),
+        pytest.param(
+            "cadence: {every: 100e}, then_emits: [facts]", "write 100, or '100 episodes'", id="unit"
+        ),
+        pytest.param(
+            "cadence: {every: 1}, then_emits: [Facts]", "did you mean 'facts'?", id="capitals"
+        ),
+        pytest.param(
+            "cadence: {cron: '0 3 * * *', timezone: CEST}, then_emits: [facts]",
+            "an abbreviation names no place; write one, as 'Europe/Berlin'",
+            id="zone",
+        ),
+    ],
+)
+def test_frequent_slip_has_its_remedy(tmp_path: Path, rule: str, problem: str) -> None:
+    text = f'rules: [{{id: r, when_filter: "", {rule}}}]'
+
+    [mistake] = _mistakes(tmp_path, a=text)
+
+    assert mistake.endswith(problem)

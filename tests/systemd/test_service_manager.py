@@ -188,6 +188,8 @@ def test_journal_has_an_error_event_when_the_configuration_is_invalid(
     [event] = box.journal("-u slumberd -p err")
     assert (event["event"], event["error"]) == ("daemon.failed", "ConfigurationError")
     assert "state_dri" in event["message"]
+    lines = box.do("journalctl -u slumberd -o cat --no-pager").splitlines()
+    assert len([line for line in lines if "state_dri" in line]) == 1
 
 
 def test_journal_selects_the_lines_of_the_daemon_by_their_fields(box: Box) -> None:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from slumberd.cli.output import MOST_NAMES, join_names, plural
-from slumberd.daemon.stores import inspections_of
+from slumberd.daemon.stores import inspections_of, open_facts_if_present
+from slumberd.logs.lines import timestamp
 from slumberd.rules.settings import Settings
 
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 
 
-def no_facts(settings: Settings, users: Sequence[str]) -> str:
+def no_facts(settings: Settings, users: Sequence[str], believed_at: datetime | None = None) -> str:
     """Return the message that no facts are found, with users who have some.
 
     Args:
         settings: The configuration, for the database of the facts.
         users: The users that the command names.
+        believed_at: The instant of the facts, if the command asks what was known then.
     """
+    first = None if believed_at is None else asyncio.run(_first_recorded(settings))
+    if believed_at is not None and first is not None and believed_at < first:
+        return (
+            f"nothing was recorded before {timestamp(first)}, when slumberd learned its first fact;"
+            " --valid-at T asks what was true at T, by what is known now"
+        )
     known = _users_with_facts(settings)
     if not known:
         return f"there are no facts: {FIRE}"
@@ -64,6 +74,13 @@ def no_rules(settings: Settings) -> str:
     if settings.are_rules_published:
         return "the published rules are empty; `slumberd rules publish DIR` publishes others"
     return f"no rules in {str(settings.rules_dir)!r}; `slumberd init DIR` makes a first one"
+
+
+async def _first_recorded(settings: Settings) -> datetime | None:
+    """Return when the first row of the ledger was recorded; None when it has none."""
+    async with open_facts_if_present(settings) as facts:
+        rows = [] if facts is None else await facts.reads.records(limit=1)
+        return rows[0].at if rows else None
 
 
 def _users_with_episodes(settings: Settings) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import typer
 
 from slumberd.cli.environment import is_debugging
+from slumberd.file_modes import group_to_join
 from slumberd.model.errors import SlumberdError
 
 USAGE = 64
@@ -80,4 +81,6 @@ def _usage_message(error: object) -> str:
 def _explain_os_error(error: OSError) -> tuple[int, str]:
     code = PERMISSION if isinstance(error, PermissionError) else INPUT_OUTPUT
     subject = f"{error.filename!r}: " if error.filename else ""
-    return code, f"{subject}{error.strerror or error}"
+    group = group_to_join(error.filename) if isinstance(error, PermissionError) else None
+    remedy = f"; be a member of the group {group!r}, and sign in again" if group else ""
+    return code, f"{subject}{error.strerror or error}{remedy}"

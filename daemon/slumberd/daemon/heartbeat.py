@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from heapq import nlargest
 from typing import Any
@@ -56,7 +57,13 @@ class Heartbeat:
         self._alone = asyncio.Lock()
 
     async def run(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
-        """Log a heartbeat every so many seconds, until `stop` is set."""
+        """Log a heartbeat every so many seconds, until `stop` is set.
+
+        The textfile is written at once, too, so that a wrong path is no secret for a minute.
+        """
+        if self._textfile is not None and self._is_active():
+            with suppress(SlumberdError):  # the first beat reports it
+                await self._write(self._textfile, render_metrics(await self.health()))
         while not stop.is_set():
             for _ in range(every_seconds):
                 began = self._clock.monotonic()

@@ -284,7 +284,10 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "store.network": ("error", "each database is on a local file system"),
     "store.triggers": ("error", "the triggers that record writes of other programs are in place"),
     "store.log": ("warning", "the write-ahead log of each database is at most 512 MiB"),
-    "disk.low": ("error", "the disk has free space: 512 MiB, or 25 % of the databases if larger"),
+    "disk.low": (
+        "error",
+        "the disk has free space: 4 times the databases, 64 to 512 MiB; 25 % of large ones",
+    ),
     "clock.unsynchronised": ("warning", "the clock is synchronised, or the host does not say"),
     "clock.ahead": ("error", "no rule has served a cron instant that lies in the future"),
     "clock.behind": ("error", "no recorded firing lies in the future"),

@@ -614,7 +614,10 @@ class _Extractions:
             try:
                 loads[str(trail[-1])](_beside(place.document.file, file))
             except ConfigurationError as error:
-                yield from error.mistakes
+                for mistake in error.mistakes:
+                    # What is wrong with a whole file is told where the rule names it.
+                    problem = f"{mistake.file!r} {mistake.problem}"
+                    yield mistake if mistake.line else place.mistake(*trail, problem=problem)
 
     def _load_patterns(self, path: Path) -> None:
         if path not in self._patterns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -97,12 +98,25 @@ class CadenceForm(Form):
     @field_validator("every", mode="before")
     @classmethod
     def _read_count(cls, value: object) -> object:
-        return count_in(value)
+        count = count_in(value)
+        if isinstance(count, str) and (found := re.fullmatch(r"([1-9][0-9]*) ?[A-Za-z]+", count)):
+            needed = f"a whole number of episodes is needed, not {format_value(count)}"
+            raise ValueError(f"{needed}; {_remedy_for_count(count, found[1])}")
+        return count
 
     @model_validator(mode="after")
     def _check_cadence(self) -> Self:
         cadence_of(self.model_dump(exclude_unset=True))
         return self
+
+
+def _remedy_for_count(text: str, number: str) -> str:
+    """Return what to write in place of a number with a unit."""
+    if text in INTERVALS:
+        return f"write {{interval: {text}}} for a time"
+    if re.fullmatch(r"[0-9]+[smhd]", text):
+        return f"an interval is one of {', '.join(INTERVALS)}; write other times as cron"
+    return f"write {number}, or '{number} episodes'"
 
 
 def _lacks_space(value: object) -> bool:

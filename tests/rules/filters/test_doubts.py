@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters.checks import COLUMNS
 from slumberd.rules.filters.doubts import find_doubts, needs_stated_triple
 from slumberd.rules.filters.sandbox import check_filter, select_samples
@@ -150,6 +151,11 @@ def test_filter_that_a_plain_text_may_pass_needs_no_triple(fragment: str) -> Non
 @pytest.mark.parametrize("column", sorted({*COLUMNS} - {"is_person"}))
 def test_presence_of_a_column_is_no_doubt(column: str) -> None:
     assert find_doubts(f"{column} IS NOT NULL") == find_doubts(f"{column} IS NULL") == []
+
+
+def test_letter_of_another_script_is_named() -> None:
+    with pytest.raises(FilterError, match=r"\(U\+0435, cyrillic small letter ie\) has no place"):
+        check_filter("r", "predicat\u0435 = 'x'")
 
 
 def test_samples_differ_by_their_metadata_only() -> None:

@@ -654,13 +654,17 @@ def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("free", "databases", "ids"),
     [
-        pytest.param(512 * 2**20, 0, [], id="512 MiB"),
-        pytest.param(512 * 2**20 - 1, 0, ["disk.low"], id="less than 512 MiB"),
+        pytest.param(64 * 2**20, 0, [], id="64 MiB"),
+        pytest.param(64 * 2**20 - 1, 0, ["disk.low"], id="less than 64 MiB"),
+        pytest.param(4 * 10**8, 10**8, [], id="four times small databases"),
+        pytest.param(4 * 10**8 - 1, 10**8, ["disk.low"], id="less than four times"),
+        pytest.param(512 * 2**20, 10**9, [], id="512 MiB"),
+        pytest.param(512 * 2**20 - 1, 10**9, ["disk.low"], id="less than 512 MiB"),
         pytest.param(10**9, 4 * 10**9, [], id="a quarter of the databases"),
         pytest.param(10**9 - 1, 4 * 10**9, ["disk.low"], id="less than a quarter"),
     ],
 )
-def test_disk_needs_512_mebibytes_or_a_quarter_of_the_databases(
+def test_free_space_that_is_needed_grows_with_the_databases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, databases: int, ids: list[str]
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))

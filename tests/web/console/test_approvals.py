@@ -55,7 +55,7 @@ def test_batch_is_shown_with_its_problem_and_without_a_dry_run(
 
     assert_shows(seen, firing, "this batch would delete 1 fact; the limit is 0 (max_deletes)")
     assert f"Show what the batch {firing} would do" in seen.page.links
-    assert "would be removed" not in seen.text
+    assert "would be retracted" not in seen.text
 
 
 def test_dry_run_of_a_batch_says_in_words_what_it_would_do(
@@ -67,7 +67,7 @@ def test_dry_run_of_a_batch_says_in_words_what_it_would_do(
 
     seen = operator.go(page.page.links[f"Show what the batch {firing} would do"])
 
-    assert_shows(seen, "1 fact would be removed", "ana likes tea")
+    assert_shows(seen, "1 fact would be retracted", "ana likes tea")
     assert ledger_rows(daemon) == before
 
 
@@ -81,7 +81,7 @@ def test_approved_batch_is_applied_with_a_name_and_a_reason(
     held = ask_daemon(daemon, "held")["held"]
     done = operator.confirm(preview)
 
-    assert_shows(preview, f"You ask to approve the batch {firing}", "1 fact would be removed")
+    assert_shows(preview, f"You ask to approve the batch {firing}", "1 fact would be retracted")
     assert [batch["firing_id"] for batch in held] == [firing]
     assert ask_daemon(daemon, "held")["held"] == []
     newest = newest_firing(daemon)

@@ -73,7 +73,7 @@ def test_operator_undoes_decides_and_drops(
         visit.open("/console/approvals")
         check_accessible(page)
         page.get_by_role("link", name=f"Show what the batch {held} would do").click()
-        expect(page.get_by_text("fact would be removed")).to_be_visible()
+        expect(page.get_by_text("fact would be retracted")).to_be_visible()
         check_accessible(page)
         change(visit, "Approve the batch", "she asked for it")
         assert ask_daemon(daemon, "held")["held"] == []

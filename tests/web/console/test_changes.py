@@ -44,7 +44,7 @@ def test_counts_of_an_undo_are_said_in_words() -> None:
     assert words_of(found) == [
         "2 facts would be added",
         "1 fact would be changed",
-        "1 fact would be removed",
+        "1 fact would be retracted",
         "1 episode would be quarantined",
         "3 claims would change nothing",
     ]

@@ -255,7 +255,7 @@ def test_pages_show_what_the_store_has(store: Store, operator: Person) -> None:
     assert_shows(operator.read("/user", user="ana"), "ana likes coffee")
     assert_shows(operator.read("/fact", id=ids["old"], user="ana"), f"{ids['new']} replaced it")
     assert_shows(operator.read("/firing", id=ids["erasing"]), "An erasure cannot be undone.")
-    assert_shows(operator.read("/approvals", firing=ids["held"]), "would be removed")
+    assert_shows(operator.read("/approvals", firing=ids["held"]), "would be retracted")
     assert ids["broken"] in operator.read("/quarantine").page.links
     assert_shows(operator.read("/search", q="coffee", user="ana"), "I like coffee")
 
@@ -314,7 +314,7 @@ def test_undo_is_in_the_ledger_with_a_name_and_a_reason(store: Store, operator: 
     after_preview = newest_firing(store.daemon)
     done = operator.confirm(preview)
 
-    assert_shows(preview, "Nothing has changed yet.", "ana likes tea", "1 fact would be removed")
+    assert_shows(preview, "Nothing has changed yet.", "ana likes tea", "1 fact would be retracted")
     assert after_preview["firing_id"] == firing
     newest = newest_firing(store.daemon)
     assert (newest["undoes"], newest["reason"]) == (firing, "a mistake")

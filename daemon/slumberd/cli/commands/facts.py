@@ -224,7 +224,7 @@ def facts(
     if json:
         print_json_lines(fact_document(fact) for fact in found)
     else:
-        empty = "" if found else no_facts(settings, user or [])
+        empty = "" if found else no_facts(settings, user or [], believed_at)
         print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
     if len(page.facts) > len(found):
         _print_cursor(page.cursor_after(found[-1]), json=json)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+import typer
 
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import notify_socket, watchdog_seconds
@@ -21,6 +22,7 @@ from slumberd.cli.setup import (
     call_on_signal,
     daemon_logs,
     interfaces_of,
+    is_journal,
     load_settings_and_rules,
     standard_error_logs,
     stop_on_signals,
@@ -52,6 +54,8 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
             logs = stack.enter_context(daemon_logs(settings, clock))
         except (ConfigurationError, StoreError) as error:
             _log_failed_start(error, config, state_dir, clock)
+            if is_journal(sys.stderr):  # which has the message by now
+                raise typer.Exit(error.exit_code) from error
             raise
         notifier = Notifier(notify_socket(), watchdog_seconds())
         if notifier.watchdog_seconds is not None:

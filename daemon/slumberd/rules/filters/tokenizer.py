@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -101,7 +102,15 @@ def _tokens(fragment: str) -> Iterator[FilterToken]:
 
 
 def _describe_unexpected(character: str) -> str:
-    return _REMEDIES.get(character, f"{character!r} has no place outside a text in single quotes")
+    known = "" if character.isascii() else f" (U+{ord(character):04X}, {_name_of(character)})"
+    return _REMEDIES.get(
+        character, f"{character!r}{known} has no place outside a text in single quotes"
+    )
+
+
+def _name_of(character: str) -> str:
+    """Return the name of a character, which may look like a letter of English."""
+    return unicodedata.name(character, "without a name").lower()
 
 
 def _check_text(text: str, position: int) -> None:

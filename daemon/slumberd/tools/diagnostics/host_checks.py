@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 UNIT = "slumberd.service"
 SYSTEM_STATE = Path("/var/lib/slumberd")
+SMALL_BYTES = 64 * 2**20
+"""Free space that is enough for small databases, whose files a firing can double."""
+
 LOW_SHARE = 0.25
 """The fraction of the databases' size that must be free, if that is more than `Machine.low_bytes`.
 
@@ -125,7 +128,8 @@ def check_disk_space(directory: Path, databases: int, machine: Machine) -> Itera
         databases: The size of its databases, in bytes.
     """
     free = shutil.disk_usage(directory).free
-    needed = max(machine.low_bytes, int(databases * LOW_SHARE))
+    least = min(machine.low_bytes, max(SMALL_BYTES, 4 * databases))
+    needed = max(least, int(databases * LOW_SHARE))
     if free < needed:
         problem = f"{megabytes(free)} are free; slumberd needs {megabytes(needed)}"
         yield Finding("disk.low", str(directory), problem, "make room, or move the state directory")

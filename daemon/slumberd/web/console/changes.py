@@ -170,7 +170,7 @@ CHANGED: Mapping[str, tuple[str, str]] = {
     "added": ("fact would be added", "facts would be added"),
     "restored": ("fact would be current again", "facts would be current again"),
     "updated": ("fact would be changed", "facts would be changed"),
-    "deleted": ("fact would be removed", "facts would be removed"),
+    "deleted": ("fact would be retracted", "facts would be retracted"),
 }
 """What a dry run says of facts that change, for one and for more."""
 
