@@ -313,8 +313,9 @@ class HostConsolidator:
             StoppedError: The daemon stops.
         """
         async with self.turn:
+            limit = asyncio.timeout(rule.timeout)
             try:
-                async with asyncio.timeout(rule.timeout) as limit:
+                async with limit:
                     await self._fire(rule, due, at)
             except TimeoutError as error:
                 if not limit.expired():  # the log's reader is stuck
