@@ -402,6 +402,37 @@ async def test_firing_ends_at_its_timeout(host: Host) -> None:
         await host.fire(rule("all", timeout=0.001))
 
 
+async def test_stuck_log_is_no_timeout_of_the_rule(host: Host) -> None:
+    class StuckLog(FakeDeltaLog):
+        def applied(self, records: Sequence[Any]) -> None:
+            raise TimeoutError("the reader of the log is stuck")
+
+    host.log, log = StuckLog(), host.log
+    host.put(says("e1", 1, "tea", None))
+    with pytest.raises(TimeoutError, match="stuck"):
+        await host.fire(rule("all", timeout=60.0))
+    host.log = log
+
+    await host.fire()
+
+    assert host.applied() == ["e1"]
+    assert host.lines() == [(1, "add", "e1")]
+
+
+async def test_rule_that_a_reload_changes_reads_anew(host: Host) -> None:
+    host.put(says("a1", 1, "tea"), replace(says("b1", 1, "mate"), user="bob"))
+    with scheduled(host, ALL) as (scheduler, consolidator):
+        await consolidator.pending(0, at_most=1, rule_id="all")
+        of_bob = [rule("all", cadence={"every": 1}, when_filter="bob")]
+        consolidator.replace(of_bob, "UTC")
+        scheduler.replace(of_bob, "UTC")
+        await scheduler.turn(host.stop)
+        gone = await consolidator.pending(0, at_most=1, rule_id="removed")
+
+    assert host.applied() == ["b1"]
+    assert gone == 0
+
+
 # Cadences.
 
 
@@ -803,6 +834,22 @@ def test_rule_key_that_a_hosts_store_does_not_follow_is_a_mistake(
 
     assert ended.returncode == 78
     assert key in ended.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses such a module")
+def test_module_that_everybody_can_write_is_refused(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = home.folder / "open_host.py"
+    module.write_text("raise RuntimeError('this code runs')")
+    module.chmod(0o666)
+    monkeypatch.syspath_prepend(home.folder)
+    home.configure({"host_store": "python:open_host:make"})
+
+    ended = home.call("check", check=False)
+
+    assert ended.returncode == 78
+    assert "everybody can write to it" in ended.stdout
 
 
 def test_filter_in_the_hosts_own_language_is_passed_on(home: Home) -> None:

@@ -28,12 +28,20 @@ FILES = (
     "integration/test_cypher_write_keyword_scan.py",
     "integration/test_episodic_widening_read.py",
     "integration/test_factstore_fathom_provenance.py",
+    "integration/test_health_warns_on_nfs.py",
     "integration/test_kg_fact_promotion_rule.py",
+    "integration/test_kg_promotion_counterfactual.py",
+    "integration/test_knowledge_phase3_ve.py",
+    "integration/test_knowledge_phase5_final.py",
+    "integration/test_knowledge_poc_e2e.py",
     "integration/test_memory_write_node.py",
+    "integration/test_migrate_add_column.py",
     "integration/test_promotion_one_way.py",
     "integration/test_salience_protocol_swap.py",
+    "integration/test_single_writer_serialization.py",
     "integration/test_sqlite_factstore.py",
     "integration/test_sqlite_memorystore.py",
+    "integration/test_walk_vs_trail_documented.py",
     "property/test_cypher_linter_idempotent.py",
     "property/test_salience_formula_bounds.py",
     "property/test_salience_recency_monotone.py",
@@ -43,28 +51,34 @@ FILES = (
     "unit/test_memorydelta_validation.py",
     "unit/test_memorystore_trailing_separator.py",
     "unit/test_migrate_rejects_narrows.py",
+    "unit/test_rag_node.py",
     "unit/test_rule_based_salience.py",
     "unit/test_salience_protocol.py",
     "unit/test_store_protocols.py",
     "unit/test_store_protocols_isinstance.py",
+    "unit/test_stores_migrate.py",
 )
 """All files that import a replaced name, and that need no service of Stargraph."""
 
 EXCEPTIONS = {
-    "test_triple_delete_does_not_unpin_fact",
-    "test_rule_based_scorer_snapshot",
-    "test_lancedb_vector_store_isinstance",
-    "test_kuzu_graph_store_isinstance",
+    "test_sqlite_fact_health_warns_on_nfs",
+    "test_sqlite_memory_health_warns_on_nfs",
+    "test_walk_pattern_returns_potentially_more_results",
 }
 
-LEAST_PASSED = 95
+LEAST_PASSED = 130
 """The least number of tests that pass."""
 
 
 def failed_in(report: Path) -> tuple[int, set[str]]:
-    """Return how many tests a report has, and the names of those that did not pass."""
+    """Return how many tests a report has, and the names of those that did not pass.
+
+    A test that Stargraph itself expects to fail does not count.
+    """
     cases = [*ElementTree.parse(report).iter("testcase")]  # noqa: S314 # pytest wrote it
-    return len(cases), {str(case.get("name")).partition("[")[0] for case in cases if len(case)}
+    counted = [case for case in cases if "pytest.xfail" not in [one.get("type") for one in case]]
+    failed = {str(case.get("name")).partition("[")[0] for case in counted if len(case)}
+    return len(counted), failed
 
 
 def test_stargraphs_own_tests_pass_with_slumberds_classes(tmp_path: Path) -> None:

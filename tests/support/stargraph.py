@@ -33,6 +33,8 @@ _TEST_TOOLS = (
     "tzlocal", "tzdata", "cronsim", "redact-secret>=0.1.0b15", "snowballstemmer",
 )  # fmt: skip
 """What the tests of Stargraph and our classes need in addition to Stargraph."""
+_DATABASES = ("lancedb>=0.30.2,<0.40", "ladybug>=0.22,<0.23")
+"""What Stargraph's vector store and graph store need; Ladybug stands in for RyuGraph."""
 
 
 class NoStargraphError(Exception):
@@ -75,13 +77,14 @@ def test_environment() -> Path:
     theirs, folder = environment(), _folder()
     venv = folder / "tests"
     with _locked(folder):
-        built = folder / f"tests-built-{crc32(' '.join(_TEST_TOOLS).encode()):08x}"
+        built = folder / f"tests-built-{crc32(' '.join(_TEST_TOOLS + _DATABASES).encode()):08x}"
         if not built.exists():
             _make(interpreter(), venv)
             (site,) = theirs.parent.parent.glob("lib/python*/site-packages")
             (own,) = venv.glob("lib/python*/site-packages")
             (own / "stargraph.pth").write_text(f"{site}\n")
             _install(venv, "--no-deps", *_TEST_TOOLS)
+            _install(venv, *_DATABASES)
             built.touch()
     return venv / "bin" / "python"
 

@@ -6,15 +6,13 @@ no code: a test that asks for Stargraph's class gets our class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import slumberd
 from slumberd.model.delta import validate_delta
-from slumberd.model.graph import ResultSet
 
 HOMES: dict[str, tuple[str, ...]] = {
     "stargraph.errors": (
@@ -44,27 +42,27 @@ HOMES: dict[str, tuple[str, ...]] = {
 """Where Stargraph keeps each name."""
 
 
-class RyuGraphStore:
-    """Stands in for Stargraph's graph where its database is not installed; keeps triples."""
+class Scorer(slumberd.RuleBasedScorer):
+    """Our scorer, which reads the clock by the name that a test of Stargraph replaces."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows: list[dict[str, Any]] = []
+    def __init__(self) -> None:
+        super().__init__(clock=self)
 
-    async def bootstrap(self) -> None:
-        """Do nothing."""
+    def now(self) -> datetime:
+        """Return the time."""
+        now: datetime = vars(import_module("stargraph.skills.salience"))["datetime"].now(UTC)
+        return now
 
-    async def add_triple(self, subject: Any, predicate: str, object_: Any) -> None:
-        """Keep a triple."""
-        self._rows.append({"subject": subject.id, "predicate": predicate, "object": object_.id})
-
-    async def query(self, cypher: str, params: Mapping[str, Any] | None = None) -> ResultSet:
-        """Return every triple, whatever the query asks for."""
-        return ResultSet(rows=self._rows, columns=["subject", "predicate", "object"])
+    def monotonic(self) -> float:
+        """Return the time as seconds."""
+        return self.now().timestamp()
 
 
 def pytest_configure() -> None:
     """Put our classes in place, before any test is imported."""
+    if find_spec("ryugraph") is None:
+        # Both are the graph database Kuzu, under the names of two successors.
+        sys.modules["ryugraph"] = import_module("ladybug")
     errors = import_module("stargraph.errors")
     # One test asks each store for this error, and their document store raises their own.
     either = slumberd.MigrationNotSupported, errors.MigrationNotSupported
@@ -78,9 +76,4 @@ def pytest_configure() -> None:
     stores = import_module("stargraph.stores")
     for name in ("FactStore", "MemoryStore", "SQLiteFactStore", "SQLiteMemoryStore"):
         setattr(stores, name, getattr(slumberd, name))
-    if find_spec("lancedb") is None:
-        # Only its name must be there: no test of it is run.
-        vars(stores)["LanceDBVectorStore"] = object
-    if find_spec("ryugraph") is None:
-        vars(import_module("stargraph.stores.ryugraph"))["RyuGraphStore"] = RyuGraphStore
-        vars(stores)["RyuGraphStore"] = RyuGraphStore
+    vars(import_module("stargraph.skills.salience"))["RuleBasedScorer"] = Scorer

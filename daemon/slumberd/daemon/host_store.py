@@ -219,6 +219,7 @@ class HostConsolidator:
         """Use other rules."""
         self._rules = {rule.id: rule for rule in rules}
         self._last_look.clear()
+        self._read.clear()
 
     # What a scheduler asks an episode log.
 
@@ -252,12 +253,15 @@ class HostConsolidator:
 
     async def pending(self, _: int, *, at_most: int, rule_id: str = "") -> int:
         """Count the episodes of deltas that the record does not know, once for each look."""
+        rule = self._rules.get(rule_id)
+        if rule is None:  # a reload has just removed it
+            return 0
         if self._record.is_interrupted(rule_id):
             return at_most
         if self._last_look.get(rule_id) == self._look:
             return 0
         try:
-            deltas = await self._consolidate(self._rules[rule_id])
+            deltas = await self._consolidate(rule)
         except HostStoreError:
             return at_most  # the firing reports it
         done = self._record.known(rule_id).done
@@ -309,10 +313,13 @@ class HostConsolidator:
             StoppedError: The daemon stops.
         """
         async with self.turn:
+            limit = asyncio.timeout(rule.timeout)
             try:
-                async with asyncio.timeout(rule.timeout):
+                async with limit:
                     await self._fire(rule, due, at)
             except TimeoutError as error:
+                if not limit.expired():  # the log's reader is stuck
+                    raise
                 raise FiringTimeoutError(rule.id, rule.timeout or 0.0) from error
         self._last_look[rule.id] = self._look
 
