@@ -24,7 +24,7 @@ from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.report import Reports
-from slumberd.operations.rules import Loaded, RuleReads
+from slumberd.operations.rules import CadenceReads, Loaded, RuleReads, served_instants
 from slumberd.operations.search import Search
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
@@ -125,6 +125,9 @@ class Components:
                 QuarantineReads(stores.facts),
                 Users(stores.facts),
                 rules,
+                CadenceReads(
+                    loaded, lambda: self.pausing.paused, lambda: served_instants(stores.facts)
+                ),
                 self.pausing,
                 self.moving,
             ),

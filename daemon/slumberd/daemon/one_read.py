@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -21,6 +21,7 @@ from slumberd.daemon.stores import (
     open_memory_if_present,
     searcher_of,
 )
+from slumberd.model.errors import StoreError
 from slumberd.operations.caller import Caller
 from slumberd.rules.settings import Settings
 
@@ -79,6 +80,27 @@ async def read_pages(
 def _opened(settings: Settings, name: str, request: Any) -> AbstractAsyncContextManager[object]:  # noqa: ANN401 # any form
     """Open the stores that an operation reads, and return the object that runs it."""
     return _OPEN[name](settings, request)
+
+
+@asynccontextmanager
+async def _cadences(settings: Settings, _: object) -> AsyncIterator[object]:
+    """Read the rules of the files; a store that cannot be read has served nothing."""
+    from slumberd.operations.rules import CadenceReads, served_instants
+
+    async def served() -> Mapping[str, datetime]:
+        if settings.host_store is not None:
+            from slumberd.daemon.host_store import read_served
+
+            return read_served(settings)
+        try:
+            async with open_facts_if_present(settings) as facts:
+                return {} if facts is None else await served_instants(facts)
+        except StoreError:  # another command reports the unreadable store
+            return {}
+
+    paused = _paused_by(settings)
+    rules = _rules_of(settings)
+    yield CadenceReads(lambda: (rules, settings.timezone), lambda: paused, served)
 
 
 @asynccontextmanager
@@ -183,6 +205,7 @@ _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]]
     "explain": _outcomes,
     "facts": _facts,
     "held": _held,
+    "next": _cadences,
     "quarantined": _quarantine,
     "recall": _search,
     "report": _report,

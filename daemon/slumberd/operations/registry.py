@@ -16,7 +16,7 @@ from slumberd.operations.pauses import Pausing
 from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.report import Reports
-from slumberd.operations.rules import RuleReads
+from slumberd.operations.rules import CadenceReads, RuleReads
 from slumberd.operations.search import Search
 from slumberd.operations.users import Users
 from slumberd.operations.writes.erasures import Erasures
@@ -35,6 +35,7 @@ _KINDS = (
     QuarantineReads,
     Users,
     RuleReads,
+    CadenceReads,
     Operations,
     UserMoving,
     Pausing,

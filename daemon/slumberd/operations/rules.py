@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -31,6 +31,7 @@ from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores
 from slumberd.rules.rule_loader import RuleSet
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.workers.scheduling.rule_status import RuleProgress, rule_statuses
 
 Loaded = tuple[RuleSet, str]
@@ -321,32 +322,6 @@ class RuleReads:
             **dict(found), rule_hash=known[request.id].content_hash, timezone=timezone
         )
 
-    @operation(
-        right=Right.OPERATE,
-        read_only=True,
-        example=Example(
-            {},
-            {
-                "timezone": "UTC",
-                "rules": [
-                    {
-                        "id": "home",
-                        "enabled": True,
-                        "cadence": {"every": "5m"},
-                        "paused_by": None,
-                        "served": None,
-                    }
-                ],
-            },
-        ),
-    )
-    async def next(self, _: OperatorForm, __: Caller) -> Annotated[Answer, Cadences]:
-        """Return the cadence of each rule, and who paused it."""
-        loaded, timezone = self._loaded()
-        marks = await self._stores.facts.watermarks.positions()
-        served = {rule_id: at for rule_id, (_, at) in marks.items()}
-        return list_cadences(loaded.rules, self._paused(), timezone, served)
-
     async def _states(
         self, loaded: RuleSet, timezone: str, figures: LedgerFigures
     ) -> list[RuleState]:
@@ -387,6 +362,56 @@ class RuleReads:
             failed=found.failed,
             problem=found.problem,
         )
+
+
+class CadenceReads:
+    """Runs requests for the cadences of the rules in force.
+
+    Args:
+        loaded: Returns the rules in force.
+        paused: Returns who paused each paused rule, by the rule's id.
+        served: Returns the last cron instant that each rule has served, by the rule's id.
+    """
+
+    def __init__(
+        self,
+        loaded: Callable[[], Loaded],
+        paused: Callable[[], Mapping[str, str]],
+        served: Callable[[], Awaitable[Mapping[str, datetime]]],
+    ) -> None:
+        self._loaded = loaded
+        self._paused = paused
+        self._served = served
+
+    @operation(
+        right=Right.OPERATE,
+        read_only=True,
+        example=Example(
+            {},
+            {
+                "timezone": "UTC",
+                "rules": [
+                    {
+                        "id": "home",
+                        "enabled": True,
+                        "cadence": {"every": "5m"},
+                        "paused_by": None,
+                        "served": None,
+                    }
+                ],
+            },
+        ),
+    )
+    async def next(self, _: OperatorForm, __: Caller) -> Annotated[Answer, Cadences]:
+        """Return the cadence of each rule, and who paused it."""
+        loaded, timezone = self._loaded()
+        return list_cadences(loaded.rules, self._paused(), timezone, await self._served())
+
+
+async def served_instants(facts: EngineFactStore) -> dict[str, datetime]:
+    """Return the last cron instant that each rule has served, by the rule's id."""
+    marks = await facts.watermarks.positions()
+    return {rule_id: at for rule_id, (_, at) in marks.items()}
 
 
 def _choose(loaded: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:

@@ -13,16 +13,13 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
-from slumberd.daemon.erased_content import read_or_none
-from slumberd.daemon.rules import paused_rules_of, rules_of
-from slumberd.daemon.stores import inspections_of
-from slumberd.model.episode import instant
+from slumberd.daemon.one_read import read_operation
 from slumberd.model.errors import StoreError, UsageError
 from slumberd.model.rule import Cron
+from slumberd.operations.forms import OperatorForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.reads.rule_states import Outlook, Scheduled, outlook, outlooks
-from slumberd.operations.responses import list_cadences
-from slumberd.operations.rules import MOST_INSTANTS
+from slumberd.operations.rules import MOST_INSTANTS, CadenceReads
 from slumberd.rules.settings import Settings
 from slumberd.rules.validation import suggestion
 from slumberd.workers.scheduling.cron_text import in_words
@@ -104,22 +101,9 @@ def _load_rules(settings: Settings) -> Answer:
     if silent:
         raise StoreError(silent[0].problem)
     if answer is None:
-        paused = paused_rules_of(settings).read()
-        answer = list_cadences(
-            rules_of(settings).rules, paused, settings.timezone, _served_in(settings)
-        )
+        answer = read_operation(settings, CadenceReads.next, OperatorForm())
     found: Answer = answer
     return found
-
-
-def _served_in(settings: Settings) -> dict[str, datetime]:
-    """Return the last cron instant that each rule has served; empty without a readable store."""
-    if settings.host_store is not None:
-        from slumberd.daemon.host_store import read_served
-
-        return read_served(settings)
-    seen = read_or_none(inspections_of(settings).facts.status)
-    return {rule: instant(served) for rule, served in seen.served.items()} if seen else {}
 
 
 def _select_rules(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
