@@ -107,10 +107,9 @@ def test_collection_starts_no_process_and_reads_no_syntax_tree(collected: Collec
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 def test_collection_takes_little_processor_time(collected: Collected) -> None:
-    # The first collection has compiled what was new.
-    assert min(collected.seconds, collect(ROOT).seconds) <= SECONDS
+    # It needs half of this. The first collection may have compiled what was new.
+    assert collected.seconds <= SECONDS or collect(ROOT).seconds <= SECONDS
 
 
 @pytest.mark.slow
@@ -156,23 +155,3 @@ def test_test_of_an_empty_list_fails() -> None:
 
     with pytest.raises(AssertionError, match="the list is empty"):
         check()
-
-
-@pytest.mark.slow
-def test_names_of_tests_do_not_depend_on_the_order_of_a_set() -> None:
-    # Processes of xdist differ in this order, and refuse tests whose names differ.
-    first, second = (
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "--collect-only", "-q"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-        ).stdout.splitlines()
-        for seed in ("1", "2")
-    )
-
-    assert [line for line in first if "::" in line] == [line for line in second if "::" in line]
-    assert len(first) > 1_000

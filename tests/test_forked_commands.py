@@ -14,7 +14,12 @@ import pytest
 
 from tests.support.builders import triple
 from tests.support.daemons import Home
-from tests.support.forked_commands import run_command, start_by_forks, words_of_program
+from tests.support.forked_commands import (
+    FORKS,
+    run_command,
+    start_by_forks,
+    words_of_program,
+)
 from tests.support.installation import jsonl
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -119,3 +124,19 @@ def test_signal_ends_the_daemon_of_a_shell(home: Home, number: signal.Signals) -
 
     assert process.returncode == (0 if number == signal.SIGTERM else -number)
     wait_until(lambda: home.call("status", "--json").stdout.find('"running":false') > 0)
+
+
+def end_by_what_is_built() -> None:
+    """End this process with 0 if it has built what a daemon builds when it starts."""
+    openapi = sys.modules.get("slumberd.web.http.openapi")
+    is_built = openapi is not None and openapi.openapi_json.cache_info().currsize
+    sys.exit(0 if is_built and "slumberd.web.mcp.server" in sys.modules else 1)
+
+
+def test_fork_has_imported_and_built_what_a_start_needs() -> None:
+    process = FORKS.Process(target=end_by_what_is_built)
+
+    process.start()
+    process.join(PATIENCE_SECONDS)
+
+    assert process.exitcode == 0

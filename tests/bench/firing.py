@@ -64,7 +64,10 @@ class BenchStores:
     def __post_init__(self) -> None:
         self._new = _episodes(self.ids)
         self._scheduler = Scheduler(
-            clock=CLOCK, episodes=self.memory, ledger=self.runner.facts.ledger, fire=self._fire
+            clock=CLOCK,
+            episodes=self.memory,
+            watermarks=self.runner.facts.watermarks,
+            fire=self._fire,
         )
         self._scheduler.replace(self.rules, "UTC")
 

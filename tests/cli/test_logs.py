@@ -60,6 +60,103 @@ def test_logs_of_a_rule_prints_only_lines_about_the_rule(site: Installation) -> 
     assert none.stderr == "slumberd: no line is about rule 'unknown'\n"
 
 
+def at(second: int, level: str = "info", event: str = "rule.added", **fields: Any) -> bytes:
+    """Return a line of a second of 1 January 2026."""
+    ts = f"2026-01-01T00:00:{second:02}.500000Z"
+    return json_line({"ts": ts, "level": level, "event": event, **fields})
+
+
+SEVERAL = b"".join(
+    [
+        at(1, rule_id="r1"),
+        at(2, "warning", "facts.retracted", rule_id="r1"),
+        at(3, "warning", "facts.reduced"),
+        at(4, "error", "daemon.failed"),
+        at(5, event="delta.applied", rule_id="r2", user="ada"),
+        at(6, event="delta.applied", rule_id="r2", user="bob"),
+        b"Traceback\n",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ([], [1, 2, 3, 4, 5, 6]),
+        (["--level", "warning"], [2, 3, 4]),
+        (["--level", "error"], [4]),
+        (["--level", "debug"], [1, 2, 3, 4, 5, 6]),
+        (["--event", "facts.reduced"], [3]),
+        (["--event", "facts.*"], [2, 3]),
+        (["--event", "facts.reduced", "--event", "daemon.failed"], [3, 4]),
+        (["--user", "ada"], [5]),
+        (["--since", "2026-01-01T00:00:03Z"], [3, 4, 5, 6]),
+        (["--until", "2026-01-01T00:00:03.5Z"], [1, 2]),
+        (["--since", "2026-01-01T02:00:02+02:00", "--until", "2026-01-01T00:00:04Z"], [2, 3]),
+        (["--since", "24h"], []),
+        (["--rule", "r1", "--level", "warning"], [2]),
+        (["--user", "ada", "--rule", "r1"], []),
+    ],
+)
+def test_each_option_selects_lines_and_all_must_match(
+    site: Installation, tmp_path: Path, options: list[str], seconds: list[int]
+) -> None:
+    file = tmp_path / "several"
+    file.write_bytes(SEVERAL)
+
+    done = site.look("logs", str(file), *options)
+
+    shown = [text for text in done.stdout.splitlines() if text != "Traceback"]
+    assert [int(text[17:19]) for text in shown] == seconds
+    assert ("Traceback" in done.stdout) == (not options)
+    assert ("left out: 1 lines that are not JSON" in done.stderr) == bool(options)
+    assert ("no line matches" in done.stderr) == (not seconds)
+
+
+def test_event_that_no_line_has_is_corrected(site: Installation) -> None:
+    done = site.look("logs", "--event", "facts.retracted", "--event", "fact.reduced")
+
+    assert "'fact.reduced' is no event; did you mean 'facts.reduced'?" in done.stderr
+
+
+@pytest.mark.parametrize("scope", ["full", "hashed", "none"])
+def test_lines_of_a_user_are_found_in_the_form_of_the_log(tmp_path: Path, scope: str) -> None:
+    site = Installation(tmp_path)
+    text = site.config.read_text()
+    assert "logging: {" in text
+    site.config.write_text(text.replace("logging: {", f"logging: {{scope: {scope}, "))
+    site.put(
+        triple("e1", "alice", "likes", "tea", user="alice"),
+        triple("e2", "bob", "likes", "tea", user="bob"),
+    )
+    assert site.call("fire", "--all").returncode == 0
+
+    done = site.look("logs", "--user", "alice")
+
+    shown = done.stdout.splitlines()
+    found = [" e1 " in text for text in shown]
+    assert found == ([] if scope == "none" else [True] * len(shown))
+    assert len(shown) == (0 if scope == "none" else 1)
+    assert ("the log names no users" in done.stderr) == (scope == "none")
+    assert (b'"alice"' in (site.state / "slumberd.log").read_bytes()) == (scope == "full")
+
+
+def test_journal_is_asked_for_the_time(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journalctl = tmp_path / "bin" / "journalctl"
+    journalctl.parent.mkdir()
+    line = json.dumps({"ts": "2026-01-01T00:00:01Z", "level": "info", "event": "asked", "words": 0})
+    journalctl.write_text(f'#!/bin/sh\necho \'{line}\' | sed "s/0}}/\\"$*\\"}}/"\n')
+    journalctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{journalctl.parent}:{os.environ['PATH']}")
+    site.config.write_text("nonsense: 1\n")
+
+    done = site.look("logs", "--since", "2026-01-01T00:00:00Z", "--until", "2026-01-01T00:01:00Z")
+
+    assert "--since=@1767225600 --until=@1767225660" in done.stdout
+
+
 @pytest.mark.slow
 def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -> None:
     content = (site.state / "slumberd.log").read_bytes()

@@ -1,4 +1,4 @@
-"""`slumberd report` prints what was learned, changed and forgotten."""
+"""`slumberd report` prints what was learned, changed and retracted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 def test_report_shows_rules_users_and_the_largest_changes(site: Installation) -> None:
     printed = site.look("report").stdout
 
-    assert "learned 2, changed 1, forgotten 0, quarantined 0" in printed
+    assert "learned 2, changed 1, retracted 0, quarantined 0" in printed
     assert "profile  2        1        0          0" in printed
     assert "alice  1        1        0          0" in printed
     assert "profile@2" in printed.partition("largest changes")[2]
@@ -42,17 +42,18 @@ def test_json_report_is_one_document(site: Installation) -> None:
     found = json.loads(site.look("report", "--since", "1h", "--json").stdout)
 
     assert [*found] == [
-        "since", "batches", "learned", "changed", "forgotten", "quarantined", "marked",
-        "unmarked", "rules", "users",
+        "since", "batches", "learned", "changed", "retracted", "quarantined", "marked",
+        "unmarked", "forgotten", "rules", "users",
         "other_users", "largest", "held",
     ]  # fmt: skip
     numbers = {
         "learned": 2,
         "changed": 1,
-        "forgotten": 0,
+        "retracted": 0,
         "quarantined": 0,
         "marked": 0,
         "unmarked": 0,
+        "forgotten": 0,  # the name of `retracted` in 0.2.0
     }
     assert found["rules"] == {"profile": numbers}
     assert [*found["users"]] == ["alice", "bob"]

@@ -41,7 +41,7 @@ FROM slumberd_0.slumberd_ledger
 WHERE firing IN (SELECT n FROM slumberd_0.slumberd_firings WHERE rule IN ('all', 'many'))
   AND seq != firing
 """
-VERSIONS = 150
+VERSIONS = 50
 """How many versions the rules read before the server fails, and after it."""
 MOST_SECONDS = 20.0
 """A firing follows the promotion within 2 to 3 s, on a busy machine later."""

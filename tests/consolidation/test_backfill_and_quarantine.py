@@ -251,7 +251,7 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(
         await home.fire()
 
         assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ async def test_a_backfill_over_a_limit_changes_nothing_and_waits(
         assert report["firing_ids"] == []
         assert set(await home.objects()) == ALL
         assert (await backfill(home))["held_batch"] == report["held_batch"]
-        (waiting,) = (await home.facts.ledger.held()).values()
+        (waiting,) = (await home.facts.watermarks.held()).values()
         assert waiting.rule_hash == narrowed().content_hash
         assert waiting.scope == HeldScope("backfill", upto=6)
         assert waiting.impact == DeletionImpact(6, 6)
@@ -95,7 +95,7 @@ async def test_a_dry_run_of_a_backfill_over_a_limit_says_so(provider: Provider) 
         assert "would delete 6 facts" in report["held_batch"]["problem"]
         assert report["held_batch"]["firing_id"] == ""
         assert report["channels"]["facts"]["deleted"] == 6
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
 
 
 @pytest.mark.integration
@@ -121,14 +121,14 @@ async def test_firings_go_on_while_a_backfill_waits(provider: Provider) -> None:
 
         held = await home.fire()
         assert held.held is not None
-        assert len(await home.facts.ledger.held()) == 2
+        assert len(await home.facts.watermarks.held()) == 2
 
         await decide(home, held.held.firing_id, "", approve=False)
         await home.put(triple("later", "s8", "is", 8, timestamp=at(400)))
         await home.fire()
 
         assert set(await home.objects()) == ALL | {"later"}
-        assert len(await home.facts.ledger.held()) == 1
+        assert len(await home.facts.watermarks.held()) == 1
         assert (await home.facts.verify())[2] is None
 
 
@@ -146,7 +146,7 @@ async def test_an_approved_backfill_is_applied(provider: Provider, batch: int) -
         assert preview["channels"]["facts"]["deleted"] == 6
         assert "held_batch" not in report
         assert await home.objects() == {}
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         assert (await home.facts.verify())[2] is None
 
 
@@ -221,7 +221,7 @@ async def test_a_rejected_backfill_holds_for_its_rule_whatever_command_comes(
         part = await backfill(home, between=[0, 2**61])
         assert (part["rejected"], part["firing_ids"]) == (6, [])
         assert set(await home.objects()) == ALL
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         changed = await backfill(home, "object > 1")
         assert "rejected" not in changed
         assert set(await home.objects()) == ALL - {"e0", "e1"}
@@ -296,7 +296,7 @@ async def test_a_retry_over_a_limit_waits(provider: Provider) -> None:
         assert set(await home.objects()) == ALL
         (report,) = await decide(home, report["held_batch"]["firing_id"], "", approve=True)
         assert set(await home.objects()) == {"e3", "e4", "e5"}
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
 
 
 async def break_scopes(provider: Provider, home: OpenStores) -> None:

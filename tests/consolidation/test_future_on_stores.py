@@ -176,7 +176,7 @@ async def test_arrived_batch_over_a_deletion_limit_waits_for_approval(provider: 
         await home.fire(when=later)
 
         assert await home.objects() == {}
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         assert await quarantine(home) == []
 
 

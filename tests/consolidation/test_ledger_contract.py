@@ -128,7 +128,7 @@ async def test_new_ledger_knows_no_rule(store: FactTarget) -> None:
     assert await store.watermarks.positions() == {}
     assert await store.watermarks.served("all") is None
     assert await store.watermarks.batch_ends("all") == []
-    assert await store.ledger.held() == {}
+    assert await store.watermarks.held() == {}
     assert await store.watermarks.unlogged(limit=EVERYTHING) == []
     assert (await store.ledger.head()).rows == 0
 
@@ -299,14 +299,14 @@ async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
 
 async def test_batch_awaits_approval_until_the_watermark_passes_it(approval: Approval) -> None:
     await approval.hold(Position(5, "e5"))
-    held = (await approval.store.ledger.held())["all"]
+    held = (await approval.store.watermarks.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
 
     await fire(approval.store, statement(4))
-    assert "all" in await approval.store.ledger.held()
+    assert "all" in await approval.store.watermarks.held()
     await fire(approval.store, statement(5))
 
-    assert await approval.store.ledger.held() == {}
+    assert await approval.store.watermarks.held() == {}
 
 
 async def test_rewound_rule_has_no_batch_that_awaits_approval(approval: Approval) -> None:
@@ -314,7 +314,7 @@ async def test_rewound_rule_has_no_batch_that_awaits_approval(approval: Approval
 
     await approval.store.watermarks.rewind("all", Position(1, "e1"))
 
-    assert await approval.store.ledger.held() == {}
+    assert await approval.store.watermarks.held() == {}
 
 
 async def test_rows_are_unlogged_until_they_are_marked_as_logged(store: FactTarget) -> None:
@@ -334,7 +334,7 @@ async def test_only_a_batch_changes_the_head(store: FactTarget) -> None:
     first = await store.ledger.head()
     await store.watermarks.begin("other", BEGINNING, served=START)
     await store.watermarks.mark_logged(1)
-    await store.ledger.checkpoint_after_backlog()
+    await store.checkpoint_after_backlog()
     assert await store.ledger.head() == first
     await fire(store, statement(2))
     second = await store.ledger.head()
@@ -349,7 +349,7 @@ async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(
 ) -> None:
     await fire(store, statement(1))
 
-    store.ledger.skip_checkpoint_on_close()
+    store.skip_checkpoint_on_close()
 
     assert (await fire(store, statement(2))).firing_id == "all@3"
 

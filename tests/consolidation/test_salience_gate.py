@@ -9,7 +9,7 @@ import pytest
 from slumberd.consolidation.incoming import Bounds
 from slumberd.model.errors import StoppedError
 from slumberd.model.salience import Access
-from slumberd.storage.episodes.window_batches import SalienceGate, no_embedder
+from slumberd.storage.episodes.salience_gate import SalienceGate, no_embedder
 from tests.support.builders import START, rule, version
 from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeEpisodeLog

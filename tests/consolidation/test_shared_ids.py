@@ -384,13 +384,13 @@ async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_u
         gone = of_bob("c", timestamp=at(9), metadata={"intent": "delete", "replaces": "b"})
         await home.put(gone)
         await home.fire()
-        assert (await home.facts.ledger.held())["all"].upto == (3, "c")
+        assert (await home.facts.watermarks.held())["all"].upto == (3, "c")
 
         await forget(home, "ann")
-        unchanged = (await home.facts.ledger.held())["all"].upto
+        unchanged = (await home.facts.watermarks.held())["all"].upto
         await forget(home, "bob")
 
-        assert (unchanged, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
+        assert (unchanged, (await home.facts.watermarks.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
 @pytest.mark.slow

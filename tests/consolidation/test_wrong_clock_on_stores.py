@@ -54,7 +54,7 @@ async def test_what_a_wrong_clock_recorded_counts_as_recorded_when_the_clock_is_
         assert await believed(home, at(4)) == set()
         assert await believed(home, at(5)) == {"tea"}
         assert await believed(home, at(10)) == {"tea", "e2"}
-        assert await home.facts.ledger.last_recorded_at() == at(10)
+        assert await home.facts.watermarks.last_recorded_at() == at(10)
         assert await verifies(home)
 
 
@@ -164,14 +164,14 @@ async def test_operation_accepts_the_clock_only_when_a_later_instant_is_recorded
         accept = home.operations(rule("all"), clock=clock).handlers["accept_clock"]
         dry = await accept({"dry_run": True}, Caller.here())
         assert dry["firing_id"] is None
-        assert await home.facts.ledger.last_recorded_at() == WRONG
+        assert await home.facts.watermarks.last_recorded_at() == WRONG
 
         done = await accept({}, Caller.here())
         again = await accept({}, Caller.here())
 
         assert done["firing_id"].startswith("@clock@")
         assert again["firing_id"] is None
-        assert await home.facts.ledger.last_recorded_at() == START
+        assert await home.facts.watermarks.last_recorded_at() == START
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,20 @@ async def test_synchronised_clock_is_accepted_without_a_person(
         assert await operations.accept_synchronised(kernel) is False
 
         expected = START if accepted else WRONG
-        assert await home.facts.ledger.last_recorded_at() == expected
+        assert await home.facts.watermarks.last_recorded_at() == expected
 
 
 async def test_firing_reads_the_last_recorded_instant_once_for_all_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_stores(tmp_path, batch=2) as home:
-        read, reads = home.facts.ledger.last_recorded_at, []
+        read, reads = home.facts.watermarks.last_recorded_at, []
 
         async def read_and_count() -> datetime | None:
             reads.append(await read())
             return reads[-1]
 
-        monkeypatch.setattr(home.facts.ledger, "last_recorded_at", read_and_count)
+        monkeypatch.setattr(home.facts.watermarks, "last_recorded_at", read_and_count)
         await home.put(*stream(7))
 
         report = await home.fire()

@@ -338,4 +338,4 @@ async def test_daemon_accepts_a_clock_that_the_kernel_keeps_synchronised(
                 accepted.clear()
 
     async with life.stores() as (stores, _):
-        assert await stores.facts.ledger.last_recorded_at() == at(0)
+        assert await stores.facts.watermarks.last_recorded_at() == at(0)

@@ -250,7 +250,7 @@ async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
         certificate = await forget(home, "alice", session="s2")
 
         assert await home.objects() == {"old": "tea", "kept": "Porto"}
-        assert sorted(certificate["stand_again"]) == ["kept", "old"]
+        assert sorted(certificate["current_again"]) == ["kept", "old"]
         assert (await home.facts.verify())[2] is None
 
 

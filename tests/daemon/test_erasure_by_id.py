@@ -96,7 +96,7 @@ async def test_an_erased_episode_leaves_nothing_in_any_file(tmp_path: Path) -> N
         assert await home.objects() == {"other": "milk", "@notes/other": "milk"}
         assert certificate["scope"] == {"user": "alice", "session": None, "agent": None}
         assert certificate["episodes"] == ["e1"]
-        assert certificate["forgotten_up_to"] is None
+        assert certificate["erased_up_to"] is None
         assert certificate["rows"]["episodes"]["episodes"] == 1
         assert "statements" not in certificate
         assert [each.id for each in await home.memory.recent("alice", limit=9)] == ["other"]
@@ -247,7 +247,7 @@ async def test_a_plan_names_the_facts_that_go_and_holds_only_for_them(provider: 
         assert dict(zip(plan["facts"], plan["statements"], strict=True)) == {
             "e1": "ada lives_in Lisbon", "e1#1": "ada knows Eve",
         }  # fmt: skip
-        assert (plan["episodes"], plan["stand_again"]) == (["e1"], ["old"])
+        assert (plan["episodes"], plan["current_again"]) == (["e1"], ["old"])
         await home.put(triple("e1", "ada", "lives_in", "Faro", timestamp=at(2)))
         await home.fire()
         with pytest.raises(VersionConflictError):
@@ -292,7 +292,7 @@ async def test_a_manual_edit_is_erased_as_a_fact(provider: Provider, tmp_path: P
         certificate = await forget(home, fact="p1")
 
         assert await home.objects() == {"e1": "Porto"}
-        assert (certificate["facts"], certificate["stand_again"]) == (["p1"], ["e1"])
+        assert (certificate["facts"], certificate["current_again"]) == (["p1"], ["e1"])
         assert "episodes" not in certificate
         await check_audit(home, tmp_path)
 
@@ -515,7 +515,7 @@ async def test_an_erased_row_of_the_future_does_not_refuse_what_comes_until_then
 
         certificate = await forget(home, user="alice")
 
-        assert certificate["forgotten_up_to"] == "2026-01-01T12:03:20.000000Z"
+        assert certificate["erased_up_to"] == "2026-01-01T12:03:20.000000Z"
         assert certificate["episodes"] == ["far"]
         with pytest.raises(ForgottenError):
             await home.put(near)
@@ -537,7 +537,7 @@ async def test_a_clock_that_is_behind_the_ledger_makes_no_row_one_of_the_future(
 
         certificate = await forget(home, user="alice")
 
-        assert certificate["forgotten_up_to"] == "2026-01-01T14:30:00.000000Z"
+        assert certificate["erased_up_to"] == "2026-01-01T14:30:00.000000Z"
         assert "episodes" not in certificate
         with pytest.raises(ForgottenError):
             await home.put(said)

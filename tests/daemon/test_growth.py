@@ -252,7 +252,7 @@ def scheduler_of(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Schedu
         await home.consolidator.fire(FireRequest(due, "every", now))
 
     scheduler = Scheduler(
-        clock=FakeClock(), episodes=home.memory, ledger=home.facts.ledger, fire=fire
+        clock=FakeClock(), episodes=home.memory, watermarks=home.facts.watermarks, fire=fire
     )
     scheduler.replace(rules, "UTC")
     return scheduler

@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from slumberd import Memory
+from slumberd.cli.own_installation import install_command
 from slumberd.client.transports import load_directory
 from slumberd.daemon.new_state_directory import Purpose, make_state_directory
 from slumberd.operations.facts import KnownFact
@@ -380,7 +381,7 @@ def test_missing_extra_is_reported_with_its_remedy(
     done = init(tmp_path / "m", "--model", "http://127.0.0.1:9/v1", "--model-name", "t")
 
     assert done.returncode == 78
-    assert "pip install 'slumberd[llm]'" in done.stderr
+    assert install_command("llm") in done.stderr
     assert not (tmp_path / "m").exists()
 
 

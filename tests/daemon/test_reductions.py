@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,7 +14,13 @@ from structlog.testing import capture_logs
 from slumberd.daemon.background import ReductionAlarm
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import NO_LIMITS
-from slumberd.model.record import FiringGrowth, Reduction, Shrinkage, shrinkage_of
+from slumberd.model.record import (
+    FiringGrowth,
+    Reduction,
+    Retraction,
+    Shrinkage,
+    shrinkage_of,
+)
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import START, at, rule, triple
@@ -20,6 +28,9 @@ from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
+
+NO_READS: Any = None
+"""The ledger, where a test gives what was read."""
 
 NARROWED = rule("all", when_filter="object < 20")
 
@@ -146,3 +157,74 @@ def reductions(site: Installation) -> list[str]:
     done = site.call("status", "--check", "--json")
     findings = json.loads(done.stdout)["findings"]
     return [one["problem"] for one in findings if one["id"] == "facts.reduced"]
+
+
+def retracted(logs: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int, str]]:
+    """Return the rule, the counts and the remedy of each ``facts.retracted``."""
+    return [
+        (line["rule_id"], line["retracted"], line["before"], line["remedy"])
+        for line in logs
+        if line["event"] == "facts.retracted"
+    ]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("batch", [7, 1000], ids=["many batches", "one batch"])
+async def test_a_command_that_retracts_many_facts_is_logged_once(
+    provider: Provider, batch: int
+) -> None:
+    async with open_stores(provider, limits=NO_LIMITS, batch=batch) as home:
+        await home.put(*facts_of("ann", 30), *facts_of("bob", 60))
+        await home.fire()
+        alarm = ReductionAlarm(home.facts.reads, lambda: 0.2, FakeClock(at(60)), rows=0)
+        with capture_logs() as quiet:
+            await alarm.check()
+        with capture_logs() as logs:
+            report = await home.consolidator.backfill(NARROWED, at(60), by="me", run="run1")
+            await alarm.check()
+            await home.facts.unpin("ann1")
+            await alarm.check()
+            for firing_id in report.firing_ids:
+                await home.facts.ledger.undo(firing_id, at=at(80), by="me", dry_run=False)
+            await alarm.check()
+
+    assert retracted(quiet) == []
+    [(rule_id, count, before, remedy)] = retracted(logs)
+    assert (rule_id, count, before) == ("all", 50, 90)
+    assert remedy == "slumberd undo --run run1"
+
+
+@pytest.mark.unit
+def test_batches_of_one_command_between_two_looks_are_added() -> None:
+    alarm = ReductionAlarm(NO_READS, lambda: 0.5, FakeClock(START), rows=0)
+    batches = [Retraction(f"all@{n}", "all", "run1", 15) for n in range(4)]
+    other = Retraction("few@9", "few", "run2", 15)
+
+    with capture_logs() as logs:
+        for look in ([batches[0]], [*batches[1:3], other], [batches[3]], [other]):
+            alarm.check_commands(look, 80)
+
+    assert retracted(logs) == [("all", 45, 80, "slumberd undo --run run1")]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("rule_id", "count", "fraction", "remedy"),
+    [
+        pytest.param("all", 40, 0.5, "slumberd undo all@1", id="as many as alarm"),
+        pytest.param("@undo", 40, 0.5, "slumberd undo @undo@1", id="an undo"),
+        pytest.param("@external", 40, 0.5, "slumberd report", id="another program"),
+        pytest.param("all", 39, 0.5, "", id="fewer"),
+        pytest.param("all", 40, None, "", id="no alarm"),
+        pytest.param("all", 20, 0.0, "", id="few facts"),
+    ],
+)
+def test_what_is_alarming_and_how_it_is_taken_back(
+    rule_id: str, count: int, fraction: float | None, remedy: str
+) -> None:
+    alarm = ReductionAlarm(NO_READS, lambda: fraction, FakeClock(START), rows=0)
+
+    with capture_logs() as logs:
+        alarm.check_commands([Retraction(f"{rule_id}@1", rule_id, "", count)], 80)
+
+    assert [line[3] for line in retracted(logs)] == ([remedy] if remedy else [])

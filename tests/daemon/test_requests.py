@@ -21,7 +21,7 @@ from slumberd.rules.rule_loader import RuleSet
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.providers import Provider
+from tests.support.providers import ON_FILES, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -39,6 +39,7 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
         yield home
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     ("operation", "request_", "problem"),
     [

@@ -45,7 +45,7 @@ NEVER = {"cron": "0 3 29 2 *"}
 WHEN = "2026-03-02T12:00:00+00:00"
 HIDDEN = {
     "firing_id", "firing_ids", "undone", "run", "at", "by", "seq", "version", "pinned_at",
-    "lineage", "plan", "head_before", "forgotten_up_to", "begins_at", "ends_at", "timestamp",
+    "lineage", "plan", "head_before", "erased_up_to", "begins_at", "ends_at", "timestamp",
     "said_at",
 }  # fmt: skip
 """Fields that name a firing, a row or an instant of a store, and who asked it."""

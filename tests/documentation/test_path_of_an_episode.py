@@ -90,7 +90,7 @@ async def trace_episode(folder: Path) -> set[str]:
         ):
             runner = rule_runner_of(settings, stores, log, clock)
             scheduler = Scheduler(
-                clock=clock, episodes=stores.memory, ledger=stores.facts.ledger, fire=fire
+                clock=clock, episodes=stores.memory, watermarks=stores.facts.watermarks, fire=fire
             )
             scheduler.replace([rule("all", when_filter="content <> 'left out'")], "UTC")
             await noticed.wait()  # the watch calls back at its start, too

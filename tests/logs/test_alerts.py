@@ -187,6 +187,18 @@ CASES = {
             *deltas(30, "tea", "noop"),
         ],
     ),
+    "SlumberdFactsRetracted": Case(
+        trips=[
+            event_entry(
+                0, "facts.retracted", rule_id="tea", retracted=500, remedy="slumberd undo tea@7"
+            )
+        ],
+        quiet=[event_entry(n, "firing.completed", rule_id="tea") for n in range(2)],
+    ),
+    "SlumberdFactsReduced": Case(
+        trips=[event_entry(0, "facts.reduced", before=700, now=200, users=5)],
+        quiet=[event_entry(n, "firing.completed", rule_id="tea") for n in range(2)],
+    ),
     "SlumberdRuleIneffective": Case(
         trips=[event_entry(0, "rule.ineffective", rule_id="tea", firings=3, read=9)],
         quiet=[event_entry(n, "firing.completed", rule_id="tea") for n in range(2)],

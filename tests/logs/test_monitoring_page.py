@@ -76,6 +76,15 @@ def test_every_command_of_the_page_parses(command: str) -> None:
     assert len(path) > 1
 
 
+def test_runbook_reads_the_journal_of_the_daemon_only_for_its_standard_error() -> None:
+    page = PAGE.read_text()
+    runbook = page[page.index("## Runbook") :]
+
+    lines = [line for line in runbook.splitlines() if "journalctl -u slumberd " in line]
+
+    assert all("standard error" in line for line in lines)
+
+
 def test_page_restarts_a_collector_after_usermod() -> None:
     joined = [line for line in PAGE.read_text().splitlines() if line.startswith("usermod ")]
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 LARGEST_BY: tuple[LargestBy, ...] = ("facts", "quarantined", "marked", "unmarked")
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
-NAMES = {"learned": "add", "changed": "update", "forgotten": "delete", "quarantined": "quarantine"}
+NAMES = {"learned": "add", "changed": "update", "retracted": "delete", "quarantined": "quarantine"}
 
 
 @st.composite
@@ -138,7 +138,7 @@ def count(rows: list[Record]) -> dict[str, int]:
 
 
 def size(numbers: dict[str, int]) -> int:
-    return numbers["learned"] + numbers["changed"] + numbers["forgotten"]
+    return numbers["learned"] + numbers["changed"] + numbers["retracted"]
 
 
 def test_document_lists_the_users_and_batches_with_the_most_changes() -> None:

@@ -18,7 +18,7 @@ from slumberd.operations.handlers import Answer, handlers_of
 from slumberd.operations.ledger import LedgerReads
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.providers import Provider
+from tests.support.providers import ON_FILES, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -231,6 +231,7 @@ async def test_only_an_operator_reads_all_rows_and_the_firings(firings: Firings)
         await firings.call("firings", OF_ADA)
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     "request_",
     [

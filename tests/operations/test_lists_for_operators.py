@@ -14,7 +14,7 @@ from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.users import Users
 from tests.storage.facts.test_users import promote
 from tests.support.fakes import FakeClock
-from tests.support.providers import AnyFactStore, Provider
+from tests.support.providers import ON_FILES, AnyFactStore, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -87,6 +87,7 @@ async def test_entries_of_some_episodes_need_a_rule(ask: Asker) -> None:
         await ask("quarantined", episodes=["e1"])
 
 
+@ON_FILES
 @pytest.mark.parametrize("operation", ["users", "quarantined"])
 @pytest.mark.parametrize(
     "cursor",

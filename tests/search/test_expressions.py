@@ -203,7 +203,6 @@ def _seconds(expression: Expression, text: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize("part", ["\u00e9", "\u00e9 ", "a\u0301", "\u4e2d", "\u2014", "\u00e9a"])
 def test_time_grows_no_faster_than_a_text_of_other_scripts(part: str) -> None:
     hostile = compile_expression("slot", r"\b(?P<a>(?:\w+\b\W?)*)\bzz|\b\B")

@@ -454,7 +454,7 @@ def searcher_at(stores: Stores, clock: FakeClock) -> Searcher:
         stores.memory,
         stores.facts,
         clock=clock,
-        recorded_at=stores.facts.ledger.last_recorded_at,
+        recorded_at=stores.facts.watermarks.last_recorded_at,
     )
 
 

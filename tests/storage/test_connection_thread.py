@@ -145,21 +145,23 @@ async def test_a_caller_that_gives_up_opening_leaves_no_connection_open() -> Non
         opened[0][0].execute("SELECT 1")
 
 
-async def test_a_caller_that_gives_up_at_once_opens_nothing() -> None:
-    opened: list[sqlite3.Connection] = []
+async def test_aiosqlite_answers_nothing_to_the_loop_of_a_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, answers = asyncio.get_running_loop(), []
+    answer = loop.call_soon_threadsafe
 
-    def open_one() -> sqlite3.Connection:
-        opened.append(connect())
-        return opened[0]
+    def note_and_answer(function: Callable[..., object], *arguments: object) -> asyncio.Handle:
+        answers.append(function.__module__)
+        return answer(function, *arguments)
 
-    opening = asyncio.create_task(ConnectionThread(open_one).open())  # noqa: TID251
-    await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
+    monkeypatch.setattr(loop, "call_soon_threadsafe", note_and_answer)
 
-    await asyncio.to_thread(_join_threads)
-    assert not opened
+    thread = await ConnectionThread(connect).open()
+    await thread.run(the_thread)
+    await thread.close()
+
+    assert {*answers} == {ConnectionThread.__module__}
 
 
 def _join_threads() -> None:

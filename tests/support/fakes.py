@@ -51,7 +51,7 @@ from slumberd.model.provenance import (
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.storage.episodes.window_batches import WindowReader
+from slumberd.storage.episodes.windows import WindowReader
 from tests.support import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

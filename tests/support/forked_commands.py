@@ -33,17 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "__main__",
-        "slumberd.daemon.daemon",
-        "slumberd.cli.commands.run",
-        "slumberd.web.http.server",
-        "slumberd.web.console.app",
-        "slumberd.daemon.postgres_stores",
-        "tests.support.failpoints",
-    ]
-)
+FORKS.set_forkserver_preload(["__main__", "tests.support.preloaded", "tests.support.failpoints"])
 """Makes the forks, with these modules in memory."""
 
 

@@ -118,7 +118,7 @@ class TenantHistory:
         self.pending = False
         done = await self.ask("fire", rules=None)
         found = _firing_ids(done)
-        while held := await self.facts.ledger.held():
+        while held := await self.facts.watermarks.held():
             for batch in held.values():
                 done = await self.ask("decide", firing=batch.firing_id, approve=True)
                 found += _firing_ids(done)
@@ -181,7 +181,7 @@ class _TenantSteps:
             await self._world.put(self._owner, f"erased in {session}", session, 0)
         certificate = await self._world.ask("forget", session=session, **self._owner._asdict())
         # Not the number of episodes: a forged row with the tenant's key is erased with them.
-        return certificate["stand_again"]
+        return certificate["current_again"]
 
     async def forget_named(self, kind: str, id: str) -> Any:
         request = {kind: id, **self._owner._asdict()}
@@ -189,7 +189,7 @@ class _TenantSteps:
             certificate = await self._world.ask("forget", **request)
         except NothingKeptError as error:
             return str(error)
-        return [certificate.get(name) for name in ("episodes", "facts", "stand_again")]
+        return [certificate.get(name) for name in ("episodes", "facts", "current_again")]
 
 
 def _triple(what: str) -> dict[str, str]:

@@ -1,17 +1,14 @@
 """A move of a user in a process of its own, which ends at a boundary as by ``kill -9``.
 
-``python -m tests.support.killed_moves ADDRESS USER POINT`` ends before the POINTth boundary, and
-prints the number of boundaries when it passes all. A boundary lies before each statement, and
-before and after each commit.
+A boundary lies before each statement, and before and after each commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psycopg
@@ -19,25 +16,29 @@ import pytest
 
 from slumberd.storage.postgres.session import PostgresSession
 from tests.support.failpoints import KILLED
+from tests.support.forked_commands import FORKS
 from tests.support.two_shards import two_shards
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def move_in_process(address: str, user: str, point: int = 0) -> int:
-    """Move a user in a new process; return how many boundaries it passed, or `KILLED`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.killed_moves", address, user, str(point)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == KILLED:
-        return KILLED
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    """Move a user in a new process; return how many boundaries it passed, or `KILLED`.
+
+    Args:
+        address: The address of the database.
+        user: The user.
+        point: The process ends before this boundary; 0 lets it pass all.
+    """
+    receiving, sending = FORKS.Pipe(duplex=False)
+    with receiving, sending:
+        child = FORKS.Process(target=_move, args=(address, user, point, sending), daemon=True)
+        child.start()
+        child.join(PATIENCE_SECONDS)
+        assert child.exitcode in (0, KILLED), child.exitcode
+        return KILLED if child.exitcode == KILLED else int(receiving.recv())
 
 
-def main(address: str, user: str, point: int) -> None:
-    """Move the user, up to a boundary."""
+def _move(address: str, user: str, point: int, sending: Connection) -> None:
     passed = 0
 
     def cross() -> None:
@@ -66,8 +67,4 @@ def main(address: str, user: str, point: int) -> None:
             await world.move(user)
 
     asyncio.run(move())
-    sys.stdout.write(f"{passed}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    sending.send(passed)

@@ -21,7 +21,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.search.vectors import TextComparer
-from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog

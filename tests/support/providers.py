@@ -19,7 +19,7 @@ from slumberd.file_modes import make_directory
 from slumberd.model.episode import PERSON
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
-from slumberd.storage.episodes.window_batches import Embedding, no_embedder
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFactEngine
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -236,7 +236,7 @@ class PostgresProvider:
 
 
 ON_FILES = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
-"""Marks a test that reads or writes a file of its stores."""
+"""Marks a test that reads or writes a file of its stores, or whose call is refused before them."""
 
 
 NewStores = Callable[[], AbstractContextManager[Provider]]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+
+from tests.support.forked_commands import words_of_program
 
 
 class Demo:
@@ -43,7 +44,7 @@ class Demo:
 @contextmanager
 def serving_demo(folder: Path, *options: str) -> Iterator[Demo]:
     """Run a demo whose temporary files lie in a directory."""
-    command = [sys.executable, "-m", "slumberd", "demo", "--serve", *options]
+    command = [*words_of_program(), "demo", "--serve", *options]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -29,7 +30,7 @@ SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"
 """Names a checkout of Stargraph; without it, Stargraph's own tests are skipped."""
 _TEST_TOOLS = (
     "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
-    "tzlocal", "tzdata",
+    "tzlocal", "tzdata", "cronsim", "redact-secret>=0.1.0b15", "snowballstemmer",
 )  # fmt: skip
 """What the tests of Stargraph and our classes need in addition to Stargraph."""
 
@@ -74,13 +75,14 @@ def test_environment() -> Path:
     theirs, folder = environment(), _folder()
     venv = folder / "tests"
     with _locked(folder):
-        if not (folder / "tests-built").exists():
+        built = folder / f"tests-built-{crc32(' '.join(_TEST_TOOLS).encode()):08x}"
+        if not built.exists():
             _make(interpreter(), venv)
             (site,) = theirs.parent.parent.glob("lib/python*/site-packages")
             (own,) = venv.glob("lib/python*/site-packages")
             (own / "stargraph.pth").write_text(f"{site}\n")
             _install(venv, "--no-deps", *_TEST_TOOLS)
-            (folder / "tests-built").touch()
+            built.touch()
     return venv / "bin" / "python"
 
 

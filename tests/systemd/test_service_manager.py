@@ -190,6 +190,28 @@ def test_journal_has_an_error_event_when_the_configuration_is_invalid(
     assert "state_dri" in event["message"]
 
 
+def test_journal_selects_the_lines_of_the_daemon_by_their_fields(box: Box) -> None:
+    box.log_to_journal()
+    box.do("systemctl restart slumberd")
+
+    assert put(box, 1) == 0
+    wait_until(lambda: facts(box) == {"e1"})
+    unit = "-u slumberd --boot"
+    by_rule = box.journal(f"{unit} RULE_ID=everything")
+    by_event = box.journal(f"{unit} EVENT=delta.applied FACT_ID=e1 USER=alice")
+    ready = box.journal(f"{unit} -p info -t slumberd EVENT=daemon.ready")
+    shown = box.do("slumberd logs --event delta.applied --user alice --since 1h")
+    box.do(f"rm {TO_JOURNAL}; systemctl daemon-reload")
+
+    assert {"delta.applied", "firing.completed"} <= {line["event"] for line in by_rule}
+    assert {line["rule_id"] for line in by_rule} == {"everything"}
+    assert by_event
+    assert {line["fact_id"] for line in by_event} == {"e1"}
+    assert ready
+    assert " e1 " in shown
+    assert box.journal(f"{unit} RULE_ID=unknown") == []
+
+
 @pytest.mark.nightly
 def test_verify_service_logs_a_changed_ledger_to_the_journal(box: Box) -> None:
     box.do("cp /opt/slumberd/share/slumberd/config/monitoring/systemd/* /etc/systemd/system/")

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from slumberd.daemon.control_socket import ask
-from slumberd.daemon.stores import require_postgres
+from slumberd.daemon.stores import refuse_host_store, require_postgres
 from slumberd.model.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
 from slumberd.rules.settings import Settings
@@ -18,14 +18,21 @@ PATIENCE_SECONDS = 5.0
 """How long a command that only reads waits for the daemon to answer."""
 
 
+HOST_OPERATIONS = frozenset({"status", "reload", "outdated"})
+"""The operations that a daemon on a host's own stores answers."""
+
+
 def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
     """Return the answer of the daemon that holds the stores of a configuration, on any host.
 
     Raises:
+        UnsupportedByStoreError: They are a host's own, and the operation needs slumberd's.
         NotRunningError: No daemon holds them.
         ShardNotNamedError: The configuration names none of several shards.
         StoreError: The daemon ended before it answered.
     """
+    if operation not in HOST_OPERATIONS:
+        refuse_host_store(settings)
     if settings.store is None:
         return ask(settings.state_dir, operation, **request)
     require_postgres()

@@ -31,6 +31,10 @@ def report_failure(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `head` does
         return BROKEN_PIPE
     code, message = _explain(error)
+    if "pip install" in message:
+        from slumberd.cli.own_installation import name_own_pip
+
+        message = name_own_pip(message)
     say(message)
     return code
 

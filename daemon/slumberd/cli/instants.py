@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 
 import typer
 
 from slumberd.clock import SystemClock
+from slumberd.model.duration import seconds_of
 
 
 def instant_of(text: str) -> datetime:
@@ -26,6 +27,18 @@ def instant_of(text: str) -> datetime:
         problem = "is not an instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
         raise typer.BadParameter(f"{text!r} {problem}") from error
     return at
+
+
+def moment_of(text: str) -> datetime:
+    """Return an instant, or the instant that lies a duration before now.
+
+    Raises:
+        typer.BadParameter: The text is neither.
+    """
+    try:
+        return SystemClock().now() - timedelta(seconds=seconds_of(text))
+    except ValueError:
+        return instant_of(text)
 
 
 def _parse(text: str) -> datetime:

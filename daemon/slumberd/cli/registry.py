@@ -294,6 +294,7 @@ ENTRIES = (
         "Print the log for people.",
         (
             "slumberd logs -f --rule preferences",
+            "slumberd logs --level warning --since 24h",
             "slumberd logs /var/log/slumberd.log.1.gz",
             "journalctl -u slumberd -o cat --since today | slumberd logs -",
         ),
@@ -347,7 +348,7 @@ ENTRIES = (
     Entry(
         "report",
         "report:report",
-        "Report what was learned, changed and forgotten.",
+        "Report what was learned, changed and retracted.",
         (
             "slumberd report",
             "slumberd report --since 7d --json",

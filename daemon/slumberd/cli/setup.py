@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,11 +22,11 @@ from slumberd.cli.environment import journal_stream, takes_colors
 from slumberd.clock import Clock
 from slumberd.daemon.interfaces import Interface
 from slumberd.daemon.rules import rules_in, rules_of
-from slumberd.logs.lines import LineStream, LineWriter, json_line, open_file
+from slumberd.logs.journal import JOURNAL_SOCKET, JournalStream, render_entries
+from slumberd.logs.lines import LineStream, LineWriter, Render, json_line, open_file
 from slumberd.logs.output import (
     DeltaLines,
     Level,
-    Render,
     choose_renderer,
     leads_to_journal,
     prefix_priority,
@@ -36,6 +38,9 @@ from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 
 _log = structlog.get_logger("slumberd")
+
+Sink = LineStream | JournalStream
+"""Where the lines of a process go."""
 
 Listening = Callable[[Sequence[socket.socket]], None]
 """Is told the sockets of HTTP, when clients can connect."""
@@ -118,8 +123,9 @@ def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[D
 @contextmanager
 def standard_error_logs(clock: Clock) -> Iterator[None]:
     """Write errors to standard error as JSON, whatever the settings say."""
-    send(LineStream(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
-    yield
+    with _standard_error() as sink:
+        send(sink, _for_journal(json_line), "error", clock.now)
+        yield
 
 
 @contextmanager
@@ -154,8 +160,8 @@ class DaemonLogs:
         self.line_writer.run_between_writes(self._reopen)
 
 
-def _reopen(sink: LineStream, path: Path | None) -> None:
-    if path is None:
+def _reopen(sink: Sink, path: Path | None) -> None:
+    if path is None or not isinstance(sink, LineStream):
         return
     try:
         sink.replace(open_file(path))
@@ -164,9 +170,10 @@ def _reopen(sink: LineStream, path: Path | None) -> None:
 
 
 @contextmanager
-def _sink(settings: Settings) -> Iterator[LineStream]:
+def _sink(settings: Settings) -> Iterator[Sink]:
     if settings.log_path is None:
-        yield LineStream(sys.stderr.buffer)
+        with _standard_error() as stream:
+            yield stream
         return
     make_state_dir(settings)
     sink = LineStream(open_file(settings.log_path))
@@ -174,6 +181,19 @@ def _sink(settings: Settings) -> Iterator[LineStream]:
         yield sink
     finally:
         sink.close()
+
+
+@contextmanager
+def _standard_error() -> Iterator[Sink]:
+    stream = LineStream(sys.stderr.buffer)
+    if not _takes_entries(sys.stderr):
+        yield stream
+        return
+    journal = JournalStream(stream)
+    try:
+        yield journal
+    finally:
+        journal.close()
 
 
 def _render(settings: Settings) -> Render:
@@ -186,7 +206,18 @@ def _render(settings: Settings) -> Render:
 
 
 def _for_journal(render: Render) -> Render:
+    if _takes_entries(sys.stderr):
+        return render_entries(render)
     return prefix_priority(render) if is_journal(sys.stderr) else render
+
+
+def _takes_entries(stream: TextIO) -> bool:
+    """Return whether a stream leads to a journal on this machine, which takes entries as well."""
+    return (
+        is_journal(stream)
+        and stat.S_ISSOCK(os.fstat(stream.fileno()).st_mode)
+        and JOURNAL_SOCKET.exists()
+    )
 
 
 def is_journal(stream: TextIO) -> bool:

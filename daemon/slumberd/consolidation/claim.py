@@ -413,10 +413,8 @@ def _set(version: EpisodeVersion, channel: str) -> Claim | Fault:
 MOST_TRIPLES = 1_000
 """How many triples one episode may have."""
 
-
 TRIPLES_MALFORMED = "triples_malformed"
 """The reason of a fault: ``metadata.triples`` cannot be read."""
-
 
 _OWN = ("intent", "subject", "predicate", "object", "replaces")
 """The keys of metadata that make a statement of the episode's own."""

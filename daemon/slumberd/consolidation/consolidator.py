@@ -143,7 +143,7 @@ class Consolidator:
             else:
                 raise
         if report.cut_short:
-            self._facts.ledger.skip_checkpoint_on_close()
+            self._facts.skip_checkpoint_on_close()
         if report.firing_ids or report.purged:
             self._log.finished(report)
         self._ask_for_summaries(rule, report)
@@ -158,7 +158,7 @@ class Consolidator:
         nobody knows which versions are of the future. The facts are asked once: a read of each
         window would wait for the batch that is being committed.
         """
-        recorded = await self._facts.ledger.last_recorded_at()
+        recorded = await self._facts.watermarks.last_recorded_at()
         ahead = 0.0 if recorded is None else (recorded - request.at).total_seconds()
         is_trusted = ahead <= self.future_tolerance_seconds
         return FiringCall(request, limits, ends_at, "quarantine" if is_trusted else "evaluate")
@@ -186,7 +186,7 @@ class Consolidator:
     async def _fire(self, call: FiringCall, report: Report) -> None:
         rule = call.request.rule
         async with self._time_limit(call):
-            position, held = await self._facts.ledger.position_of(rule.id)
+            position, held = await self._facts.watermarks.position_of(rule.id)
             watermarks, at = self._facts.watermarks, call.request.at
             after = position or await begin_rule(self._episodes, watermarks, rule, at)
             if held is not None and not await is_in_log(self._episodes, after):
@@ -209,7 +209,7 @@ class Consolidator:
             mark = await self._facts.watermarks.position(rule.id) or START
             await self._mark(call, mark, report)
         if report.firing_ids and not report.cut_short:
-            await self._facts.ledger.checkpoint_after_backlog()
+            await self._facts.checkpoint_after_backlog()
 
     async def _commit_approved(
         self, call: FiringCall, after: Position, upto: Position, report: Report
@@ -306,7 +306,7 @@ class Consolidator:
         instead_of: HeldBatch | None = None,
     ) -> None:
         """Record that a command awaits approval, and log it; an equal one may wait already."""
-        for waiting in (await self._facts.ledger.held()).values():
+        for waiting in (await self._facts.watermarks.held()).values():
             known = waiting.rule_id, waiting.rule_hash, waiting.scope, waiting.impact
             if known == (firing.rule_id, firing.rule_hash, scope, losses.impact):
                 report.held = waiting
@@ -353,7 +353,7 @@ class Consolidator:
         latest = latest_at(at, self.future_tolerance_seconds)
         ledger = self._facts.ledger
         while not report.held and not report.cut_short:
-            arrived = await ledger.future_upto(rule.id, latest, limit=self._batch)
+            arrived = await self._facts.watermarks.future_upto(rule.id, latest, limit=self._batch)
             if not arrived:
                 return
             mark = await self._facts.watermarks.position(rule.id) or START
@@ -449,7 +449,7 @@ class Consolidator:
         """
         latest = latest_at(call.request.at, self.future_tolerance_seconds)
         limit = self._most_rows(bounds)
-        arrived = await self._facts.ledger.future_upto(report.rule_id, latest, limit=limit)
+        arrived = await self._facts.watermarks.future_upto(report.rule_id, latest, limit=limit)
         if arrived:
             window = Window(mark, mark.seq, episodes=arrived, dry_run=True)
             batch = await self._consolidate(call, window, whole=True)

@@ -137,7 +137,7 @@ class EpisodeLog(Protocol):
 
 
 class Watermarks(Protocol):
-    """How far each rule has read, and up to which ledger row the log lines are written."""
+    """How far each rule has read, what it waits for, and which log lines are written."""
 
     async def position(self, rule_id: str) -> Position | None:
         """Return the last position that a rule has read; None for a new rule."""
@@ -153,6 +153,30 @@ class Watermarks(Protocol):
 
     async def rewind(self, rule_id: str, to: Position) -> None:
         """Move a rule's watermark back, after the episodes were restored from a backup."""
+        ...
+
+    async def position_of(self, rule_id: str) -> RulePosition:
+        """Return where a rule is in the log, and its batch that awaits approval, if any."""
+        ...
+
+    async def held(self) -> Mapping[str, HeldBatch]:
+        """Return what awaits approval, or is approved: a batch by its rule, else by firing."""
+        ...
+
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        ...
+
+    async def future_of_rules(self) -> Mapping[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        ...
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            latest: Microseconds since 1970 UTC.
+        """
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
@@ -195,14 +219,6 @@ class Ledger(Protocol):
         """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
         ...
 
-    async def position_of(self, rule_id: str) -> RulePosition:
-        """Return where a rule is in the log, and its batch that awaits approval, if any."""
-        ...
-
-    async def held(self) -> Mapping[str, HeldBatch]:
-        """Return what awaits approval, or is approved: a batch by its rule, else by firing."""
-        ...
-
     async def hold(
         self,
         firing: Firing,
@@ -230,22 +246,6 @@ class Ledger(Protocol):
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         ...
 
-    async def last_recorded_at(self) -> datetime | None:
-        """Return the instant of the last batch; None before the first one."""
-        ...
-
-    async def future_of_rules(self) -> Mapping[str, datetime]:
-        """Return the first instant that is still to come of each rule's quarantined episodes."""
-        ...
-
-    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
-        """Return the first episodes of the future, up to an instant, that wait for a rule.
-
-        Args:
-            latest: Microseconds since 1970 UTC.
-        """
-        ...
-
     async def drop_future(self, rule_id: str, episodes: Sequence[str], *, at: datetime) -> None:
         """Remove episodes whose instant has come, and that a rule no longer selects.
 
@@ -254,21 +254,23 @@ class Ledger(Protocol):
         """
         ...
 
-    async def checkpoint_after_backlog(self) -> None:
-        """Checkpoint the write-ahead log after a backlog; do nothing when there was none."""
-        ...
-
-    def skip_checkpoint_on_close(self) -> None:
-        """Skip the checkpoint at closing, in the middle of a backlog; the next start does it."""
-        ...
-
     async def head(self) -> Checkpoint:
         """Return the last committed row number and its chain hash."""
         ...
 
 
-class CurrentFacts(Protocol):
-    """Reads of the current facts."""
+class FactTarget(Protocol):
+    """The store of facts, as far as consolidation uses it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the store."""
+        ...
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
+        ...
 
     async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
         """Return those of the episodes that the lineage of a current fact names.
@@ -300,18 +302,12 @@ class CurrentFacts(Protocol):
         """
         ...
 
-
-class FactTarget(CurrentFacts, Protocol):
-    """The store of facts, as far as consolidation uses it."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the store."""
+    async def checkpoint_after_backlog(self) -> None:
+        """Checkpoint the write-ahead log after a backlog; do nothing when there was none."""
         ...
 
-    @property
-    def watermarks(self) -> Watermarks:
-        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
+    def skip_checkpoint_on_close(self) -> None:
+        """Skip the checkpoint at closing, in the middle of a backlog; the next start does it."""
         ...
 
     async def apply_deltas(

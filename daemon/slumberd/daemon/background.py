@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
@@ -17,8 +18,9 @@ from slumberd.clock import Clock, set_within
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import StoreError, SupersededError
 from slumberd.model.firing import Report
-from slumberd.model.record import WITHIN, Reduction
+from slumberd.model.record import FEW_FACTS, WITHIN, Reduction, Retraction
 from slumberd.storage.facts.reads import FactReader
+from slumberd.storage.ledger.undo import UNDO
 
 EVERY_SECONDS = 0.5
 """The interval between two searches for external changes; a search takes about 0.3 ms."""
@@ -100,17 +102,44 @@ class EffectTracker:
         return self._firings[rule_id] >= MOST_INEFFECTIVE and self._read[rule_id] >= MOST_READ
 
 
+class _Command(NamedTuple):
+    """What a command has retracted so far, its last firing, and whether that is logged."""
+
+    last: Retraction = Retraction("", "", "", 0)
+    retracted: int = 0
+    is_logged: bool = False
+
+
+def _log_command(command: _Command, before: int) -> None:
+    """Log what a command retracted, and the command that takes it back, or shows it."""
+    last = command.last
+    undo = f"slumberd undo --run {last.run}" if last.run else f"slumberd undo {last.firing_id}"
+    is_undoable = last.rule_id == UNDO or not last.rule_id.startswith("@")
+    _log.warning(
+        "facts.retracted",
+        rule_id=last.rule_id,
+        firing_id=last.firing_id,
+        run_id=last.run,
+        retracted=command.retracted,
+        before=before,
+        remedy=undo if is_undoable else "slumberd report",
+    )
+
+
 REDUCTION_SECONDS = 10.0
 """The pause between two looks at the ledger; without new rows a look reads one row."""
 
 
 class ReductionAlarm:
-    """Logs ``facts.reduced`` once for each alarming reduction, until it is over.
+    """Logs each alarming reduction of facts, and each command that retracted alarmingly many.
+
+    ``facts.reduced`` is logged once until the reduction is over. ``facts.retracted`` is logged once
+    for a command, also when its deletion limits or a person allowed it.
 
     Args:
         reads: Reads the ledger.
         fraction: Returns the setting ``limits.alarm_fraction``.
-        rows: So many rows of the ledger need no look.
+        rows: So many rows of the ledger need no look; below 0, earlier commands are not logged.
     """
 
     def __init__(
@@ -126,6 +155,7 @@ class ReductionAlarm:
         self._clock = clock
         self._rows = rows
         self._known: set[str | None] = set()
+        self._commands: dict[tuple[str, str], _Command] = {}
 
     async def check(self) -> None:
         """Look for reductions, when the ledger has new rows."""
@@ -133,12 +163,34 @@ class ReductionAlarm:
         if rows == self._rows:
             return
         shrinkage = await self._reads.shrinkage(microseconds(self._clock.now() - WITHIN))
+        if self._rows >= 0:
+            retractions = await self._reads.retractions(self._rows)
+            self.check_commands(retractions, shrinkage.most_of_all)
         self._rows = rows
         found = [*shrinkage.reductions(self._fraction())]
         fresh = [reduction for reduction in found if reduction.user not in self._known]
         self._known = {reduction.user for reduction in found}
         if fresh:
             _log_reductions(fresh)
+
+    def check_commands(self, retractions: Sequence[Retraction], before: int) -> None:
+        """Log the commands that retracted alarmingly many of `before` facts.
+
+        The batches of a command may be committed between two looks, so its count is kept until
+        the look after its last batch.
+        """
+        commands: dict[tuple[str, str], _Command] = {}
+        for one in retractions:
+            key = one.rule_id, one.run or one.firing_id
+            command = commands.get(key) or self._commands.get(key) or _Command()
+            commands[key] = _Command(one, command.retracted + one.retracted, command.is_logged)
+        fraction = self._fraction()
+        for key, command in commands.items():
+            alarming = fraction is not None and command.retracted >= fraction * before
+            if alarming and command.retracted > FEW_FACTS and not command.is_logged:
+                _log_command(command, before)
+                commands[key] = command._replace(is_logged=True)
+        self._commands = commands
 
     async def run(self, stop: asyncio.Event, *, every_seconds: float = REDUCTION_SECONDS) -> None:
         """Check repeatedly, until `stop` is set."""

@@ -20,8 +20,15 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.daemon.pause import FILE
 from slumberd.daemon.shard_puts import UserStores
-from slumberd.daemon.stores import facts_of, inspections_of, key_of, memory_of, require_postgres
-from slumberd.daemon.tenure import DirectoryTenure, refuse_network
+from slumberd.daemon.stores import (
+    facts_of,
+    inspections_of,
+    key_of,
+    memory_of,
+    refuse_host_store,
+    require_postgres,
+)
+from slumberd.daemon.tenure import DirectoryTenure, Tenure, refuse_network
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
@@ -34,7 +41,6 @@ from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.protocols import Tenure
 from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore
@@ -75,7 +81,12 @@ def user_stores_of(
 
 
 def copies_of(settings: Settings) -> StoreCopies:
-    """Return what copies the stores of a configuration into files."""
+    """Return what copies the stores of a configuration into files.
+
+    Raises:
+        UnsupportedByStoreError: They are a host's own.
+    """
+    refuse_host_store(settings)
     if settings.store is not None:
         require_postgres()
         from slumberd.daemon import postgres_stores
@@ -169,10 +180,12 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
     """Take the right to write, open the stores, and begin a new epoch.
 
     Raises:
+        UnsupportedByStoreError: The stores are a host's own.
         StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
         StoreError: A database is on a network file system.
     """
+    refuse_host_store(settings)
     refuse_network_of(settings)
     async with (
         tenure_of(settings, clock) as tenure,

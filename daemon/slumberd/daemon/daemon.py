@@ -49,6 +49,7 @@ from slumberd.daemon.shard_counts import count_shards
 from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
+from slumberd.daemon.tenure import Tenure
 from slumberd.file_modes import make_directory
 from slumberd.logs.lines import timestamp
 from slumberd.logs.prometheus import write_textfile
@@ -86,7 +87,7 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
-from slumberd.storage.protocols import Tenure, Watch
+from slumberd.storage.protocols import Watch
 from slumberd.workers.language_models.recorder import AnswerRecorder
 from slumberd.workers.provenance.publisher import ProvenancePublisher
 from slumberd.workers.scheduling.alarm import Alarm
@@ -371,7 +372,7 @@ class Daemon:
         scheduler = Scheduler(
             clock=self._clock,
             episodes=stores.memory,
-            ledger=stores.facts.ledger,
+            watermarks=stores.facts.watermarks,
             fire=partial(self._fire, runner, operations.turn),
             future_tolerance_seconds=self._settings.memory.future_tolerance,
         )
@@ -604,6 +605,11 @@ class Daemon:
 
     async def _on_status(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         stores, worker = components.stores, components.operations.worker
+        model = await read_model_state(self._in_force.settings, stores, worker, self._clock)
+        return self._describe(components.scheduler) | {"language_model": model}
+
+    def _describe(self, scheduler: Scheduler) -> dict[str, Any]:
+        """Return the process, the rules in force, and the rules whose last firing failed."""
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -617,11 +623,8 @@ class Daemon:
                     "error": trouble.error,
                     "degraded": trouble.degraded,
                 }
-                for rule_id, trouble in components.scheduler.troubles.by_rule.items()
+                for rule_id, trouble in scheduler.troubles.by_rule.items()
             ],
-            "language_model": await read_model_state(
-                self._in_force.settings, stores, worker, self._clock
-            ),
         }
 
     async def _on_shards(self, _: RequestForm, __: Caller) -> Answer:

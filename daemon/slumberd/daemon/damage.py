@@ -18,8 +18,8 @@ def describe_damage(settings: Settings) -> str:
 
 
 async def _describe(settings: Settings) -> str:
-    facts = inspections_of(settings).facts
     try:
+        facts = inspections_of(settings).facts
         if not (facts.exists() and facts.has_ledger()):
             return ""
         found = facts.damaged_values(None)

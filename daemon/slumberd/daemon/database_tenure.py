@@ -25,10 +25,10 @@ from slumberd.model.errors import (
     LeaseLostError,
     StoreError,
 )
+from slumberd.storage.facts.apply import FactTransactions
 from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.lease import HostTable, Leases
 from slumberd.storage.postgres.shard_map import Shard
-from slumberd.storage.protocols import Epoch
 
 _log = structlog.get_logger("slumberd")
 
@@ -273,9 +273,9 @@ class DatabaseTenure:
         if self._lost is not None:
             await _finish_before(stop, asyncio.shield(self._lost))
 
-    async def fence(self, epoch: Epoch) -> None:
+    async def fence(self, transactions: FactTransactions) -> None:
         """Begin a new epoch, in which earlier writers of the facts can commit no more."""
-        await epoch.take_over()
+        await transactions.take_over()
 
     def _begin_renewing(self) -> None:
         self._lost = _renewals.setdefault(self._key, LeaseRenewal(self._leases)).add(self._shard)

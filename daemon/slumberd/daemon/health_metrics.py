@@ -182,7 +182,7 @@ class HealthCollector:
     async def _clock_behind(self, ledger: LedgerFigures, now: datetime) -> float:
         """Return by how many seconds the newest recorded instant lies ahead of the clock."""
         recorded = [served for _, served in ledger.marks.values()]
-        if fired_at := await self._sources.stores.facts.ledger.last_recorded_at():
+        if fired_at := await self._sources.stores.facts.watermarks.last_recorded_at():
             recorded.append(fired_at)
         ahead = max(((at - now).total_seconds() for at in recorded), default=0.0)
         return round(max(ahead, 0.0), 3)

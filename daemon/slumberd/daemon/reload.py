@@ -118,7 +118,7 @@ class Reloading:
     Args:
         in_force: The settings and rules to replace.
         load: Reads configuration and rules.
-        runner: Holds the facts whose changed channels are resolved again.
+        runner: Holds the facts whose changed channels are resolved again; None for a host's facts.
         turn: The lock that each change of the facts holds.
         follow: Called with each new set of rules.
     """
@@ -127,7 +127,7 @@ class Reloading:
         self,
         in_force: InForce,
         load: Load,
-        runner: RuleRunner,
+        runner: RuleRunner | None,
         turn: Turn,
         *,
         follow: Sequence[Follow],
@@ -194,18 +194,25 @@ class Reloading:
 
     async def _put_in_force(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
         old, restart = self._in_force.rules, _restart_keys(self._in_force.settings, settings)
-        limits = self._runner.consolidator.limits
-        self._runner.consolidator.limits = limits_of(settings)
-        try:
-            channels = await apply_channels(self._runner, rules, self._clock.now())
-        except BaseException:
-            self._runner.consolidator.limits = limits
-            raise
+        channels = ChannelChange()
+        if self._runner is not None:
+            channels = await self._apply(settings, rules, self._runner)
         self._in_force.replace(settings, rules)
-        self._runner.consolidator.retention = retention_of(settings, lambda: self._in_force.rules)
         self.begin()
         summary = _log_success(old, self._in_force.rules, restart, by)
         return {**_identity(self._in_force.rules), **summary, **channels._asdict()}
+
+    async def _apply(self, settings: Settings, rules: RuleSet, runner: RuleRunner) -> ChannelChange:
+        """Apply limits, channels and retention; if the channels fail, keep the old limits."""
+        consolidator, limits = runner.consolidator, runner.consolidator.limits
+        consolidator.limits = limits_of(settings)
+        try:
+            channels = await apply_channels(runner, rules, self._clock.now())
+        except BaseException:
+            consolidator.limits = limits
+            raise
+        consolidator.retention = retention_of(settings, lambda: self._in_force.rules)
+        return channels
 
 
 def load_again(in_force: InForce, load: Load, *, by: str) -> None:

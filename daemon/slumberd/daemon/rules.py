@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake
 from slumberd.operations.pauses import PauseStore
 from slumberd.rules.file_access import is_installed
 from slumberd.rules.filters.sandbox import filter_checker
+from slumberd.rules.function_loader import load_function
 from slumberd.rules.rule_loader import CheckCypher, CheckModel, RuleSet, load_rule_texts, load_rules
 from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import RuleSets
@@ -45,9 +47,53 @@ def rules_of_files(settings: Settings, directory: Path) -> RuleSet:
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
+    if settings.host_store is not None:
+        return _rules_for_host(settings, settings.host_store, directory)
     graph = settings.graph_path is not None
     model = settings.language_model.base_url is not None
     return rules_in(directory, settings.timezone, graph=graph, model=model)
+
+
+_HOST_KEYS = frozenset(
+    {
+        "id", "cadence", "when_filter", "then_emits", "enabled", "on_missed", "catchup_window",
+        "timeout", "description",
+    }
+)  # fmt: skip
+"""The keys of a rule that have an effect on a host's own store."""
+
+
+def _rules_for_host(settings: Settings, factory: str, directory: Path) -> RuleSet:
+    """Load the rules for a host's own store, whose filters only the store can check."""
+    rules = load_rules(
+        directory,
+        check_filter=lambda _, __: None,
+        check_cron=cron.check,
+        timezone=settings.timezone,
+    )
+    mistakes = [
+        Mistake(rules.sources[rule.id], 0, 0, f"rule {rule.id}", f"{key!r} {_NEEDS_OWN}")
+        for rule in rules.rules
+        for key, field in type(rule).model_fields.items()
+        if key not in _HOST_KEYS and getattr(rule, key) != field.default
+    ]
+    mistakes += [
+        Mistake(str(directory), 0, 0, f"channels.{name}", _NEEDS_OWN) for name in rules.multi_valued
+    ]
+    try:
+        make = load_function(factory).call
+        inspect.signature(make).bind()
+    except ValueError as error:
+        mistakes.append(Mistake("settings", 0, 0, "host_store", str(error)))
+    except TypeError as error:
+        problem = f"{error}; write `def {factory.rpartition(':')[2]}()`"
+        mistakes.append(Mistake("settings", 0, 0, "host_store", problem))
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return rules
+
+
+_NEEDS_OWN = "needs slumberd's own stores, and 'host_store' names others; leave it out"
 
 
 def rules_of_texts(settings: Settings, texts: Mapping[str, str], place: str) -> RuleSet:

@@ -1,4 +1,4 @@
-"""Choose the daemon of a configuration: of one shard, or of several shards of a database."""
+"""Choose the daemon of a configuration: of one shard, of several, or of a host's own stores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ def make_daemon(  # noqa: PLR0913 # one for each part that it joins
         StoreError: The database cannot be used.
     """
     make: Callable[..., ReloadableDaemon] = partial(Daemon, waits=waits)
-    if is_divided(settings):
+    if settings.host_store is not None:
+        from slumberd.daemon.host_store import HostDaemon
+
+        make = HostDaemon
+    elif is_divided(settings):
         from slumberd.daemon.sharded_daemon import ShardedDaemon
 
         make = ShardedDaemon

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 from slumberd.clock import Clock, SystemClock
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
-from slumberd.model.errors import ExtraMissingError, NoInputError, SchemaError
+from slumberd.model.errors import (
+    ExtraMissingError,
+    NoInputError,
+    SchemaError,
+    UnsupportedByStoreError,
+)
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.rules.file_access import is_installed, read_key
 from slumberd.rules.settings import Settings
@@ -29,6 +34,17 @@ MOST_XIDS = 1_000_000
 
 FEW_DEAD_ROWS = 100_000
 """So many old versions of rows of one table do not matter."""
+
+
+def refuse_host_store(settings: Settings) -> None:
+    """Refuse work on slumberd's own stores when a configuration names a host's.
+
+    Raises:
+        UnsupportedByStoreError: It names a host's.
+    """
+    if settings.host_store is not None:
+        problem = "slumberd keeps no episodes, facts or ledger beside a host's own stores"
+        raise UnsupportedByStoreError(settings.host_store, problem, "ask the host's program")
 
 
 def key_of(settings: Settings) -> bytes | None:
@@ -56,6 +72,7 @@ def memory_of(
     from slumberd.storage.episodes.writes import log_misspelling
     from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
+    refuse_host_store(settings)
     misspelled = misspelled or log_misspelling
     if settings.store is not None:
         require_postgres()
@@ -92,6 +109,7 @@ def facts_of(
         key: The ledger key; reading rows and facts needs none.
         traceless: Whether reads leave no files beside a database that no program has open.
     """
+    refuse_host_store(settings)
     if settings.store is not None:
         require_postgres()
         from slumberd.daemon import postgres_stores
@@ -111,7 +129,12 @@ def facts_of(
 
 
 def inspections_of(settings: Settings) -> StoreInspections:
-    """Return what looks at the stores of a configuration while they are closed."""
+    """Return what looks at the stores of a configuration while they are closed.
+
+    Raises:
+        UnsupportedByStoreError: They are a host's own.
+    """
+    refuse_host_store(settings)
     if settings.store is not None:
         require_postgres()
         from slumberd.daemon import postgres_stores
@@ -149,7 +172,7 @@ def searcher_of(
         vectors=wanted.vectors,
         clock=clock,
         future_tolerance_seconds=settings.memory.future_tolerance,
-        recorded_at=None if facts is None else facts.ledger.last_recorded_at,
+        recorded_at=None if facts is None else facts.watermarks.last_recorded_at,
     )
 
 

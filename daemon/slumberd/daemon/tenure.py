@@ -15,12 +15,80 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from slumberd.daemon.file_exchange import finish
 from slumberd.file_modes import create_file, make_directory
 from slumberd.model.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
-from slumberd.storage.protocols import Epoch
+from slumberd.storage.facts.apply import FactTransactions
+
+
+class Tenure(Protocol):
+    """The right to write a state: while it is entered, no other slumberd may enter it.
+
+    Attributes:
+        name: Under which name this process has the right, for other processes.
+    """
+
+    name: str
+
+    def describe(
+        self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
+    ) -> None:
+        """Show details of this process to those who ask who has the right, or waits for it.
+
+        Args:
+            details: Returns them.
+            notice_rules: Called every few seconds with the newest version of the published rules.
+        """
+        ...
+
+    async def wait(
+        self,
+        stop: asyncio.Event,
+        begin_waiting: Callable[[str], None],
+        still_waiting: Callable[[str], None],
+    ) -> bool:
+        """Take the right as soon as it is free, where a process may wait for it.
+
+        Args:
+            stop: Ends the waiting.
+            begin_waiting: Called once with the name of the holder, if the right is not free.
+            still_waiting: Called with the name of the holder, at least every second.
+
+        Returns:
+            Whether the process may go on; False when `stop` was set first.
+        """
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Take the right, and finish what its last holder left half done.
+
+        Raises:
+            StateDirectoryLockedError: Another slumberd has the right.
+            StoreError: The state cannot be used.
+        """
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the right back."""
+        ...
+
+    async def hold(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set, or at once when nobody can take the right away.
+
+        Raises:
+            LeaseLostError: Another slumberd has the right.
+        """
+        ...
+
+    async def fence(self, transactions: FactTransactions) -> None:
+        """Shut out every earlier writer of an open store, even one that is only suspended.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        ...
 
 
 class DirectoryTenure:
@@ -82,9 +150,9 @@ class DirectoryTenure:
         """Return at once: the lock stays until it is given back."""
         del stop
 
-    async def fence(self, epoch: Epoch) -> None:
+    async def fence(self, transactions: FactTransactions) -> None:
         """Begin a new epoch, in which earlier writers of the facts can commit no more."""
-        await epoch.take_over()
+        await transactions.take_over()
 
 
 PID_FILE = "slumberd.pid"

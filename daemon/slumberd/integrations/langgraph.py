@@ -167,7 +167,7 @@ class SlumberdStore(BaseStore):
     def sweep_ttl(self, namespace_prefix: Namespace = ()) -> int:
         """Retract the items whose time to live is over; return how many.
 
-        A retracted value stays in the history until its scope is forgotten.
+        A retracted value stays in the history until its scope is erased.
 
         Args:
             namespace_prefix: Only in namespaces that begin with these labels.

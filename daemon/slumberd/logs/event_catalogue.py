@@ -354,6 +354,18 @@ _ALL = (
         now=COUNT,
         users=COUNT,
     ),
+    _kind(
+        "warning",
+        "facts.retracted",
+        "A command retracted a fraction of all facts, within its limits or after an approval. The"
+        " remedy takes it back.",
+        rule_id=TEXT,
+        firing_id=TEXT,
+        run_id=TEXT,
+        retracted=COUNT,
+        before=COUNT,
+        remedy=TEXT,
+    ),
     _kind("info", "firing.completed", "A firing consolidated one batch of episodes.", **_FIRING),
     _kind(
         "error",

@@ -5,6 +5,7 @@ A line is JSON for programs, or escaped text for people.
 
 from __future__ import annotations
 
+import hmac
 import io
 import os
 import select
@@ -29,6 +30,9 @@ MOST_BYTES = 8192
 
 Event = Mapping[str, Any]
 """The fields of a line: ``ts``, ``level`` and ``event``, then those of the event."""
+
+Render = Callable[[Event], bytes]
+"""Renders an event as a line."""
 
 CHECKPOINT = "ledger.checkpoint"
 """The event with the ledger's ``rows`` and ``head``."""
@@ -97,6 +101,16 @@ def printable(value: object) -> str:
 
 _COLORS = {"debug": "\33[2m", "info": "\33[32m", "warning": "\33[33m", "error": "\33[31m"}
 _NO_COLOR = "\33[0m"
+
+
+_HASH_DIGITS = 16
+
+
+def hash_name(key: bytes, name: str) -> str | None:
+    """Return the hash of a user or agent in a line: empty for an empty name, None without a key."""
+    if not key or not name:
+        return None if name else ""
+    return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256").hex()[:_HASH_DIGITS]
 
 
 def event_of(line: bytes) -> Event | None:

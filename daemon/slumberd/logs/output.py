@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -15,14 +14,17 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
+from slumberd.logs.journal import PRIORITIES
 from slumberd.logs.lines import (
     CHECKPOINT,
     Event,
     LineOutput,
     LineStream,
     LineWriter,
+    Render,
     WriteRequest,
     console_line,
+    hash_name,
     json_line,
     timestamp,
 )
@@ -35,9 +37,7 @@ Level = Literal["debug", "info", "warning", "error"]
 ScopeForm = Literal["full", "hashed", "none"]
 """How ``delta.applied`` lines name user and agent."""
 Now = Callable[[], datetime]
-Render = Callable[[Event], bytes]
 
-_PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -75,7 +75,7 @@ def prefix_priority(render: Render) -> Render:
 
     def render_with_priority(event: Event) -> bytes:
         """Render an event, with the priority at the start of each line."""
-        prefix = _PRIORITIES[event["level"]]
+        prefix = b"<%b>" % PRIORITIES[event["level"]]
         return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
 
     return render_with_priority
@@ -98,7 +98,7 @@ def send(
 
 
 @contextmanager
-def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWriter]:
+def queued_writer(sink: LineOutput, render: Render, now: Now) -> Iterator[LineWriter]:
     """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
     def render_dropped(lines: int) -> bytes:
@@ -337,8 +337,6 @@ def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
 Naming = Callable[[str], str | None]
 """Returns the form in which a line names a user or an agent."""
 
-_HASH_DIGITS = 16
-
 
 def _naming(scope: ScopeForm, key: bytes) -> Naming:
     match scope:
@@ -347,14 +345,7 @@ def _naming(scope: ScopeForm, key: bytes) -> Naming:
         case "none":
             return lambda _: None
         case "hashed":
-            return lru_cache(maxsize=4_096)(partial(_hash, key))
-
-
-def _hash(key: bytes, name: str) -> str | None:
-    """Return the hash of a name: empty for an empty name, None without a key."""
-    if not key or not name:
-        return None if name else ""
-    return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256").hex()[:_HASH_DIGITS]
+            return lru_cache(maxsize=4_096)(partial(hash_name, key))
 
 
 # The rows of a batch have one instant.

@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import (
-    BeforeValidator,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, WithJsonSchema
 
 LONGEST = 366 * 86_400
 """The longest duration, in seconds; a longer one is a typing error."""
 
-
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 

@@ -1221,6 +1221,20 @@ class OtherRulesPublishedError(StoreError):
         )
 
 
+class HostStoreError(StoreError):
+    """A host's own store failed, or the factory in the configuration made no store.
+
+    Attributes:
+        where: The factory, as the configuration names it.
+        problem: What failed.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(f"host store {where!r}: {problem}")
+
+
 class UnsupportedByStoreError(StoreError):
     """A command does not work on this kind of store.
 

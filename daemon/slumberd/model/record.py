@@ -183,6 +183,22 @@ class Shrinkage(NamedTuple):
                 yield Reduction(user, before, now)
 
 
+class Retraction(NamedTuple):
+    """How many facts one firing retracted, without a replacement.
+
+    Attributes:
+        firing_id: The firing.
+        rule_id: Its rule, or the command, as ``@undo``.
+        run: The id that all firings of its command share; empty without one.
+        retracted: The facts, without those of the channels of stages.
+    """
+
+    firing_id: str
+    rule_id: str
+    run: str
+    retracted: int
+
+
 class FiringGrowth(NamedTuple):
     """How many more facts a firing made current.
 

@@ -18,11 +18,13 @@ from pydantic import (
     ConfigDict,
     Field,
     InstanceOf,
+    ValidationError,
     field_serializer,
     field_validator,
 )
 
 from slumberd.model.duration import Duration
+from slumberd.model.errors import ConsolidationRuleError
 from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.salience import Gate
@@ -31,7 +33,6 @@ from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, Stage
 MAX_EVERY = 10**9
 """The largest N of ``every: N``; a larger one is a typing error."""
 
-
 CADENCE_KEYS = ("every", "cron", "interval")
 """The keys of a cadence, of which it has exactly one."""
 
@@ -39,7 +40,6 @@ ONE_CADENCE = "exactly one of 'every', 'cron' and 'interval' is needed"
 
 EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
 """``every`` in words, as ``100 episodes``."""
-
 
 INTERVALS = {
     **{f"{n}m": f"*/{n} * * * *" for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
@@ -338,3 +338,25 @@ class RulesToPublish(NamedTuple):
     texts: Mapping[str, str]
     by: str
     reason: str = ""
+
+
+_SPECIFIED = ("id", "cadence", "when_filter", "then_emits")
+
+
+def own_rule(rule: object) -> ConsolidationRule:
+    """Return a rule as slumberd's class; a host may have a class of its own with the same keys.
+
+    Raises:
+        ConsolidationRuleError: A key of the specification is missing, or has no meaning here.
+    """
+    if isinstance(rule, ConsolidationRule):
+        return rule
+    rule_id = str(getattr(rule, "id", ""))
+    if missing := [key for key in _SPECIFIED if not hasattr(rule, key)]:
+        raise ConsolidationRuleError(rule_id, "", f"{missing[0]} is missing")
+    try:
+        return ConsolidationRule.model_validate({key: getattr(rule, key) for key in _SPECIFIED})
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise ConsolidationRuleError(rule_id, "", f"{where}: {first['msg']}") from error

@@ -25,7 +25,7 @@ PAGE_ROWS = 5_000
 _COUNTED: dict[Kind, str] = {
     "add": "learned",
     "update": "changed",
-    "delete": "forgotten",
+    "delete": "retracted",
     "quarantine": "quarantined",
 }
 _MARKED: dict[Kind, str] = {"add": "marked", "update": "marked", "delete": "unmarked"}
@@ -45,7 +45,7 @@ class Changes:
     Attributes:
         learned: New facts, summaries too.
         changed: Facts that replaced others.
-        forgotten: Facts that are not current any more.
+        retracted: Facts that are not current any more.
         quarantined: Episodes that could not be read.
         marked: Marks and weights that stages gave to episodes.
         unmarked: Marks and weights that ended.
@@ -53,7 +53,7 @@ class Changes:
 
     learned: int = 0
     changed: int = 0
-    forgotten: int = 0
+    retracted: int = 0
     quarantined: int = 0
     marked: int = 0
     unmarked: int = 0
@@ -61,7 +61,7 @@ class Changes:
     @property
     def facts(self) -> int:
         """How many changes of facts there are."""
-        return self.learned + self.changed + self.forgotten
+        return self.learned + self.changed + self.retracted
 
     def add(self, name: str, count: int) -> None:
         """Add to the number of a name; a negative count subtracts."""
@@ -73,8 +73,9 @@ class Changes:
             self.add(name, sign * getattr(other, name))
 
     def document(self) -> dict[str, int]:
-        """Return the numbers by name."""
-        return {name: getattr(self, name) for name in _NAMES}
+        """Return the numbers by name; one of them also by the name that it had in 0.2.0."""
+        numbers = {name: getattr(self, name) for name in _NAMES}
+        return {**numbers, "forgotten": self.retracted}
 
 
 _NOTHING = Changes()

@@ -397,7 +397,7 @@ class Firing(ChangeRunner):
         return choose_rules(self._rules(), [held.rule_id])
 
     async def _held_batch(self, firing_id: str) -> HeldBatch:
-        held = (await self._facts.ledger.held()).values()
+        held = (await self._facts.watermarks.held()).values()
         waiting = {batch.firing_id: batch for batch in held if not batch.approved}
         if firing_id not in waiting:
             known = ", ".join(waiting) or "none"

@@ -475,7 +475,7 @@ class HeldReads:
     )
     async def held(self, request: HeldForm, caller: Caller) -> HeldList:
         """Return the batches that await approval."""
-        held = {} if self._facts is None else await self._facts.ledger.held()
+        held = {} if self._facts is None else await self._facts.watermarks.held()
         return HeldList(
             held=[
                 Held(

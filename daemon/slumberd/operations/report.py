@@ -41,10 +41,11 @@ MOST_DAYS = 366
 CHANGES = {
     "learned": 1,
     "changed": 0,
-    "forgotten": 0,
+    "retracted": 0,
     "quarantined": 0,
     "marked": 0,
     "unmarked": 0,
+    "forgotten": 0,
 }
 
 
@@ -73,18 +74,20 @@ class ChangeCounts(Result):
     Attributes:
         learned: New facts, summaries too.
         changed: Facts that replaced others.
-        forgotten: Facts that are not current any more.
+        retracted: Facts that are not current any more.
         quarantined: Episodes that could not be read.
         marked: Marks and weights that stages gave to episodes.
         unmarked: Marks and weights that ended.
+        forgotten: The same as `retracted`, by its name in 0.2.0; it goes with the next release.
     """
 
     learned: int
     changed: int
-    forgotten: int
+    retracted: int
     quarantined: int
     marked: int
     unmarked: int
+    forgotten: int
 
 
 class BatchReport(ChangeCounts):
@@ -203,7 +206,7 @@ class Reports:
         ),
     )
     async def report(self, request: ReportForm, caller: Caller) -> Annotated[Report, ScopeReport]:
-        """Return how much was learned, changed and forgotten in the last days."""
+        """Return how much was learned, changed and retracted in the last days."""
         since, until = self._time_of(request)
         found = await self._read(request, since, reading_scope(request, caller))
         return Report(found, since, until, request.limit, request.largest_by)

@@ -185,14 +185,14 @@ def certificate(
     facts = {"facts": [fact.id for fact in erasure.going]} if moment is None else {}
     return {
         "certificate": "slumberd.forget",
-        "version": 1,
+        "version": 2,
         "scope": {"user": scope.user, "session": scope.session, "agent": scope.agent},
         "at": timestamp(erasure.outcome.firing.at),
-        "forgotten_up_to": None if moment is None else timestamp(instant(moment)),
+        "erased_up_to": None if moment is None else timestamp(instant(moment)),
         **episodes,
         **facts,
         "rows": {"facts": erasure.counts, "episodes": memory},
-        "stand_again": [
+        "current_again": [
             record.fact_id for record in erasure.outcome.records if record.kind == "add"
         ],
         "foreign_blank": list(erasure.foreign[:LISTED]),

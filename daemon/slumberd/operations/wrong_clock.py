@@ -70,7 +70,7 @@ class WrongClock(ChangeRunner):
     ) -> Annotated[Answer, AcceptedClock]:
         """Record that the clock is right, after a wrong clock recorded later instants."""
         async with self.turn:
-            now, recorded = self._clock.now(), await self._facts.ledger.last_recorded_at()
+            now, recorded = self._clock.now(), await self._facts.watermarks.last_recorded_at()
             outcome = None
             if recorded is not None and recorded > now:
                 outcome = await self._facts.ledger.accept_clock(
@@ -95,7 +95,7 @@ class WrongClock(ChangeRunner):
         if kernel is None or abs((kernel - now).total_seconds()) > tolerance:
             return False
         async with self.turn:
-            recorded = await self._facts.ledger.last_recorded_at()
+            recorded = await self._facts.watermarks.last_recorded_at()
             if recorded is None or (recorded - now).total_seconds() <= tolerance:
                 return False
             await self._facts.ledger.accept_clock(at=now, by="")

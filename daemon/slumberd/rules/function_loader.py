@@ -21,7 +21,7 @@ from slumberd.model.rule import RuleFunction, describe_exception
 from slumberd.rules.file_access import check_world_writable
 from slumberd.rules.pattern_loader import model_summariser
 from slumberd.rules.rule_schema import AnyRuleForm, RuleForm
-from slumberd.rules.stage_schema import PREFIX
+from slumberd.rules.validation import PREFIX
 from slumberd.rules.yaml_reader import Trail
 
 _ARGUMENTS = {"extract": ("turn", "before"), "summarise": ("turns", "max_tokens")}

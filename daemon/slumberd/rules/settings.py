@@ -38,6 +38,7 @@ from slumberd.rules.validation import (
     DatabaseAddress,
     FilePath,
     Form,
+    FunctionName,
     TimeZone,
     mistakes_of,
     problems,
@@ -71,6 +72,10 @@ class Settings(Form):
         store: The address of a PostgreSQL database that holds episodes and facts in place of the
             two files, such as ``postgresql://slumberd@db.example.com/memory``; it needs the extra
             ``postgres``. null (default) means the files.
+        host_store: A Python function that makes the host's own memory store and fact store, such as
+            ``python:my_host.stores:make_stores``. The daemon then consolidates these stores, and
+            the other commands on episodes, facts and their ledger do not work. null (default) means
+            slumberd's own stores.
         postgres: How slumberd uses that database.
         memory: Where slumberd reads episodes, and how it reads them.
         facts: Where slumberd writes facts, and how it writes them.
@@ -97,6 +102,7 @@ class Settings(Form):
     state_dir: FilePath
     rules_dir: FilePath
     store: DatabaseAddress | None = None
+    host_store: FunctionName | None = None
     postgres: PostgresSettings = PostgresSettings()
     memory: MemorySettings = MemorySettings()
     facts: FactsSettings = FactsSettings()
@@ -162,6 +168,11 @@ class Settings(Form):
     def graph_path(self) -> Path | None:
         """The graph database; None when no graph is configured."""
         return None if self.graph.path is None else self.state_dir / self.graph.path
+
+    @property
+    def host_record_path(self) -> Path:
+        """The record of what was applied to a host's own fact store."""
+        return self.state_dir / "host.db"
 
     @property
     def log_path(self) -> Path | None:
@@ -395,7 +406,23 @@ def _default_state_dir(environ: Mapping[str, str]) -> Path:
     raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
 
 
+_HOST_KEYS = frozenset(
+    {"state_dir", "rules_dir", "host_store", "timezone", "logging", "stop_seconds"}
+)
+"""The keys that have an effect on a host's own store."""
+
+
+def _check_host_store(settings: Settings, document: Document) -> Iterator[Mistake]:
+    for key, field in Settings.model_fields.items():
+        if key not in _HOST_KEYS and getattr(settings, key) != field.default:
+            problem = "is for slumberd's own stores, and 'host_store' names others; remove one"
+            where = document.keys.get((key,), (0, 0))
+            yield Mistake(document.file or "settings", *where, key, problem)
+
+
 def _check_store(settings: Settings, document: Document) -> Iterator[Mistake]:
+    if settings.host_store is not None:
+        yield from _check_host_store(settings, document)
     if settings.store is not None:
         for group, usual in (("memory", MemorySettings()), ("facts", FactsSettings())):
             if getattr(settings, group).path != usual.path:

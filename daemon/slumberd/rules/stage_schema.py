@@ -20,18 +20,7 @@ from pydantic.config import JsonDict
 from slumberd.model.duration import Duration
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
-from slumberd.rules.validation import Form, format_value, tag
-
-PREFIX = "python:"
-"""With it begins the name of a function."""
-
-SHAPE = f"{PREFIX}package.module:function"
-"""The name of a function, as messages show it."""
-
-_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
-
-FUNCTION = rf"^{PREFIX}{_WORD}(\.{_WORD})*:{_WORD}$"
-"""The pattern of the names of functions."""
+from slumberd.rules.validation import FUNCTION, SHAPE, Form, format_value, tag
 
 
 def is_function(name: str) -> bool:

@@ -486,6 +486,20 @@ def _check_database(address: str) -> str:
     return address
 
 
+PREFIX = "python:"
+"""With it begins the name of a function."""
+
+SHAPE = f"{PREFIX}package.module:function"
+"""The name of a function, as messages show it."""
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+
+FUNCTION = rf"^{PREFIX}{_WORD}(\.{_WORD})*:{_WORD}$"
+"""The pattern of the names of functions."""
+
+FunctionName = Annotated[str, Field(pattern=FUNCTION)]
+"""The name of a Python function."""
+
 DatabaseAddress = Annotated[
     str,
     AfterValidator(_check_database),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -42,7 +44,7 @@ class ConnectionThread(Generic[C]):
     async def open(self) -> Self:
         """Start the thread and open the connection there; raises what `connect` raises."""
         try:
-            self._runner.thread = await self._thread
+            self._start()
             await self._submit(self._runner.open, self._connect)
         except BaseException:
             self.release()
@@ -87,6 +89,18 @@ class ConnectionThread(Generic[C]):
         self._is_closing = True
         _UNANSWERED.call(self._thread.stop)
 
+    def _start(self) -> None:
+        """Start the thread, with the runner as its connection; this waits for nothing.
+
+        An answer to the caller's loop would end the thread once that loop is closed.
+        """
+        starting = self._thread.__await__()
+        answer = _UNANSWERED.call(starting.send, None)
+        answer.set_result(self._runner)
+        with suppress(StopIteration):
+            starting.send(None)
+        self._runner.thread = self._thread
+
     def _opened(self) -> C:
         if self._is_closing or self._runner.connection is None:
             raise ValueError("the connection is closed")
@@ -94,7 +108,7 @@ class ConnectionThread(Generic[C]):
 
     async def _submit(self, work: Callable[..., T], *arguments: Any) -> T:
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue(_Call(reply, work, arguments).run)
+        self._queue(partial(_run, reply, work, arguments))
         try:
             return await reply
         finally:
@@ -102,49 +116,46 @@ class ConnectionThread(Generic[C]):
             del reply, work, arguments
 
     def _queue(self, task: Callable[[], None]) -> None:
-        queued: Any = self._thread.execute(cast("Any", task))  # `_Runner.execute` gets it
-        _UNANSWERED.call(partial(queued.send, None))
-        queued.close()
+        self._runner.queued.append(task)
+        # No other call of aiosqlite costs less. Its thread refers to its last call until the next
+        # one comes, so the call has no arguments: they can be a whole batch.
+        call = self._thread.commit()
+        _UNANSWERED.call(call.send, None)
+        call.close()
 
 
-class _Call:
-    """A function for the thread, which sends the outcome to the caller.
+def _run(reply: asyncio.Future[T], work: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+    """Run a function in the thread, and send the outcome to its caller."""
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        result = work(*arguments)
+    except BaseException as raised:  # noqa: BLE001 # the caller gets it
+        error = raised
+    # A caller that was cancelled may have closed its loop meanwhile.
+    with suppress(RuntimeError):
+        reply.get_loop().call_soon_threadsafe(_answer, reply, result, error)
+    # The traceback of the error refers to this frame, too.
+    del reply, work, arguments, result, error
 
-    Function and outcome can be a whole batch, which must be freed once the caller has it. The
-    thread refers to its last call until the next one comes, so a call is emptied at each step.
-    """
 
-    def __init__(self, *content: object) -> None:
-        self._content: list[Any] = [content]
-
-    def run(self) -> None:
-        reply, work, arguments = self._content.pop()
-        try:
-            self._content.append((reply, work(*arguments), None))
-        except BaseException as error:  # noqa: BLE001 # the caller gets it
-            self._content.append((reply, None, error))
-        loop = reply.get_loop()
-        del reply, work, arguments
-        try:
-            loop.call_soon_threadsafe(self._answer)
-        except RuntimeError:  # a caller that was cancelled may have closed its loop meanwhile
-            self._content.clear()
-
-    def _answer(self) -> None:
-        reply, result, error = self._content.pop()
-        if isinstance(error, StopIteration):
-            # A future refuses a StopIteration, and the caller would wait for ever.
-            error = RuntimeError("a function of the connection's thread raised StopIteration")
-        if not reply.done():
-            reply.set_result(result) if error is None else reply.set_exception(error)
+def _answer(reply: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    if isinstance(error, StopIteration):
+        # A future refuses a StopIteration, and the caller would wait for ever.
+        error = RuntimeError("a function of the connection's thread raised StopIteration")
+    if not reply.done():
+        reply.set_result(result) if error is None else reply.set_exception(error)
 
 
 class _Runner(Generic[C]):
-    """What aiosqlite takes for SQLite's connection: it executes functions instead of statements."""
+    """What aiosqlite takes for SQLite's connection: its commit runs the next queued function."""
 
     connection: C | None = None
     thread: aiosqlite.Connection | None = None
     """Kept here for the thread, which refers to its last call: it warns if it is freed before."""
+
+    def __init__(self) -> None:
+        self.queued: deque[Callable[[], None]] = deque()
 
     def start(self, name: str) -> Self:
         threading.current_thread().name = name
@@ -153,9 +164,9 @@ class _Runner(Generic[C]):
     def open(self, connect: Callable[[], C]) -> None:
         self.connection = connect()
 
-    def execute(self, task: Callable[[], None], _: object) -> None:
+    def commit(self) -> None:
         try:
-            task()
+            self.queued.popleft()()
         except BaseException:  # noqa: BLE001 # aiosqlite would only tell who waits for an answer
             error = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             threading.excepthook(error)
@@ -174,12 +185,12 @@ class _Unanswered(asyncio.AbstractEventLoop):
     calls of other loops would be lost.
     """
 
-    def call(self, function: Callable[[], object]) -> None:
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function of aiosqlite, for which this is the running loop."""
         running = asyncio._get_running_loop()  # asyncio has it for event loops
         asyncio._set_running_loop(self)
         try:
-            function()
+            return function(*arguments)
         finally:
             asyncio._set_running_loop(running)
 

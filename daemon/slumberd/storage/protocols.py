@@ -1,10 +1,8 @@
-"""The protocols of memory stores and fact stores: those of the specification, and small ones."""
+"""The protocols of the specified stores, of watches, and of published rules."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
@@ -122,14 +120,6 @@ class Watch(Protocol):
         ...
 
 
-class Epoch(Protocol):
-    """Numbers the writers of a store, so that only the latest can commit."""
-
-    async def take_over(self) -> int:
-        """Become the only writer: earlier writers can commit no more. Return the new epoch."""
-        ...
-
-
 class RuleSets(Protocol):
     """The published versions of the rules; the newest one is in force.
 
@@ -160,73 +150,5 @@ class RuleSets(Protocol):
 
         Raises:
             OtherRulesPublishedError: Another version is the newest; nothing was published.
-        """
-        ...
-
-
-class Tenure(Protocol):
-    """The right to write a state: while it is entered, no other slumberd may enter it.
-
-    Attributes:
-        name: Under which name this process has the right, for other processes.
-    """
-
-    name: str
-
-    def describe(
-        self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
-    ) -> None:
-        """Show details of this process to those who ask who has the right, or waits for it.
-
-        Args:
-            details: Returns them.
-            notice_rules: Called every few seconds with the newest version of the published rules.
-        """
-        ...
-
-    async def wait(
-        self,
-        stop: asyncio.Event,
-        begin_waiting: Callable[[str], None],
-        still_waiting: Callable[[str], None],
-    ) -> bool:
-        """Take the right as soon as it is free, where a process may wait for it.
-
-        Args:
-            stop: Ends the waiting.
-            begin_waiting: Called once with the name of the holder, if the right is not free.
-            still_waiting: Called with the name of the holder, at least every second.
-
-        Returns:
-            Whether the process may go on; False when `stop` was set first.
-        """
-        ...
-
-    async def __aenter__(self) -> Self:
-        """Take the right, and finish what its last holder left half done.
-
-        Raises:
-            StateDirectoryLockedError: Another slumberd has the right.
-            StoreError: The state cannot be used.
-        """
-        ...
-
-    async def __aexit__(self, *_: object) -> None:
-        """Give the right back."""
-        ...
-
-    async def hold(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set, or at once when nobody can take the right away.
-
-        Raises:
-            LeaseLostError: Another slumberd has the right.
-        """
-        ...
-
-    async def fence(self, epoch: Epoch) -> None:
-        """Shut out every earlier writer of an open store, even one that is only suspended.
-
-        Raises:
-            StoreError: The store cannot be written.
         """
         ...

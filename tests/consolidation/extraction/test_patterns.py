@@ -559,7 +559,6 @@ def test_a_million_characters_of_hostile_text_do_not_raise(part: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
 def test_time_grows_no_faster_than_the_text(part: str) -> None:
     short, long = (part * (size // len(part)) for size in (100_000, 800_000))

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slumberd.integrations.contract import EpisodeMemoryStore
+from slumberd.integrations.contract import EpisodeMemoryStore, MemorySearchQuery
 from slumberd.model.episode import speaker_of
-from slumberd.model.errors import RecordRefusedError
+from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.fakes import FakeClock
@@ -272,6 +273,72 @@ def test_record_with_the_text_of_a_query_has_the_score_1(store: EpisodeMemorySto
     assert second.score is not None
     assert 0.5 < second.score < 1
     assert ids(store.search(ask("Ada drinks green tea", min_score=1.0))) == ["a"]
+    assert ids(store.search(ask("Ada drinks green tea", min_score=0.5))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "records",
+    ["a text", None, 5, [None], [{"content": "a text"}], ["a text"]],
+    ids=["text", "none", "number", "list of none", "list of dicts", "list of texts"],
+)
+def test_what_is_no_record_is_refused(store: EpisodeMemoryStore, records: Any) -> None:
+    with pytest.raises(ValueError, match=r"is no MemoryWriteRecord|not a sequence"):
+        store.write(records)
+
+    assert store.recent(9) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("a text", id="a text"),
+        pytest.param(None, id="nothing"),
+        pytest.param(ask("a", top_k="3"), id="a text as number"),
+        pytest.param(ask("a", top_k=2.5), id="a part of a record"),
+        pytest.param(ask("a", top_k=True), id="a truth"),
+        pytest.param(ask("a", min_score="high"), id="a text as score"),
+        pytest.param(ask("a", metadata_filters=["x"]), id="a list of filters"),
+        pytest.param(MemorySearchQuery(text=5), id="a number as text"),  # type: ignore[arg-type] # that is the test
+    ],
+)
+def test_what_is_no_question_is_refused(store: EpisodeMemoryStore, query: Any) -> None:
+    store.write([record("a text", "a")])
+
+    with pytest.raises(ValueError, match=r"is no |is str|is list|is int|at least 1"):
+        store.search(query)
+
+
+@pytest.mark.parametrize("namespace", [5, None])
+def test_namespace_that_is_no_text_is_refused(store: EpisodeMemoryStore, namespace: Any) -> None:
+    with pytest.raises(MemoryScopeError, match="the namespace is no text"):
+        store.write([record("tea")], namespace=namespace)
+    with pytest.raises(MemoryScopeError, match="the namespace is no text"):
+        store.search(MemorySearchQuery(text="tea", namespace=namespace))
+
+
+def test_record_is_read_by_its_id(store: EpisodeMemoryStore) -> None:
+    [written] = store.write([record("tea", "a", kind=["x"])], namespace="n")
+
+    found = store.get(" a ", namespace="n")
+
+    assert found == written
+    assert found is not None
+    found.metadata.clear()
+    assert store.get("a", namespace="n") == written
+    assert store.get("a") is None
+    assert store.get("b", namespace="n") is None
+
+
+def test_latest_records_are_listed(store: EpisodeMemoryStore) -> None:
+    for id in "abc":
+        store.write([record(f"content {id}", id)])
+    store.write([record("new content", "a")])
+    store.write([record("other", "x")], namespace="n")
+
+    assert ids(store.recent(2)) == ["a", "c"]
+    assert [one.score for one in store.recent(9)] == [None] * 3
+    with pytest.raises(ValueError, match="at least 1"):
+        store.recent(0)
 
 
 def test_store_recognises_the_language_of_a_namespace(tmp_path: Path) -> None:

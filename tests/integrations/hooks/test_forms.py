@@ -284,7 +284,7 @@ def test_unknown_kind_of_line_is_named(agent: str, line: bytes, unknown: str) ->
     assert (found.unknown, found.turn) == ((unknown,), None)
 
 
-@pytest.mark.timing
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,7 +13,7 @@ from slumberd import SQLiteFactStore, SQLiteMemoryStore
 from slumberd.integrations.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,
-    FactStore,
+    DurableFactStore,
     InMemoryMemoryBackend,
     OwnedStoreProtocol,
     VectorMemoryBackend,
@@ -115,6 +115,6 @@ async def fact_file(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFac
 
 
 @pytest.fixture
-def facts(fact_file: SQLiteFactStore, clock: FakeClock) -> FactStore:
+def facts(fact_file: SQLiteFactStore, clock: FakeClock) -> DurableFactStore:
     """Return the facts of the tiers in that store."""
-    return FactStore(fact_file, clock=clock)
+    return DurableFactStore(fact_file, clock=clock)

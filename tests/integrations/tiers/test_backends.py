@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,6 +14,7 @@ from slumberd.integrations.tiers import (
     MemoryQuery,
     MemoryStoreError,
     OwnedStoreProtocol,
+    ReplacingStoreProtocol,
 )
 from tests.integrations.tiers.conftest import Backends
 from tests.support.builders import START
@@ -45,6 +47,25 @@ async def test_stored_entry_comes_back_equal(backend: OwnedStoreProtocol) -> Non
     assert await backend.get_recent(5, owner_id="ada") == [stored]
     [found] = await backend.retrieve(MemoryQuery("", owner_id="ada"))
     assert found.entry == stored
+
+
+async def test_change_of_a_returned_entry_changes_nothing_in_the_store(
+    backend: OwnedStoreProtocol,
+) -> None:
+    given: dict[str, Any] = {"list": [1, ("a", "b")]}
+    await backend.store(entry("e1", "tea", metadata=given, embedding=[0.5]))
+
+    given["list"].append(2)
+    [first] = await backend.get_recent(5)
+    [result] = await backend.retrieve(MemoryQuery("tea"))
+    for one in (first, result.entry):
+        one.metadata["list"].append(3)
+        (one.embedding or []).append(4.0)
+
+    [found] = await backend.get_recent(300)
+    assert (found.metadata, found.embedding) == ({"list": [1, ["a", "b"]]}, [0.5])
+    [result] = await backend.retrieve(MemoryQuery(""))
+    assert result.entry == found
 
 
 async def test_entry_replaces_the_one_of_its_id(backend: OwnedStoreProtocol) -> None:
@@ -360,3 +381,35 @@ async def test_search_finds_what_another_process_has_written(shared_backends: Ba
     await theirs.delete("e1")
 
     assert ids(await ours.retrieve(MemoryQuery("tea"))) == ["e2"]
+
+
+async def test_entries_are_replaced_together(backend: OwnedStoreProtocol) -> None:
+    assert isinstance(backend, ReplacingStoreProtocol)
+    await store(backend, entry("a", owner_id="ada"), entry("b", owner_id="ada"), entry("a"))
+    a, b = sorted(await backend.get_recent(9, owner_id="ada"), key=lambda one: one.id)
+
+    raised = replace(b, importance=0.9)
+    assert await backend.replace_entries([a, b], [raised], owner_id="ada")
+
+    assert await backend.get_recent(9, owner_id="ada") == [raised]
+    assert ids(await backend.get_recent(9)) == ["a"]
+    assert await backend.replace_entries([], [entry("c", owner_id="ada")], owner_id="ada")
+    assert len(await backend.get_recent(9, owner_id="ada")) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"content": "new"}, {"importance": 0.9}, {"metadata": {"a": 1}}], ids=str
+)
+async def test_nothing_is_replaced_when_one_entry_has_changed(
+    backend: OwnedStoreProtocol, change: dict[str, Any]
+) -> None:
+    assert isinstance(backend, ReplacingStoreProtocol)
+    await store(backend, entry("a"), entry("b"))
+    read = await backend.get_recent(9)
+    await backend.store(replace(entry("b"), **change))
+
+    assert not await backend.replace_entries(read, [entry("c")])
+    assert not await backend.replace_entries([entry("unknown")], [entry("c")])
+    assert not await backend.replace_entries([entry("a", owner_id="ada")], [], owner_id="ada")
+
+    assert sorted(ids(await backend.get_recent(9))) == ["a", "b"]

@@ -305,6 +305,65 @@ async def test_each_interval_ends_when_all_entries_were_looked_at() -> None:
     assert store.entries == {}
 
 
+async def test_duplicates_in_several_batches_all_go() -> None:
+    store = Store(
+        *(entry(f"old{n}", "Ann likes tea", 40 - n, importance=0.3 + n / 10) for n in range(3)),
+        entry("new", "Ann likes tea", 30, importance=0.2),
+    )
+    loop = Loop(1)
+    config = ConsolidationConfig(batch_size=1, recency_threshold=0)
+    scheduler = ConsolidationScheduler(
+        store, consolidator(config), clock=FakeClock(), wait=loop.wait
+    )
+
+    await scheduler.start()
+    await loop.ended.wait()
+    await scheduler.stop()
+
+    assert {id: one.importance for id, one in store.entries.items()} == {"new": 0.5}
+
+
+async def test_store_is_read_once_for_all_passes_of_an_interval() -> None:
+    class Counting(Store):
+        reads = 0
+
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            self.reads += 1
+            return await super().get_recent(n)
+
+    stores = [Counting(*(entry(f"e{n}", hours=30) for n in range(count))) for count in (2, 40)]
+    for store in stores:
+        loop, config = Loop(1), ConsolidationConfig(batch_size=4, recency_threshold=0)
+        scheduler = ConsolidationScheduler(
+            store, consolidator(config), clock=FakeClock(), wait=loop.wait
+        )
+        await scheduler.start()
+        await loop.ended.wait()
+        await scheduler.stop()
+
+    assert stores[0].reads == stores[1].reads
+
+
+async def test_deleted_entry_is_not_read_by_a_later_pass() -> None:
+    given: list[str] = []
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        given.extend(one.id for one in entries)
+        return entries[0]
+
+    store = Store(*(entry(f"e{n}", hours=30 - n) for n in range(4)))
+    config = ConsolidationConfig(batch_size=2, recency_threshold=0)
+    scheduler = ConsolidationScheduler(
+        store, consolidator(config, summarise_fn=summarise), clock=FakeClock()
+    )
+
+    await scheduler.run_once()
+    await store.delete("e2")
+    await scheduler.run_once()
+
+    assert given == ["e0", "e1"]
+
+
 async def test_duplicate_is_found_beyond_the_batch() -> None:
     store = Store(
         entry("old", "Ann likes tea", 40, importance=0.9),

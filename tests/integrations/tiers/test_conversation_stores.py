@@ -255,6 +255,21 @@ async def test_entry_that_changes_while_it_is_summarised_stays() -> None:
     assert [one.content for one in await store.get_recent(9)] == ["changed", "content of b"]
 
 
+async def test_entry_that_another_program_changes_while_it_is_summarised_stays() -> None:
+    backend = InMemoryMemoryBackend()
+
+    async def slow(entries: list[MemoryEntry]) -> MemoryEntry:
+        await backend.store(entry("a", "changed"))
+        return entries[0]
+
+    store = SummaryMemoryStore(2, 2, slow, backend=backend)
+
+    await fill(store, entry("a", age=1), entry("b"))
+
+    contents = [one.content for one in await store.get_recent(9)]
+    assert contents == ["content of b", "changed"]
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from slumberd import FactPattern, SQLiteFactStore
 from slumberd.integrations.tiers import (
+    DurableFactStore,
     EntityExtractor,
     EpisodicMemoryConfig,
     EpisodicMemoryStore,
@@ -134,7 +135,7 @@ async def test_health_of_the_episodic_tier_is_that_of_its_back_end(
 
 
 async def test_fact_is_in_the_store_with_its_lineage(
-    fact_file: SQLiteFactStore, facts: FactStore
+    fact_file: SQLiteFactStore, facts: DurableFactStore
 ) -> None:
     fact_id = await facts.add(
         "Bob", "likes", "tea", 0.9, {"note": 1}, owner_id="ada", sources=["e1"]
@@ -151,14 +152,14 @@ async def test_fact_is_in_the_store_with_its_lineage(
     }  # fmt: skip
 
 
-async def test_facts_of_one_subject_do_not_replace_each_other(facts: FactStore) -> None:
+async def test_facts_of_one_subject_do_not_replace_each_other(facts: DurableFactStore) -> None:
     await facts.add("bob", "likes", "tea")
     await facts.add("bob", "likes", "coffee")
 
     assert objects(await facts.query_by_subject("bob")) == ["coffee", "tea"]
 
 
-async def test_same_triple_has_the_same_id_and_the_new_confidence(facts: FactStore) -> None:
+async def test_same_triple_has_the_same_id_and_the_new_confidence(facts: DurableFactStore) -> None:
     first = await facts.add("bob", "likes", "tea", 0.6)
 
     assert await facts.add("bob", "likes", "tea", 0.9) == first
@@ -167,7 +168,7 @@ async def test_same_triple_has_the_same_id_and_the_new_confidence(facts: FactSto
     assert fact["confidence"] == 0.9
 
 
-async def test_deleted_fact_can_be_added_again(facts: FactStore) -> None:
+async def test_deleted_fact_can_be_added_again(facts: DurableFactStore) -> None:
     fact_id = await facts.add("bob", "likes", "tea")
     await facts.delete(fact_id)
     await facts.delete("unknown")
@@ -178,7 +179,7 @@ async def test_deleted_fact_can_be_added_again(facts: FactStore) -> None:
     assert [fact["confidence"] for fact in await facts.query_by_subject("bob")] == [0.7]
 
 
-async def test_subject_is_found_by_its_beginning(facts: FactStore) -> None:
+async def test_subject_is_found_by_its_beginning(facts: DurableFactStore) -> None:
     for subject in ("Ann", "Anna", "Joann"):
         await facts.add(subject, "likes", "tea")
 
@@ -187,7 +188,7 @@ async def test_subject_is_found_by_its_beginning(facts: FactStore) -> None:
     assert sorted(fact["subject"] for fact in found) == ["Ann", "Anna"]
 
 
-async def test_entity_is_found_by_whole_words(facts: FactStore) -> None:
+async def test_entity_is_found_by_whole_words(facts: DurableFactStore) -> None:
     await facts.add("Bob", "studies", "modern art")
     await facts.add("Art", "is", "a painter")
     await facts.add("Eve", "has", "a heart")
@@ -196,7 +197,7 @@ async def test_entity_is_found_by_whole_words(facts: FactStore) -> None:
     assert await facts.get_entity_facts("") == []
 
 
-async def test_owner_does_not_see_or_change_the_facts_of_another(facts: FactStore) -> None:
+async def test_owner_does_not_see_or_change_the_facts_of_another(facts: DurableFactStore) -> None:
     of_ada = await facts.add("bob", "likes", "tea", owner_id="ada")
     await facts.add("bob", "likes", "tea", owner_id="eve")
 
@@ -210,7 +211,7 @@ async def test_owner_does_not_see_or_change_the_facts_of_another(facts: FactStor
     assert objects(await facts.query_by_subject("bob", owner_id="ada")) == ["tea"]
 
 
-async def test_confidence_of_a_fact_changes(facts: FactStore) -> None:
+async def test_confidence_of_a_fact_changes(facts: DurableFactStore) -> None:
     fact_id = await facts.add("bob", "likes", "tea", 0.5, {"note": 1})
 
     await facts.update_confidence(fact_id, 0.8)
@@ -220,7 +221,9 @@ async def test_confidence_of_a_fact_changes(facts: FactStore) -> None:
 
 
 @pytest.mark.parametrize("confidence", [7.5, -0.1, float("nan")])
-async def test_confidence_out_of_bounds_is_refused(facts: FactStore, confidence: float) -> None:
+async def test_confidence_out_of_bounds_is_refused(
+    facts: DurableFactStore, confidence: float
+) -> None:
     fact_id = await facts.add("bob", "likes", "tea")
 
     with pytest.raises(ValueError, match="not 0 to 1"):
@@ -231,12 +234,12 @@ async def test_confidence_out_of_bounds_is_refused(facts: FactStore, confidence:
         await SemanticMemoryStore(facts).store_fact("bob", "likes", "coffee", confidence)
 
 
-async def test_empty_part_of_a_triple_is_refused(facts: FactStore) -> None:
+async def test_empty_part_of_a_triple_is_refused(facts: DurableFactStore) -> None:
     with pytest.raises(ValueError, match="is empty"):
         await facts.add("bob", " ", "tea")
 
 
-async def test_fact_below_the_least_confidence_is_not_stored(facts: FactStore) -> None:
+async def test_fact_below_the_least_confidence_is_not_stored(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts, min_confidence=0.6)
 
     assert await semantic.store_fact("bob", "likes", "tea", 0.59) == ""
@@ -245,7 +248,7 @@ async def test_fact_below_the_least_confidence_is_not_stored(facts: FactStore) -
     assert objects(await semantic.query_facts("bob")) == ["coffee"]
 
 
-async def test_fact_below_the_least_confidence_is_not_returned(facts: FactStore) -> None:
+async def test_fact_below_the_least_confidence_is_not_returned(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts)
     fact_id = await semantic.store_fact("bob", "likes", "tea")
 
@@ -256,7 +259,7 @@ async def test_fact_below_the_least_confidence_is_not_returned(facts: FactStore)
     assert await semantic.facts_in("bob") == []
 
 
-async def test_full_subject_loses_its_least_sure_fact_only(facts: FactStore) -> None:
+async def test_full_subject_loses_its_least_sure_fact_only(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts, max_facts_per_entity=2)
     await semantic.store_fact("anna", "likes", "milk", 0.5)
     await semantic.store_fact("ann", "likes", "milk", 0.5, owner_id="eve")
@@ -268,7 +271,7 @@ async def test_full_subject_loses_its_least_sure_fact_only(facts: FactStore) -> 
     assert objects(await semantic.query_facts("ann", owner_id="eve")) == ["milk"]
 
 
-async def test_concurrent_facts_of_a_full_subject_keep_the_limit(facts: FactStore) -> None:
+async def test_concurrent_facts_of_a_full_subject_keep_the_limit(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts, max_facts_per_entity=3)
 
     await asyncio.gather(*(semantic.store_fact("bob", "has", f"cat {n}") for n in range(8)))
@@ -276,7 +279,7 @@ async def test_concurrent_facts_of_a_full_subject_keep_the_limit(facts: FactStor
     assert len(await semantic.query_facts("bob")) == 3
 
 
-async def test_entry_is_ingested_once(facts: FactStore) -> None:
+async def test_entry_is_ingested_once(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts, EntityExtractor())
     stated = entry("e1", "Bob works at Acme. I have two dogs!", owner_id="ada")
 
@@ -287,11 +290,11 @@ async def test_entry_is_ingested_once(facts: FactStore) -> None:
     assert await semantic.get_entity_facts("Bob") == []
 
 
-async def test_nothing_is_ingested_without_an_extractor(facts: FactStore) -> None:
+async def test_nothing_is_ingested_without_an_extractor(facts: DurableFactStore) -> None:
     assert await SemanticMemoryStore(facts).ingest(entry("e1", "Bob is a chef.")) == 0
 
 
-async def test_failed_extraction_is_an_error(facts: FactStore) -> None:
+async def test_failed_extraction_is_an_error(facts: DurableFactStore) -> None:
     async def fail(_: str) -> list[Triple]:
         raise BROKEN
 
@@ -299,13 +302,16 @@ async def test_failed_extraction_is_an_error(facts: FactStore) -> None:
         await SemanticMemoryStore(facts, EntityExtractor(fail)).ingest(entry("e1"))
 
 
-async def test_semantic_tier_tells_of_its_writes(facts: FactStore, clock: FakeClock) -> None:
+async def test_semantic_tier_tells_of_its_writes(facts: DurableFactStore, clock: FakeClock) -> None:
     told: list[object] = []
     semantic = SemanticMemoryStore(facts, on_event=told.append, clock=clock)
 
     fact_id = await semantic.store_fact("bob", "likes", "tea")
     await semantic.query_facts("bob")
 
+    searched = told.pop(2)
+    assert isinstance(searched, MemoryRetrievedEvent)
+    assert (searched.results_count, searched.occurred_at) == (1, START)
     assert told == [
         MemoryStoredEvent(memory_id=fact_id, memory_type="semantic", occurred_at=START),
         MemoryWrittenHook(tier="semantic", backend="facts"),
@@ -313,7 +319,67 @@ async def test_semantic_tier_tells_of_its_writes(facts: FactStore, clock: FakeCl
     ]
 
 
-async def test_health_of_the_semantic_tier_counts_facts(facts: FactStore, tmp_path: Path) -> None:
+async def test_refused_fact_deletes_none_of_a_full_subject(facts: DurableFactStore) -> None:
+    semantic = SemanticMemoryStore(facts, max_facts_per_entity=1)
+    await semantic.store_fact("bob", "likes", "tea")
+
+    with pytest.raises(ValueError, match="is empty"):
+        await semantic.store_fact("bob", "likes", "")
+
+    assert [fact["object_"] for fact in await semantic.query_facts("bob")] == ["tea"]
+
+
+def test_facts_in_the_process_need_no_loop() -> None:
+    facts = FactStore()
+
+    first = facts.add("Ann", "likes", "Green Tea", 0.9, {"from": ["chat"]})
+    facts.add("Anna", "likes", "coffee")
+    facts.add("Ann", "likes", "milk", owner_id="bob")
+
+    assert facts.add("Ann", "likes", "Green Tea", 0.4, {"from": ["chat"]}) == first
+    [fact] = facts.get_entity_facts("tea")
+    assert fact == {
+        "id": first, "subject": "Ann", "predicate": "likes", "object_": "Green Tea",
+        "confidence": 0.4, "metadata": {"from": ["chat"]},
+    }  # fmt: skip
+    assert len(facts.query_by_subject("ann")) == 2
+    assert facts.get_entity_facts("ea") == []
+    facts.update_confidence(first, 1.0)
+    assert facts.query_by_subject("Ann")[0]["confidence"] == 1.0
+    facts.delete(first)
+    facts.delete("unknown")
+    assert len(facts.query_by_subject("")) == 1
+    facts.clear()
+    assert (facts.query_by_subject(""), facts.count()) == ([], 1)
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
+def test_facts_in_the_process_are_checked(confidence: float) -> None:
+    facts = FactStore()
+
+    with pytest.raises(ValueError, match="not 0 to 1"):
+        facts.add("a", "b", "c", confidence)
+    with pytest.raises(ValueError, match="is empty"):
+        facts.add("a", " ", "c")
+    with pytest.raises(MemoryStoreError, match="does not exist"):
+        facts.update_confidence("unknown", 1)
+
+
+async def test_semantic_tier_keeps_facts_in_the_process_by_default() -> None:
+    semantic = SemanticMemoryStore(max_facts_per_entity=2)
+
+    for thing, confidence in (("tea", 0.6), ("milk", 0.9), ("soap", 0.7)):
+        await semantic.store_fact("Ann", "likes", thing, confidence)
+    await semantic.store_fact("Ann", "likes", "secrets", owner_id="bob")
+
+    assert {fact["object_"] for fact in await semantic.query_facts("Ann")} == {"milk", "soap"}
+    assert await semantic.ingest(entry("e1", "Ann is a chef.")) == 0
+    assert (await semantic.health_check()).details == {"facts": 3}
+
+
+async def test_health_of_the_semantic_tier_counts_facts(
+    facts: DurableFactStore, tmp_path: Path
+) -> None:
     semantic = SemanticMemoryStore(facts)
     await semantic.store_fact("bob", "likes", "tea", owner_id="ada")
     found = await semantic.health_check()
@@ -321,5 +387,5 @@ async def test_health_of_the_semantic_tier_counts_facts(facts: FactStore, tmp_pa
 
     (tmp_path / "broken.db").write_text("no database")
     async with SQLiteFactStore(tmp_path / "broken.db") as broken:
-        found = await SemanticMemoryStore(FactStore(broken)).health_check()
+        found = await SemanticMemoryStore(DurableFactStore(broken)).health_check()
     assert found.is_degraded()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
@@ -15,19 +16,26 @@ from slumberd.integrations.tiers import (
     ConsolidationConfig,
     ConsolidationScheduler,
     EpisodicMemoryConfig,
+    EpisodicMemoryProtocol,
     InMemoryMemoryBackend,
     Memory,
+    MemoryCapacityError,
     MemoryConfig,
     MemoryConsolidatedHook,
     MemoryConsolidator,
+    MemoryConsolidatorProtocol,
     MemoryEntry,
     MemoryModule,
     MemoryParts,
     MemoryProvider,
     MemoryQuery,
     MemoryStoreError,
+    MemoryStoreProtocol,
+    MemorySystemError,
     SemanticMemoryConfig,
+    SemanticMemoryProtocol,
     WorkingMemoryConfig,
+    WorkingMemoryProtocol,
     open_memory,
 )
 from tests.support.builders import START, episode, rule
@@ -55,6 +63,11 @@ def changed(config: MemoryConfig, **fields: Any) -> MemoryConfig:
     return MemoryConfig.model_validate({**dict(config), **fields})
 
 
+def folder(config: MemoryConfig) -> Path:
+    assert config.directory is not None
+    return config.directory
+
+
 async def test_memory_survives_the_process(config: MemoryConfig) -> None:
     async with memory(config) as first:
         await first.working.add(entry("e1", "Ada drinks tea"))
@@ -73,18 +86,18 @@ async def test_entries_and_facts_are_slumberd_s_own(config: MemoryConfig) -> Non
         await found.episodic.record(entry("e1", "I drink tea", owner_id="ada", metadata=stated))
         await found.semantic.store_fact("Ada", "likes", "cats", owner_id="ada")
 
-    async with SQLiteMemoryStore(config.directory / "memory.db") as episodes:
+    async with SQLiteMemoryStore(folder(config) / "memory.db") as episodes:
         [stored] = await episodes.recent("ada", "s1", "ai_memory", limit=9)
         assert (stored.content, stored.timestamp) == ("I drink tea", START)
         [delta] = await episodes.consolidate(rule())
         assert delta.kind == "add"
-    async with SQLiteFactStore(config.directory / "facts.db") as facts:
+    async with SQLiteFactStore(folder(config) / "facts.db") as facts:
         [fact] = await facts.query(FactPattern(user="ada"))
         assert fact.payload["object"] == "cats"
 
 
 async def test_episode_of_another_program_is_an_entry(config: MemoryConfig) -> None:
-    async with SQLiteMemoryStore(config.directory / "memory.db") as episodes:
+    async with SQLiteMemoryStore(folder(config) / "memory.db") as episodes:
         theirs = episode(
             "x1", user="ada", agent="ai_memory", content="tea", metadata={"role": "bot"}
         )
@@ -104,7 +117,7 @@ async def test_recall_counts_as_a_read_of_the_episode(config: MemoryConfig) -> N
         await found.episodic.record(entry("e2", "soap", owner_id="ada"))
         await found.episodic.recall(MemoryQuery("tea", min_relevance=0.5, owner_id="ada"))
 
-    async with SQLiteMemoryStore(config.directory / "memory.db") as episodes:
+    async with SQLiteMemoryStore(folder(config) / "memory.db") as episodes:
         eids = ["ada/ai_memory/e1", "ada/ai_memory/e2"]
         assert {eid: one.reads for eid, one in (await episodes.accesses(eids)).items()} == {
             "ada/ai_memory/e1": 1
@@ -124,7 +137,7 @@ async def test_default_backend_is_used(
         [result] = await found.episodic.recall("tea")
 
     assert result.source == backend
-    assert (config.directory / "memory.db").exists() == (backend in ("database", "vector"))
+    assert (folder(config) / "memory.db").exists() == (backend in ("database", "vector"))
 
 
 async def test_vectors_come_from_the_extra(config: MemoryConfig) -> None:
@@ -147,7 +160,7 @@ async def test_disabled_memory_keeps_nothing(config: MemoryConfig) -> None:
         assert (await found.scheduler.run_once()).entries_processed == 0
         assert (await found.working.health_check()).is_healthy()
 
-    assert [*config.directory.iterdir()] == []
+    assert [*folder(config).iterdir()] == []
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"env": "test"}])
@@ -314,12 +327,120 @@ async def test_stub_leaves_no_files(config: MemoryConfig) -> None:
     async with MemoryModule.stub(config) as found:
         await found.working.add(entry("e1"))
         await found.semantic.store_fact("Ada", "drinks", "tea")
-        folder = found.config.directory
+        assert found.config.directory is None
         assert len(await found.semantic.query_facts("Ada")) == 1
         assert not found.scheduler.running
 
-    assert not folder.exists()
-    assert [*config.directory.iterdir()] == []
+    assert [*folder(config).iterdir()] == []
+
+
+async def test_default_memory_is_in_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async with MemoryModule.configure() as found:
+        await found.working.add(entry("e1", age=DAY_SECONDS * 10))
+        await found.semantic.store_fact("Ada", "drinks", "tea")
+
+        assert isinstance(found.backend, InMemoryMemoryBackend)
+        assert len(await found.semantic.query_facts("Ada")) == 1
+
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_directory_without_a_back_end_means_the_database(tmp_path: Path) -> None:
+    assert MemoryConfig(directory=tmp_path).default_backend == "database"
+    in_memory = MemoryConfig(directory=tmp_path, default_backend="in_memory")
+    assert in_memory.default_backend == "in_memory"
+
+
+async def test_facts_of_a_named_directory_are_kept_beside_entries_in_the_process(
+    tmp_path: Path,
+) -> None:
+    config = MemoryConfig(directory=tmp_path, default_backend="in_memory")
+    async with memory(config) as found:
+        await found.semantic.store_fact("Ada", "drinks", "tea")
+    async with memory(config) as again:
+        assert len(await again.semantic.query_facts("Ada")) == 1
+
+
+async def test_configured_number_of_entries_is_the_most(tmp_path: Path) -> None:
+    async with memory(MemoryConfig(max_entries=1)) as found:
+        await found.working.add(entry("e1"))
+        with pytest.raises(MemoryCapacityError, match="1 entries"):
+            await found.working.add(entry("e2"))
+
+    with pytest.raises(ValidationError, match="max_entries does not hold for database"):
+        MemoryConfig(max_entries=1, directory=tmp_path)
+
+
+class Container:
+    """A container of the host: it keeps values under types."""
+
+    def __init__(self) -> None:
+        self.kept: dict[object, object] = {}
+
+    async def singleton(self, key: object, value: object) -> None:
+        self.kept[key] = value
+
+    async def resolve(self, key: object) -> object:
+        return self.kept[key]
+
+
+@pytest.mark.parametrize("make", [Container, dict])
+async def test_container_gets_all_parts(make: Callable[[], Any]) -> None:
+    container = make()
+    provider = MemoryProvider(parts=MemoryParts(clock=FRESH))
+
+    registered = await provider.register(container)
+    booted = await provider.boot(container)
+    kept: dict[Any, Any] = container.kept if isinstance(container, Container) else container
+    await provider.shutdown()
+
+    assert booted is registered
+    assert kept[MemoryStoreProtocol] is registered.backend
+    assert kept[EpisodicMemoryProtocol] is registered.episodic
+    assert kept[SemanticMemoryProtocol] is registered.semantic
+    assert kept[WorkingMemoryProtocol] is registered.working
+    assert kept[MemoryConsolidatorProtocol] is registered.consolidator
+    assert kept[ConsolidationScheduler] is registered.scheduler
+    assert all(isinstance(value, key) for key, value in kept.items())
+
+
+class Resolver:
+    """The part of a container of the host that only reads."""
+
+    def __init__(self, kept: dict[object, object]) -> None:
+        self.resolve = kept.__getitem__
+
+
+async def test_store_that_the_host_registers_keeps_all_tiers_on_it() -> None:
+    container: dict[object, Any] = {}
+    own = InMemoryMemoryBackend(clock=FRESH)
+    provider = MemoryProvider(parts=MemoryParts(clock=FRESH))
+    await provider.register(container)
+    container[MemoryStoreProtocol] = own
+
+    booted = await provider.boot(Resolver(container))
+
+    await container[WorkingMemoryProtocol].add(entry("e1", age=DAY_SECONDS * 30))
+    assert ids(await own.get_recent(9)) == ["e1"]
+    assert (await booted.scheduler.run_once()).entries_pruned == 1
+    assert provider.memory is booted
+    await provider.shutdown()
+
+
+async def test_container_of_an_unknown_kind_is_refused_before_anything_is_opened() -> None:
+    provider = MemoryProvider()
+
+    with pytest.raises(MemorySystemError, match="has no method singleton or register"):
+        await provider.register(object())
+    with pytest.raises(MemoryStoreError, match="not open"):
+        _ = provider.memory
+    with pytest.raises(MemorySystemError, match="has no method resolve or get"):
+        await provider.boot(object())
+    await provider.shutdown()
 
 
 async def test_provider_is_healthy_while_it_is_open(config: MemoryConfig) -> None:

@@ -14,6 +14,7 @@ from slumberd.integrations.tiers import (
     DynamicContextPruner,
     HybridScorerImpl,
     InMemoryMemoryBackend,
+    MemoryEntry,
     MemoryQuery,
     MemoryRetriever,
     MemorySearchResult,
@@ -158,13 +159,20 @@ def test_hybrid_scores_recency_and_length() -> None:
     assert scorer.score(entries[0]) == pytest.approx(0.2)
 
 
-def test_hybrid_scores_relevance_to_a_text() -> None:
+def test_hybrid_scorer_does_not_use_the_query() -> None:
     scorer = HybridScorerImpl(recency_weight=0)
+    entries = [entry("a", "soap " * 99), entry("b", "tea")]
 
-    far, near = scorer.score_batch([entry("a", "soap " * 99), entry("b", "tea")], "tea")
+    assert scorer.score_batch(entries, "tea") == scorer.score_batch(entries)
+    assert scorer.score(entries[1], "tea") == scorer.score(entries[1])
 
-    assert (far, near > 0.2) == (0, True)
-    assert scorer.score(entry("a", "soap"), "tea") == 0
+
+async def test_pruner_takes_the_relevance_to_a_query_in_place_of_the_length() -> None:
+    entries = [entry("a", "soap " * 99), entry("b", "tea")]
+
+    found = await pruner().prune(entries, 1_000, "tea", reserved="for later")
+
+    assert ids(found.kept) == ["b", "a"]
 
 
 def test_relevance_is_the_same_for_all_without_a_text() -> None:
@@ -173,6 +181,19 @@ def test_relevance_is_the_same_for_all_without_a_text() -> None:
 
 def pruner(default: PruningStrategy = PruningStrategy.HYBRID) -> DynamicContextPruner:
     return DynamicContextPruner(EstimatedTokens(), default)
+
+
+async def test_pruner_takes_a_scorer_of_the_host() -> None:
+    class Shortest:
+        def score(self, entry: MemoryEntry, query: str | None = None) -> float:
+            assert query == "x"
+            return -len(entry.content)
+
+    found = await pruner().prune([entry("a", "x" * 80), entry("b", "x" * 8)], 99, "x", Shortest())
+
+    assert ids(found.kept) == ["b", "a"]
+    assert found.metadata["scorer_type"] == "Shortest"
+    assert isinstance(found.strategy, Shortest)
 
 
 async def test_pruner_keeps_the_best_that_fit() -> None:

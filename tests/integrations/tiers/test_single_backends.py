@@ -261,6 +261,37 @@ async def test_recent_entries_of_redis_read_only_their_keys(redis_address: str) 
 
 @pytest.mark.slow
 @needs_redis
+async def test_entry_that_another_process_writes_in_the_meantime_is_not_replaced(
+    redis_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        cache.open_cache(redis_address) as client,
+        cache.open_cache(redis_address) as other_client,
+    ):
+        backend = CacheMemoryBackend(client, 0, namespace="race")
+        other = CacheMemoryBackend(other_client, 0, namespace="race")
+        await backend.store(entry("e1"))
+        read = await backend.get_recent(1)
+        pipeline = client.pipeline
+
+        def racing(**options: Any) -> Any:
+            work = pipeline(**options)
+            execute = work.execute
+
+            async def write_then_execute() -> Any:
+                await other.store(entry("e1", "new content"))
+                return await execute()
+
+            work.execute = write_then_execute
+            return work
+
+        monkeypatch.setattr(client, "pipeline", racing)
+
+        assert not await backend.replace_entries(read, [entry("summary")])
+        assert [one.content for one in await other.get_recent(9)] == ["new content"]
+
+
+@needs_redis
 async def test_full_redis_is_a_capacity_error() -> None:
     with running_redis("--maxmemory", "2mb") as address:
         async with cache.open_cache(address) as client:

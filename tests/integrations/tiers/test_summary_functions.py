@@ -175,20 +175,20 @@ async def test_entry_that_gets_the_importance_of_its_duplicate_keeps_a_new_conte
     rewritten = replace(note(1), content="new content")
     [kept, _] = await store.get_recent(9)
     consolidator = MemoryConsolidator(clock=backends.clock)
-    plan = consolidator.plan
+    plan = consolidator.plan_batch
 
-    async def write_then_plan(entries: Any, *args: Any) -> Any:
-        found = await plan(entries, *args)
+    async def write_then_plan(*args: Any) -> Any:
+        found = await plan(*args)
         await store.store(rewritten)
         return found
 
-    consolidator.plan = write_then_plan  # type: ignore[method-assign,assignment] # between read and write
+    consolidator.plan_batch = write_then_plan  # type: ignore[method-assign,assignment] # between read and write
 
     await ConsolidationScheduler(store, consolidator, clock=backends.clock).run_once()
 
     assert kept.importance == 0.2
     left = {entry.id: entry.content for entry in await store.get_recent(9)}
-    assert left["e1"] == "new content"
+    assert left == {"e1": "new content", "e0": "word1 other1"}
 
 
 async def test_vector_and_expiry_that_a_function_copied_are_left_out() -> None:

@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd.integrations.tiers import (
+    DurableFactStore,
     EpisodicMemoryConfig,
     EpisodicMemoryStore,
-    FactStore,
     HealthCheckResult,
     HealthStatus,
     InMemoryMemoryBackend,
     MemoryEntry,
+    MemoryRetrievedEvent,
+    MemoryRetrievedHook,
+    MemoryStoredEvent,
+    MemoryWrittenHook,
     SemanticMemoryStore,
     TokenBudgetAllocator,
     WorkingMemoryConfig,
@@ -42,7 +46,7 @@ async def fill(episodic: EpisodicMemoryStore, *entries: MemoryEntry) -> None:
 
 
 async def test_context_has_facts_then_recalled_entries_then_the_latest_turns(
-    in_memory: InMemoryMemoryBackend, facts: FactStore, clock: FakeClock
+    in_memory: InMemoryMemoryBackend, facts: DurableFactStore, clock: FakeClock
 ) -> None:
     episodic = EpisodicMemoryStore(in_memory, clock=clock)
     semantic = SemanticMemoryStore(facts)
@@ -50,11 +54,13 @@ async def test_context_has_facts_then_recalled_entries_then_the_latest_turns(
     await semantic.store_fact("Bob", "likes", "soap")
     await fill(
         episodic,
-        entry("old", "Alice drinks tea at noon", age=9e6, metadata={"session_id": "s1"}),
+        entry("old", "Alice drinks tea at noon", age=9e6, metadata={"session_id": "s2"}),
+        entry("other", "Alice drinks milk", age=9e6, metadata={"session_id": "s1"}),
         entry("first", "Hello", age=60, metadata={"session_id": "s2"}),
         entry("last", "What do you need?", age=30, metadata={"session_id": "s2"}),
     )
-    working = WorkingMemoryManager(episodic, semantic, ALL_OPEN, clock=clock)
+    two_turns = ALL_OPEN.model_copy(update={"max_recent_turns": 2})
+    working = WorkingMemoryManager(episodic, semantic, two_turns, clock=clock)
 
     found = await working.assemble("What does Alice like?", 400, "s2")
 
@@ -62,6 +68,51 @@ async def test_context_has_facts_then_recalled_entries_then_the_latest_turns(
         "Alice likes tea", "Alice drinks tea at noon", "Hello", "What do you need?",
     ]  # fmt: skip
     assert found[0].role == "system"
+
+
+async def test_context_of_a_session_has_its_entries_only(in_memory: InMemoryMemoryBackend) -> None:
+    episodic = EpisodicMemoryStore(in_memory)
+    working = WorkingMemoryManager(episodic, config=ALL_OPEN)
+    for id, session in (("a", "s1"), ("b", "s2")):
+        await working.add(entry(id, "blue bicycle", metadata={"session_id": session}))
+    await working.add(entry("c", "blue bicycle"))
+
+    assert ids(await working.assemble("blue bicycle", 999, session_id="s1")) == ["a"]
+    assert ids(await working.assemble("blue bicycle", 999)) == ["a", "b", "c"]
+    assert await working.assemble("blue bicycle", 999, session_id="s3") == []
+
+
+async def test_context_entries_are_those_that_were_assembled_and_added_since(
+    in_memory: InMemoryMemoryBackend,
+) -> None:
+    episodic = EpisodicMemoryStore(in_memory)
+    await episodic.record(entry("old", "blue bicycle", age=9e6))
+    working = WorkingMemoryManager(episodic, config=ALL_OPEN)
+
+    assembled = await working.assemble("bicycle", 999)
+    assert await working.get_context_entries() == assembled != []
+    await working.add(entry("new"))
+    assert ids(await working.get_context_entries()) == ["old", "new"]
+    assert await working.get_context_entries(owner_id="ada") == []
+    await working.flush()
+    assert await working.get_context_entries() == []
+
+
+async def test_working_tier_tells_of_its_turns_and_contexts(clock: FakeClock) -> None:
+    told: list[object] = []
+    working = WorkingMemoryManager(on_event=told.append, clock=clock)
+
+    await working.add(entry("e1"))
+    found = await working.assemble("", 4_096)
+
+    searched = told.pop(2)
+    assert isinstance(searched, MemoryRetrievedEvent)
+    assert searched.results_count == len(found) == 1
+    assert told == [
+        MemoryStoredEvent(memory_id="e1", memory_type="working", occurred_at=clock.now()),
+        MemoryWrittenHook(tier="working", backend="in_process"),
+        MemoryRetrievedHook(tier="working", result_count=1),
+    ]
 
 
 @pytest.mark.slow
@@ -108,7 +159,7 @@ async def test_context_has_at_most_so_many_latest_turns(in_memory: InMemoryMemor
 
 
 async def test_context_does_not_mix_owners(
-    in_memory: InMemoryMemoryBackend, facts: FactStore
+    in_memory: InMemoryMemoryBackend, facts: DurableFactStore
 ) -> None:
     episodic, semantic = EpisodicMemoryStore(in_memory), SemanticMemoryStore(facts)
     await semantic.store_fact("Alice", "likes", "tea", owner_id="bob")
@@ -120,7 +171,7 @@ async def test_context_does_not_mix_owners(
     assert len(await working.assemble("Alice", 999, owner_id="bob")) == 2
 
 
-async def test_tier_that_fails_is_left_out_of_the_context(facts: FactStore) -> None:
+async def test_tier_that_fails_is_left_out_of_the_context(facts: DurableFactStore) -> None:
     semantic = SemanticMemoryStore(facts)
     await semantic.store_fact("Alice", "likes", "tea")
     working = WorkingMemoryManager(EpisodicMemoryStore(BrokenBackend()), semantic, ALL_OPEN)

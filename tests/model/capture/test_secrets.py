@@ -167,7 +167,6 @@ def test_filter_masks_keeps_or_refuses() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize(
     "part",
     [

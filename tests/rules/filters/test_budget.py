@@ -93,7 +93,7 @@ def _scheduler(
     async def fire(fired: ConsolidationRule, due: Due, instant: datetime) -> None:
         await consolidator.fire(FireRequest(fired, due.trigger, instant))
 
-    scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts.ledger, fire=fire)
+    scheduler = Scheduler(clock=clock, episodes=memory, watermarks=facts.watermarks, fire=fire)
     scheduler.replace(rules, "UTC")
     return scheduler
 

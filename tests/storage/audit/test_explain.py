@@ -171,7 +171,7 @@ async def test_episode_of_a_held_batch_is_pending_until_approval(home: Explained
     await home.put_and_fire(PORTO)
     await home.put(LEFT)
     await home.fire(braked)
-    held = (await home.facts.ledger.held())["all"]
+    held = (await home.facts.watermarks.held())["all"]
 
     decision = await home.decision("e3", braked)
 

@@ -53,7 +53,7 @@ async def live(home: OpenStores) -> None:
         triple("gone", "alice", "drinks", None, timestamp=at(9), metadata=deletion),
     )
     await home.fire()
-    assert await home.facts.ledger.held()
+    assert await home.facts.watermarks.held()
 
 
 TAMPERED = {
@@ -125,7 +125,7 @@ async def test_ledger_verifies_after_every_regular_change_of_these_tables(tmp_pa
         async def verified(after: str) -> None:
             assert await problem(home) is None, after
 
-        (held,) = (await home.facts.ledger.held()).values()
+        (held,) = (await home.facts.watermarks.held()).values()
         await home.facts.ledger.decide(held, approve=True, **edit)
         await verified("an approval")
         await home.fire()

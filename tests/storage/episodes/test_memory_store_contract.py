@@ -6,15 +6,18 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from structlog.testing import capture_logs
 
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.delta import AddDelta, UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.errors import (
+    ConsolidationRuleError,
     FilterError,
     InputError,
     MemoryScopeError,
@@ -26,6 +29,7 @@ from slumberd.model.errors import (
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
+from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.protocols import MemoryStore
@@ -590,3 +594,42 @@ async def test_a_put_logs_each_misspelled_key_of_metadata_once(
         ("metadata.misspelled", "Subject", "subject", "e3"),
     ]
     assert await ids(memory, "alice") == ["e3", "e2", "e1"]
+
+
+class HostRule(BaseModel):
+    """A rule class of a host, with the four keys of the specification and nothing else."""
+
+    id: str
+    cadence: dict[str, Any]
+    when_filter: str
+    then_emits: list[str]
+
+
+async def test_rule_of_a_host_s_own_class_is_consolidated(memory: EngineMemoryStore) -> None:
+    await memory.put_many([
+        episode("e1", metadata={"subject": "s", "predicate": "likes", "object": "tea"}),
+        episode("e2", metadata={"intent": "noop"}),
+    ])  # fmt: skip
+    host = HostRule(id="r1", cadence={"every": 1}, when_filter="", then_emits=["facts"])
+
+    found = await memory.consolidate(host)  # type: ignore[call-overload] # no subclass of ours
+
+    own = ConsolidationRule.model_validate(host.model_dump())
+    assert found == await memory.consolidate(own)
+    assert [delta.kind for delta in found] == ["add", "noop"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param(SimpleNamespace(id="r1"), "cadence is missing", id="a key less"),
+        pytest.param(
+            HostRule(id="", cadence={"every": 1}, when_filter="", then_emits=[]), "id: ", id="no id"
+        ),
+    ],
+)
+async def test_malformed_rule_of_a_host_is_an_error_of_the_rule(
+    memory: EngineMemoryStore, given: Any, problem: str
+) -> None:
+    with pytest.raises(ConsolidationRuleError, match=problem):
+        await memory.consolidate(given)

@@ -141,7 +141,7 @@ async def test_change_above_a_limit_awaits_approval(provider: Provider) -> None:
         assert (held.facts_appear, held.facts_go) == (0, 3)
         assert held.held_firing_id == again.held_firing_id
         assert len(await home.objects()) == 9
-        waiting = (await home.facts.ledger.held())[CHANNELS]
+        waiting = (await home.facts.watermarks.held())[CHANNELS]
         assert "would delete 3 facts" in waiting.problem
 
         decision = DecideForm(firing=waiting.firing_id, approve=True)
@@ -149,7 +149,7 @@ async def test_change_above_a_limit_awaits_approval(provider: Provider) -> None:
 
         assert await home.facts.ledger.plan_channels({}) is None
         assert len(await home.objects()) == 6
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         _, _, broken = await home.facts.verify()
         assert broken is None
 
@@ -163,13 +163,13 @@ async def test_rejected_change_is_not_asked_again_and_another_one_is(provider: P
         runner.consolidator.limits = Limits(max_deletes=2)
         rules = RuleSet((), {}, {})
         held = await apply_channels(runner, rules, START)
-        waiting = (await home.facts.ledger.held())[CHANNELS]
+        waiting = (await home.facts.watermarks.held())[CHANNELS]
         await home.facts.ledger.decide(waiting, approve=False, at=START, by="me")
 
         again = await apply_channels(runner, rules, START)
 
         assert again == ChannelChange(0, 3, None, held.held_firing_id)
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         assert len(await home.objects()) == 9
         other = RuleSet((), {"facts": frozenset({"lives_in"})}, {})
         assert (await apply_channels(runner, other, START)).held_firing_id is not None
@@ -194,7 +194,7 @@ async def test_approval_of_a_change_plans_again_and_leaves_a_held_backfill(
         rules = RuleSet((none_left,), {}, {})
         change = await apply_channels(operations._runner, rules, START)
         assert change.held_firing_id is not None
-        assert set(await home.facts.ledger.held()) == {CHANNELS, held_backfill}
+        assert set(await home.facts.watermarks.held()) == {CHANNELS, held_backfill}
 
         await home.put(*(triple(f"more{what}", "p9", "likes", what) for what in "ab"))
         await home.fire()
@@ -208,11 +208,11 @@ async def test_approval_of_a_change_plans_again_and_leaves_a_held_backfill(
         second = DecideForm(firing=again["firing_id"], approve=True)
         assert (await operations.decide(second, me))["reports"] == []
         assert len(await home.objects()) == 7
-        assert set(await home.facts.ledger.held()) == {held_backfill}
+        assert set(await home.facts.watermarks.held()) == {held_backfill}
 
         await operations.decide(DecideForm(firing=held_backfill, approve=True), me)
 
-        assert await home.facts.ledger.held() == {}
+        assert await home.facts.watermarks.held() == {}
         assert set(await home.objects()) == {"moreb"}
         _, _, broken = await home.facts.verify()
         assert broken is None

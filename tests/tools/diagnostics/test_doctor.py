@@ -29,7 +29,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.rules.settings import Settings, load_settings
 from slumberd.rules.settings_schema import ServeSettings
-from slumberd.storage.sqlite import connection
+from slumberd.storage.sqlite import session
 from slumberd.tools.diagnostics.doctor import find_urgent, run_checks
 from slumberd.tools.diagnostics.host_checks import (
     Account,
@@ -713,7 +713,7 @@ def context_of(site: Installation, machine: Machine = QUIET, **limits: Any) -> D
 def test_checks_without_enough_time_are_named(
     site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_STEPS_PER_CHECK", 1)
+    monkeypatch.setattr(session, "_STEPS_PER_CHECK", 1)
 
     report = run_checks(context_of(site, seconds=1e-9))
 

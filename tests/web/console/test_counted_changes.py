@@ -21,7 +21,7 @@ from tests.support.http_daemon import HttpDaemon, http_daemon
 
 pytestmark = pytest.mark.acceptance
 
-NAMES = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
+NAMES = ("learned", "changed", "retracted", "quarantined", "marked", "unmarked")
 HOSTILE = "<b>kim</b>"
 USERS = ("ana", "bob", HOSTILE)
 SELDOM = 1_000_000

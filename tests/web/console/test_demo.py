@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.cli.own_installation import install_command
 from tests.support.cli_runner import called
 from tests.support.served_demo import serving_demo
 from tests.support.waiting import PATIENCE_SECONDS
@@ -61,5 +62,5 @@ def test_demo_without_the_extra_says_so_before_the_story(monkeypatch: pytest.Mon
     refused = called("demo", "--serve")
 
     assert refused.returncode == 78
-    assert "pip install 'slumberd[serve]'" in refused.stderr
+    assert install_command("serve") in refused.stderr
     assert refused.stdout == ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_person_follows_a_bar_to_the_changes_and_to_a_fact(demo: Demo, browser: 
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Today")
         visit.page.locator(".picture a", has_text="28 learned").locator(".row-0").click()
         expect(visit.page.get_by_role("heading", level=1)).to_have_text("Changes")
-        visit.page.get_by_role("link", name="3 forgotten").click()
+        visit.page.get_by_role("link", name="3 retracted").click()
 
         expect(visit.page.locator("main tbody tr")).to_have_count(3)
 
@@ -98,6 +98,65 @@ def test_page_of_a_phone_does_not_scroll_sideways(demo: Demo, browser: Browser) 
 
             width = visit.page.evaluate("() => document.documentElement.scrollWidth")
             assert width <= PHONE[0], path
+
+
+NARROW = (360, 640)
+TALLEST_ROW = 90
+"""The pixels of a row with three lines."""
+
+
+def test_pictures_of_days_open_on_the_newest_day_on_a_narrow_screen(
+    demo: Demo, browser: Browser
+) -> None:
+    with signed_in(demo, browser, size=NARROW, scripts=False) as visit:
+        bar = visit.page.locator(".picture a", has_text="28 learned").locator(".row-0").first
+        box, last_dot = bar.bounding_box(), visit.page.locator(".dot").last.bounding_box()
+
+        for each in (box, last_dot):
+            assert each is not None
+            assert 0 <= each["x"] <= each["x"] + each["width"] <= NARROW[0]
+
+
+@pytest.mark.parametrize("path", ["/console/firings", "/console/user?user=mira"])
+def test_rows_of_a_table_are_low_on_a_narrow_screen(
+    demo: Demo, browser: Browser, path: str
+) -> None:
+    with signed_in(demo, browser, size=NARROW) as visit:
+        visit.open(path)
+
+        heights = visit.page.locator("main tr").evaluate_all(
+            "rows => rows.map(row => row.getBoundingClientRect().height)"
+        )
+
+    assert heights
+    assert max(heights) <= TALLEST_ROW
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_shade_shows_that_a_table_has_more_columns(
+    demo: Demo, browser: Browser, scheme: Literal["light", "dark"]
+) -> None:
+    with signed_in(demo, browser, size=NARROW, scheme=scheme) as visit:
+        visit.open("/console/firings")
+        region = visit.page.get_by_role("region", name="Firings")
+        region.scroll_into_view_if_needed()
+
+        at_start = [edge_of(visit, region, side) for side in ("left", "right")]
+        region.evaluate("region => { region.scrollLeft = region.scrollWidth }")
+        at_end = [edge_of(visit, region, side) for side in ("left", "right")]
+
+    plain = at_start[0]
+    assert at_end[1] == plain
+    assert plain not in (at_start[1], at_end[0])
+
+
+def edge_of(visit: Visit, region: Any, side: str) -> bytes:
+    """Return a picture of some pixels above the words at an edge of a region."""
+    box = region.bounding_box()
+    x = box["x"] if side == "left" else box["x"] + box["width"] - 3
+    clip: Any = {"x": round(x), "y": round(box["y"]) + 1, "width": 2, "height": 3}
+    picture: bytes = visit.page.screenshot(clip=clip)
+    return picture
 
 
 @pytest.mark.nightly

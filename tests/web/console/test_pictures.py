@@ -20,7 +20,7 @@ from slumberd.web.console.pictures import (
 )
 from slumberd.web.console.rendering import Renderer
 
-ROWS = ("learned", "changed", "forgotten")
+ROWS = ("learned", "changed", "retracted")
 
 
 def column(*values: int, name: str = "2026-03-01", href: str = "") -> Column:
@@ -61,7 +61,7 @@ def test_row_without_a_number_has_no_bar() -> None:
 def test_each_mark_says_its_numbers() -> None:
     [mark] = draw_stacks("days", "Changes", ROWS, [column(1234, 0, 1)]).marks
 
-    assert mark.says == "2026-03-01: 1,234 learned, 0 changed, 1 forgotten"
+    assert mark.says == "2026-03-01: 1,234 learned, 0 changed, 1 retracted"
 
 
 def test_picture_of_nothing_is_a_picture() -> None:
@@ -139,7 +139,7 @@ def test_svg_has_a_title_and_a_description() -> None:
     assert svg.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     assert svg.get("role") == "img"
     assert description.text == (
-        "2026-03-01: 1 learned, 2 changed, 3 forgotten; at most 6 at one place."
+        "2026-03-01: 1 learned, 2 changed, 3 retracted; at most 6 at one place."
     )
 
 
@@ -158,7 +158,7 @@ def test_picture_with_links_is_a_group_of_links() -> None:
     assert svg.get("role") == "group"  # the parts of an image cannot be reached
     assert link is not None
     assert link.get("href") == "/a?b=1&c=2"
-    assert link.get("aria-label") == "2026-03-01: 1 learned, 2 changed, 3 forgotten"
+    assert link.get("aria-label") == "2026-03-01: 1 learned, 2 changed, 3 retracted"
 
 
 def test_rows_have_different_patterns() -> None:

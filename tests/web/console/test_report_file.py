@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.cli.own_installation import install_command
 from slumberd.web.console.pictures import MOST_COLUMNS, Report, sum_days
 from tests.support.builders import at, episode, triple
 from tests.support.console_homes import HOSTILE
@@ -66,7 +67,7 @@ def test_file_has_a_picture_of_each_subject(site: Installation, tmp_path: Path) 
 
     assert titles == [
         "Changes of facts by day",
-        "Growth: facts learned less facts forgotten",
+        "Growth: facts learned less facts retracted",
         "Largest changes",
         "Rules that are late, in minutes",
         "Episodes in quarantine, by rule and reason",
@@ -154,14 +155,14 @@ def test_report_without_the_extra_names_the_remedy(
     refused = site.call("report", "--html", str(tmp_path / "report.html"))
 
     assert refused.returncode == 78
-    assert "pip install 'slumberd[serve]'" in refused.stderr
+    assert install_command("serve") in refused.stderr
 
 
 def report_with_days(count: int) -> Report:
     start = date(2026, 1, 1)
     return {
         "days": [
-            {"day": f"{start + timedelta(days=number)}", "learned": 2, "forgotten": number % 2}
+            {"day": f"{start + timedelta(days=number)}", "learned": 2, "retracted": number % 2}
             for number in range(count)
         ]
     }
@@ -173,7 +174,7 @@ def test_many_days_are_summed_up(count: int, size: int) -> None:
 
     assert len(days) == -(-count // size) <= MOST_COLUMNS
     assert sum(day["learned"] for day in days) == 2 * count
-    assert sum(day["forgotten"] for day in days) == count // 2
+    assert sum(day["retracted"] for day in days) == count // 2
     assert (
         days[-1].get("last", days[-1]["day"]) == f"{date(2026, 1, 1) + timedelta(days=count - 1)}"
     )

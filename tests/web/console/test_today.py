@@ -110,7 +110,7 @@ def rows_of(person: Person, address: str) -> int:
 def test_page_counts_what_was_learned_changed_and_forgotten(operator: Person) -> None:
     seen = operator.go("/today")
 
-    for words in ("6 learned", "1 changed", "1 forgotten", "1 quarantined"):
+    for words in ("6 learned", "1 changed", "1 retracted", "1 quarantined"):
         assert words in seen.text
 
 
@@ -132,7 +132,7 @@ def test_each_number_leads_to_as_many_changes(
 
 def test_bar_of_a_day_leads_to_the_changes_of_the_day(operator: Person) -> None:
     seen = operator.go("/today")
-    numbers = ": 6 learned, 1 changed, 1 forgotten"
+    numbers = ": 6 learned, 1 changed, 1 retracted"
     [address] = [to for words, to in seen.page.links.items() if numbers in words]
 
     assert rows_of(operator, address) == 8

@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from slumberd import Memory
+from slumberd.cli.own_installation import install_command
 from slumberd.daemon.control_socket import SOCKET
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.daemon.tenure import StateLock
@@ -212,7 +213,7 @@ def test_missing_extra_is_named(state: Path) -> None:
     assert (ended.returncode, ended.stdout) == (78, "")
     assert ended.stderr == (
         "slumberd: the Model Context Protocol cannot be served:"
-        " install it with `pip install 'slumberd[serve]'`\n"
+        f" install it with `{install_command('serve')}`\n"
     )
 
 

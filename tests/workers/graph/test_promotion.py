@@ -29,7 +29,7 @@ from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
 from tests.support.jumping_time import run_without_waiting
-from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
+from tests.support.providers import ON_FILES, AnyFactStore, NewStores, Provider, new_files
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -406,6 +406,7 @@ async def test_confidence_of_a_row_becomes_the_confidence_of_its_fact(
     assert fact.confidence == confidence
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     "given", [True, False, math.nan, math.inf, 7, -0.1, 1.0001, "NaN", "", "much", [0.5], {}, b"1"]
 )
@@ -421,6 +422,7 @@ async def test_invalid_confidence_is_refused_with_its_row(
     assert await store.query(ANYTHING) == []
 
 
+@ON_FILES
 @pytest.mark.parametrize("part", ["subject", "predicate", "object"])
 @pytest.mark.parametrize(
     "bad", [None, "", " ", "nul\0", "\ud800", {"name": "alice"}, ["alice"], math.nan, "missing"]

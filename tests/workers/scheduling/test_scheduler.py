@@ -70,7 +70,7 @@ class SchedulerHarness:
         self.scheduler = Scheduler(
             clock=self.clock,
             episodes=self.episodes,
-            ledger=self.ledger,
+            watermarks=self.ledger,
             fire=self.fire,
             poll_seconds=0.001,
         )
@@ -170,7 +170,7 @@ async def test_restarted_scheduler_counts_earlier_pending_episodes(
     later.episodes, later.ledger = harness.episodes, harness.ledger
     later.episodes.append("e3")
     successor = Scheduler(
-        clock=later.clock, episodes=later.episodes, ledger=later.ledger, fire=later.fire
+        clock=later.clock, episodes=later.episodes, watermarks=later.ledger, fire=later.fire
     )
 
     successor.replace([rule("r1", cadence={"every": 3})], "UTC")
@@ -291,7 +291,10 @@ async def test_restored_log_with_new_rows_is_read_from_the_last_common_row(
         harness, before = SchedulerHarness(), harness
         harness.episodes, harness.ledger = before.episodes, before.ledger
         harness.scheduler = Scheduler(
-            clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=harness.fire
+            clock=harness.clock,
+            episodes=harness.episodes,
+            watermarks=harness.ledger,
+            fire=harness.fire,
         )
         harness.scheduler.replace([counting], "UTC")
 
@@ -887,7 +890,7 @@ async def test_run_ends_only_after_the_current_firing(harness: SchedulerHarness)
         await let_go.wait()
 
     scheduler = Scheduler(
-        clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=fire
+        clock=harness.clock, episodes=harness.episodes, watermarks=harness.ledger, fire=fire
     )
     scheduler.replace([rule("r1")], "UTC")
     harness.episodes.append("e1")
@@ -909,7 +912,7 @@ async def test_stopping_does_not_wait_for_the_next_poll(harness: SchedulerHarnes
     scheduler = Scheduler(
         clock=harness.clock,
         episodes=harness.episodes,
-        ledger=harness.ledger,
+        watermarks=harness.ledger,
         fire=harness.fire,
         poll_seconds=3600,
     )
@@ -926,7 +929,7 @@ async def test_nudge_does_not_wait_for_the_next_poll(harness: SchedulerHarness) 
     scheduler = Scheduler(
         clock=harness.clock,
         episodes=harness.episodes,
-        ledger=harness.ledger,
+        watermarks=harness.ledger,
         fire=harness.fire,
         poll_seconds=3600,
     )
@@ -1043,7 +1046,10 @@ async def test_each_instant_fires_once_after_a_wrong_clock_was_corrected(
     harness.clock.set(NOON)
     if restarted:
         harness.scheduler = Scheduler(
-            clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=harness.fire
+            clock=harness.clock,
+            episodes=harness.episodes,
+            watermarks=harness.ledger,
+            fire=harness.fire,
         )
         harness.scheduler.replace([rule("r", cadence=MINUTELY)], "UTC")
     harness.dues.clear()

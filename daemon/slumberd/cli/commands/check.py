@@ -16,6 +16,7 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, describe_channels, plural, print_json, print_table
+from slumberd.cli.own_installation import name_own_pip
 from slumberd.cli.setup import clean_up_on_sigterm, load_settings_and_rules
 from slumberd.cli.terminal import steps
 from slumberd.clock import SystemClock
@@ -249,7 +250,11 @@ def check(
     found = None
     if settings and against_data:
         found = asyncio.run(_preview(settings, rules, whole=not paths))
-    checked = _Checked(rules, _warnings_about(rules, directories), strict=strict)
+    warnings = _warnings_about(rules, directories)
+    if settings and settings.host_store is not None:
+        say(f"the stores are the host's own ({settings.host_store}): only they check the filters")
+        warnings = []
+    checked = _Checked(rules, warnings, strict=strict)
     _print_valid(checked, found, json=json)
     if not checked.passes:
         raise typer.Exit(ConfigurationError.exit_code)
@@ -315,7 +320,7 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print_json({"ok": False, "mistakes": mistakes, "warnings": [], "rules": []})
         return
     for mistake in error.mistakes:
-        print(mistake)
+        print(name_own_pip(str(mistake)))
 
 
 def _print_valid(checked: _Checked, found: PreviewResult | None, *, json: bool) -> None:

@@ -19,6 +19,7 @@ from slumberd.cli import demo_data as sample
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.commands.importing import ImportTally, put_records
 from slumberd.cli.output import plural, print_table
+from slumberd.cli.own_installation import install_command, own_program
 from slumberd.cli.setup import daemon_logs, interfaces_of, logs, stop_on_signals
 from slumberd.clock import SystemClock
 from slumberd.daemon.daemon import run_until
@@ -35,6 +36,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Record
 from slumberd.model.record import Break
 from slumberd.operations.caller import Right
+from slumberd.rules.file_access import is_installed
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings, load_settings
 from slumberd.web.http.access import hash_of, new_token
@@ -282,17 +284,22 @@ def _print_verification(rows: int, head: str, broken: Break | None) -> None:
 
 def _print_next_commands(keep: Path | None, *, served: bool) -> None:
     _print_heading("Next")
+    program = own_program()
+    commands = {}
+    if not served and not is_installed("serve"):
+        commands[install_command("serve")] = "installs what shows it in a browser"
     if not served:
-        print("slumberd demo --serve       shows the same in a browser")
+        commands[f"{program} demo --serve"] = "shows the same in a browser"
     if keep is None:
-        print("slumberd demo --keep DIR    keeps these files, for you to explore")
+        commands[f"{program} demo --keep DIR"] = "keeps these files, for you to explore"
     else:
         config = f"--config {keep / 'slumberd.yaml'}"
-        print(f"slumberd facts --user priya {config}")
-        print(f"slumberd audit ls --kind noop {config}")
-    print(
-        "slumberd --help             lists the commands; README.md says how to install the service"
-    )
+        print(f"{program} facts --user priya {config}")
+        print(f"{program} audit ls --kind noop {config}")
+    commands[f"{program} --help"] = "lists the commands; README.md says how to install the service"
+    width = max(map(len, commands))
+    for command, does in commands.items():
+        print(f"{command:<{width}}    {does}")
 
 
 def _print_heading(text: str) -> None:

@@ -225,7 +225,7 @@ def _confirmed_plan(settings: Settings, given: Mapping[str, Any]) -> dict[str, A
         f"{plural(len(facts), 'current fact')} will go"
         + _listed(f"{fact} ({said})" if said else fact for fact, said in statements)
     )
-    if again := planned["stand_again"]:
+    if again := planned["current_again"]:
         say(f"{plural(len(again), 'older fact')} will be current again" + _listed(again))
     require_confirmation(f"Erase {_words_of(given)}, for good? [y/N]: ", "erased")
     return {"plan": planned["plan"]}

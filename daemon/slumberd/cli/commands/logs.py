@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import typer
 
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import takes_colors
 from slumberd.cli.exit_codes import say
+from slumberd.cli.instants import moment_of
 from slumberd.cli.jsonl import STANDARD_INPUT, open_input
 from slumberd.cli.options import Config, StateDir
-from slumberd.logs.lines import event_of, readable_line
+from slumberd.daemon.stores import open_facts_if_present
+from slumberd.logs.event_catalogue import CATALOGUE
+from slumberd.logs.lines import Event, event_of, hash_name, readable_line
 from slumberd.model.errors import ConfigurationError, InputError, NoInputError, StoreError
+from slumberd.rules.settings import Settings
+from slumberd.rules.validation import nearest
 
 UNITS = ("slumberd", "slumberd-verify")
 POLL_SECONDS = 0.25
+Level = Literal["debug", "info", "warning", "error"]
+_LEVELS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _BLOCK = 64 * 1024
 _LONGEST = 2**20
 """A longer line is split, so that it does not fill the memory."""
@@ -44,32 +55,137 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Show the last ten lines, then new lines.")
     ] = False,
     rule: Annotated[
-        str | None, typer.Option(metavar="RULE", help="Show only lines about this rule.")
+        str | None, typer.Option(metavar="RULE", help="Only lines about this rule.")
+    ] = None,
+    level: Annotated[Level | None, typer.Option(help="Only lines of this level, or above.")] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EVENT", help="Only lines of this event, as 'facts.*'. Repeatable."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="USER", help="Only deltas of this user, hashed or not."),
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=moment_of,
+            metavar="T",
+            help="Only lines from this instant on: a duration before now, as 24h, or an instant.",
+        ),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(parser=moment_of, metavar="T", help="Only lines before this instant."),
     ] = None,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
     """Print the log in its form for terminals, whatever form it is written in.
 
-    Control characters in a line are escaped, so that they do not reach the terminal. Lines that are
-    not JSON, such as a traceback, are printed as they are; --rule leaves them out.
+    Control characters in a line are escaped, so that they do not reach the terminal. A line must
+    match all options that are given. Lines that are not JSON, such as a traceback, are printed as
+    they are; an option that selects lines leaves them out.
+
+    Where the log hashes users (`logging.scope`), --user compares the hash, with the key of the
+    configured fact store.
 
     With --follow, the file may be renamed, replaced or truncated meanwhile; ^C ends the command.
     """
+    wanted = _Wanted(rule, level, event or [], _forms_of(user, config, state_dir), since, until)
     colors = sys.stdout.isatty() and takes_colors()
     others = printed = 0
-    for line in _lines(_source(file, config, state_dir), follow=follow):
-        event = event_of(line) if rule is not None else None
-        others += rule is not None and event is None and bool(line.strip())
-        if rule is None or (event is not None and event.get("rule_id") == rule):
+    for line in _lines(_source(file, config, state_dir), wanted, follow=follow):
+        found = event_of(line) if wanted.selects else None
+        others += wanted.selects and found is None and bool(line.strip())
+        if not wanted.selects or (found is not None and wanted.has(found)):
             sys.stdout.write(readable_line(line, colors=colors).decode())
             printed += 1
             if follow:
                 sys.stdout.flush()
     if not printed:
-        say("the log is empty" if rule is None else f"no line is about rule {rule!r}")
+        say(wanted.describe_nothing())
     if others:
-        say(f"left out: {others} lines that are not JSON, and name no rule")
+        say(f"left out: {others} lines that are not JSON")
+
+
+class _Wanted(NamedTuple):
+    """Which lines to print; None and empty lists select no lines.
+
+    Attributes:
+        users: The forms in which lines may name the user.
+    """
+
+    rule: str | None
+    level: Level | None
+    events: Sequence[str]
+    users: Sequence[str]
+    since: datetime | None
+    until: datetime | None
+
+    @property
+    def selects(self) -> bool:
+        """Whether any line may be left out."""
+        return any(each not in (None, []) for each in self)
+
+    def has(self, event: Event) -> bool:
+        """Return whether to print an event."""
+        return (
+            (self.rule is None or event.get("rule_id") == self.rule)
+            and (self.level is None or _LEVELS.get(event["level"], 0) >= _LEVELS[self.level])
+            and (not self.events or any(fnmatchcase(event["event"], one) for one in self.events))
+            and (not self.users or event.get("user") in self.users)
+            and self._has_time(event["ts"])
+        )
+
+    def _has_time(self, written: str) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        try:
+            at = datetime.fromisoformat(written)
+        except ValueError:
+            return False
+        if at.tzinfo is None:
+            return False
+        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+
+    def describe_nothing(self) -> str:
+        """Return why no line was printed."""
+        if not self.selects:
+            return "the log is empty"
+        if self.rule is not None and self == _NOTHING._replace(rule=self.rule):
+            return f"no line is about rule {self.rule!r}"
+        unknown = [one for one in self.events if "*" not in one and one not in CATALOGUE]
+        close = nearest(unknown[0], [*CATALOGUE]) if unknown else ""
+        remedy = f"did you mean {close!r}?" if close else "`slumberd events` lists them"
+        return "no line matches" + (f": {unknown[0]!r} is no event; {remedy}" if unknown else "")
+
+
+_NOTHING = _Wanted(None, None, [], [], None, None)
+
+
+def _forms_of(user: str | None, config: Path | None, state_dir: Path | None) -> list[str]:
+    """Return how lines may name a user: by name, and by its hash if the log has hashes."""
+    if user is None:
+        return []
+    try:
+        settings = settings_of(config, state_dir)
+    except ConfigurationError:  # `_source` reports it
+        return [user]
+    match settings.logging.scope:
+        case "full":
+            return [user]
+        case "none":
+            say("the log names no users: see `logging.scope`")
+            return [user]
+        case "hashed":
+            hashed = hash_name(asyncio.run(_read_key(settings)), user)
+            return [user, *([hashed] if hashed else [])]
+
+
+async def _read_key(settings: Settings) -> bytes:
+    async with open_facts_if_present(settings) as facts:
+        return b"" if facts is None else await facts.reads.scope_key()
 
 
 def _source(file: str | None, config: Path | None, state_dir: Path | None) -> str | None:
@@ -84,9 +200,9 @@ def _source(file: str | None, config: Path | None, state_dir: Path | None) -> st
     return str(path) if path else None
 
 
-def _lines(source: str | None, *, follow: bool) -> Iterable[bytes]:
+def _lines(source: str | None, wanted: _Wanted, *, follow: bool) -> Iterable[bytes]:
     if source is None:
-        return _journal(follow=follow)
+        return _journal(wanted, follow=follow)
     if not follow or source == STANDARD_INPUT:
         return _read(source)
     if not Path(source).exists():
@@ -109,12 +225,17 @@ def _read(source: str) -> Iterator[bytes]:
         raise InputError(f"{source!r}: {problem}: {error}") from error
 
 
-def _journal(*, follow: bool) -> Iterator[bytes]:
+def _journal(wanted: _Wanted, *, follow: bool) -> Iterator[bytes]:
     program = shutil.which("journalctl")
     if program is None:
         raise NoInputError("journalctl", "name a log file, or - for standard input")
     units = [f"--unit={unit}" for unit in UNITS]
     words = [program, *units, "--output=cat", "--no-pager", "--quiet", *["--follow"] * follow]
+    # The journal finds a time by an index. It has whole seconds here; `_Wanted.has` is exact.
+    if wanted.since is not None:
+        words.append(f"--since=@{math.floor(wanted.since.timestamp())}")
+    if wanted.until is not None:
+        words.append(f"--until=@{math.ceil(wanted.until.timestamp())}")
     with subprocess.Popen(words, stdout=subprocess.PIPE) as reading:  # noqa: S603 # our own words
         try:
             yield from reading.stdout or ()

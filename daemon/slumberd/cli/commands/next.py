@@ -96,7 +96,8 @@ def _load_rules(settings: Settings) -> Answer:
     Raises:
         StoreError: A daemon runs, but does not answer.
     """
-    answer, silent = ask_daemon(settings, "next")
+    is_host = settings.host_store is not None  # its daemon answers only what needs no log
+    answer, silent = (None, []) if is_host else ask_daemon(settings, "next")
     if silent:
         raise StoreError(silent[0].problem)
     if answer is None:

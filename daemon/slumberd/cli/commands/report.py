@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.instants import instant_of
+from slumberd.cli.instants import moment_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table
-from slumberd.clock import SystemClock
 from slumberd.daemon.one_read import read_operation, unbounded
 from slumberd.logs.lines import printable, timestamp
-from slumberd.model.duration import seconds_of
 from slumberd.model.errors import ExtraMissingError, UsageError
 from slumberd.operations.change_report import Changes
 from slumberd.operations.ledger import Held, HeldForm, HeldReads
 from slumberd.operations.report import Report, ReportForm, Reports
 from slumberd.rules.settings import Settings
 
-_COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
-
-
-def _moment_of(text: str) -> datetime:
-    """Return an instant, or the instant that lies a duration before now.
-
-    Raises:
-        typer.BadParameter: The text is neither.
-    """
-    try:
-        return SystemClock().now() - timedelta(seconds=seconds_of(text))
-    except ValueError:
-        return instant_of(text)
+_COLUMNS = ("learned", "changed", "retracted", "quarantined", "marked", "unmarked")
 
 
 def report(
     since: Annotated[
         datetime,
         typer.Option(
-            parser=_moment_of,
+            parser=moment_of,
             metavar="T",
             help="From this instant on: a duration before now, as 24h or 7d, or an instant.",
         ),
@@ -58,9 +44,9 @@ def report(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Report what was learned, changed and forgotten, for each rule and user.
+    """Report what was learned, changed and retracted, for each rule and user.
 
-    Learned counts new facts, changed counts facts that replaced others, and forgotten counts facts
+    Learned counts new facts, changed counts facts that replaced others, and retracted counts facts
     that are not current any more. Marked counts the marks and weights that stages of rules gave to
     episodes, and unmarked counts those that ended. The largest changes are those of single batches;
     `slumberd undo` takes one back. The report also lists the batches that await approval.
@@ -107,7 +93,7 @@ def _print(report: Report, held: Sequence[Held]) -> None:
     all_ = found.changes
     print(
         f"since {cell(report.since)}: {plural(found.batches, 'batch', 'batches')};"
-        f" learned {all_.learned:,}, changed {all_.changed:,}, forgotten {all_.forgotten:,},"
+        f" learned {all_.learned:,}, changed {all_.changed:,}, retracted {all_.retracted:,},"
         f" quarantined {all_.quarantined:,}, marked {all_.marked:,}, unmarked {all_.unmarked:,}"
     )
     if found.batches:

@@ -61,6 +61,9 @@ STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "learned", "next",
     "quarantined", "held",
 )  # fmt: skip
+HOST_COLUMNS = ("rule", "firing", "last firing", "applied", "known", "in doubt")
+"""The columns for a host's own stores: `applied` is empty while the firing has not ended."""
+
 SHOWN = 30
 """Rules that fit on a screen."""
 
@@ -109,6 +112,8 @@ def examine(config: Path | None, state_dir: Path | None, *, seconds: float | Non
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
         return DoctorReport(mistake_findings(error.mistakes), [])
+    if settings.host_store is not None:
+        say(f"the stores are the host's own ({settings.host_store}), and are not examined")
     context, findings = build_context(settings, config, seconds=seconds)
     if context.daemon is not None:
         # A daemon that cannot read its files now does not answer this: the findings name the files.
@@ -251,6 +256,9 @@ def status(
     daemon, silent = ask_daemon(settings)
     if silent:
         raise StoreError(silent[0].problem)
+    if settings.host_store is not None:
+        _show_host_stores(settings, daemon, loaded, json=json)
+        return
     paused = paused_rules_of(settings).read()
     report = read_status(settings, loaded, SystemClock().now(), paused)
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
@@ -261,6 +269,31 @@ def status(
     if stale:
         source = "are published" if settings.are_rules_published else "the files hold"
         print(f"\nthe daemon uses other rules than {source}; `slumberd reload` loads them")
+
+
+def _show_host_stores(
+    settings: Settings, daemon: dict[str, Any] | None, loaded: RuleSet, *, json: bool
+) -> None:
+    """Show the daemon, and its record beside a host's own stores."""
+    from slumberd.daemon.host_store import read_rules
+
+    records = read_rules(settings)
+    stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
+    if json:
+        rules = [one._asdict() | {"at": timestamp(one.at)} for one in records]
+        own = {"host_store": settings.host_store, "rules": rules, "reload_needed": stale}
+        print_json(_daemon_document(settings, daemon) | own)
+        return
+    print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
+    print(f"state      {cell(str(settings.state_dir))}")
+    print(f"stores     the host's own: {settings.host_store}")
+    for failure in daemon["failing"] if daemon else ():
+        print(f"failing    {_describe_failure(failure)}")
+    print()
+    empty = "no rule has fired yet" if loaded.rules else no_rules(settings)
+    print_table(HOST_COLUMNS, records, empty=empty)
+    if stale:
+        print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
 
 
 def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
@@ -295,13 +328,7 @@ def _status_document(
 ) -> dict[str, Any]:
     spending = read_spending(settings, SystemClock().now())
     return {
-        "running": daemon is not None,
-        "pid": daemon["pid"] if daemon else None,
-        "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
-        "generation": daemon["generation"] if daemon else None,
-        "rules_hash": daemon["rules_hash"] if daemon else None,
-        "failing": daemon["failing"] if daemon else [],
-        "state_dir": printable(str(settings.state_dir)),
+        **_daemon_document(settings, daemon),
         "episodes": report.episodes,
         "facts": report.facts,
         "ledger_rows": report.ledger_rows,
@@ -317,6 +344,18 @@ def _status_document(
         "search": read_languages(settings),
         "rules": [state.document() for state in report.rules],
         **({"pending_erasures": pending} if (pending := _pending_erasures(report)) else {}),
+    }
+
+
+def _daemon_document(settings: Settings, daemon: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "running": daemon is not None,
+        "pid": daemon["pid"] if daemon else None,
+        "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
+        "generation": daemon["generation"] if daemon else None,
+        "rules_hash": daemon["rules_hash"] if daemon else None,
+        "failing": daemon["failing"] if daemon else [],
+        "state_dir": printable(str(settings.state_dir)),
     }
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import orjson
 
 from slumberd.model.episode import Episode, EpisodeVersion, instant, is_visible
-from slumberd.model.errors import RecordRefusedError
+from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.scope import Scope, validate_scope
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
@@ -123,8 +123,10 @@ def scope_of_namespace(namespace: str, *, operation: str) -> Scope:
     """Return the scope that holds a namespace; a blank one is the default namespace.
 
     Raises:
-        MemoryScopeError: The namespace holds a control character or is no valid Unicode.
+        MemoryScopeError: The namespace is no text, no valid Unicode, or holds a control character.
     """
+    if type(namespace) is not str:
+        raise MemoryScopeError((None, SESSION, AGENT), operation, "the namespace is no text")
     scope = Scope(namespace.strip() or _DEFAULT_NAMESPACE, SESSION, AGENT)
     return validate_scope(scope, operation=operation)
 
@@ -133,8 +135,12 @@ def draft_records(records: Sequence[MemoryWriteRecord], namespace: str) -> list[
     """Return checked copies of records.
 
     Raises:
-        RecordRefusedError: A record has no JSON form that comes back equal, or an id occurs twice.
+        RecordRefusedError: A record is of another type, has no JSON form that comes back equal, or
+            an id occurs twice.
+        ValueError: There is no sequence of records.
     """
+    if not isinstance(records, Sequence):
+        raise ValueError(f"records is {type(records).__name__}, not a sequence")  # noqa: TRY004 # as for other wrong values
     drafts = [_draft(number, record, namespace) for number, record in enumerate(records)]
     first: dict[str, int] = {}
     for number, draft in enumerate(drafts):
@@ -144,7 +150,9 @@ def draft_records(records: Sequence[MemoryWriteRecord], namespace: str) -> list[
     return drafts
 
 
-def _draft(number: int, record: MemoryWriteRecord, namespace: str) -> Draft:
+def _draft(number: int, record: object, namespace: str) -> Draft:
+    if not isinstance(record, MemoryWriteRecord):
+        raise RecordRefusedError(number, f"{type(record).__name__} is no MemoryWriteRecord")
     if not isinstance(record.metadata, dict):
         raise RecordRefusedError(number, "metadata is no dict")
     item_id = uuid4().hex if record.item_id is None else record.item_id

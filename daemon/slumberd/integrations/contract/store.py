@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from heapq import nlargest
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -21,6 +22,7 @@ from slumberd.integrations.contract.records import (
     MemoryWriteRecord,
     are_equal,
     draft_records,
+    episode_id_of,
     episodes_of,
     json_problem,
     record_of,
@@ -122,8 +124,9 @@ class EpisodeMemoryStore(MemoryStore):
             namespace: Where they go, without spaces around it; blank means ``default``.
 
         Raises:
-            MemoryScopeError: The namespace holds a control character.
-            RecordRefusedError: JSON would change a value, or two records have the same id.
+            MemoryScopeError: The namespace is no text, or holds a control character.
+            RecordRefusedError: A value is no record, JSON would change a value, or two records have
+                the same id.
             StoreClosedError: The store is closed.
         """
         scope = scope_of_namespace(namespace, operation="write")
@@ -146,33 +149,76 @@ class EpisodeMemoryStore(MemoryStore):
         records are as they are in the file now, whoever wrote them.
 
         Raises:
-            MemoryScopeError: The namespace holds a control character.
+            MemoryScopeError: The namespace is no text, or holds a control character.
             StoreClosedError: The store is closed.
-            ValueError: ``top_k`` is below 1, ``min_score`` is no number, or a filter has a value
-                that no metadata can have.
+            ValueError: ``top_k`` is below 1, ``min_score`` is no number, a filter has a value that
+                no metadata can have, or a value is of another type.
         """
-        scope = scope_of_namespace(query.namespace, operation="search")
         _check(query)
+        scope = scope_of_namespace(query.namespace, operation="search")
         asked = replace(query, metadata_filters=deepcopy(query.metadata_filters))
         return self._portal.call(partial(self._search, asked, scope))
 
     async def _search(self, query: MemorySearchQuery, scope: Scope) -> list[MemoryRecord]:
+        return (await self._current(scope)).search(query)
+
+    async def _current(self, scope: Scope) -> Namespace:
         async with self._following:
-            namespace = await self._namespaces.current(ScopeFilter(*scope))
-        return namespace.search(query)
+            return await self._namespaces.current(ScopeFilter(*scope))
+
+    def get(self, item_id: str, *, namespace: str = "default") -> MemoryRecord | None:
+        """Return the record with an id, without a score; None when there is none.
+
+        Raises:
+            MemoryScopeError: The namespace is no text, or holds a control character.
+            StoreClosedError: The store is closed.
+        """
+        scope = scope_of_namespace(namespace, operation="get")
+        return self._portal.call(partial(self._get, item_id, scope))
+
+    async def _get(self, item_id: str, scope: Scope) -> MemoryRecord | None:
+        return (await self._current(scope)).get(episode_id_of(scope.user, item_id.strip()))
+
+    def recent(self, limit: int, *, namespace: str = "default") -> list[MemoryRecord]:
+        """Return the records that were updated last, newest first, without scores.
+
+        Raises:
+            MemoryScopeError: The namespace is no text, or holds a control character.
+            StoreClosedError: The store is closed.
+            ValueError: The limit is below 1.
+        """
+        _check_number("limit", limit)
+        scope = scope_of_namespace(namespace, operation="recent")
+        return self._portal.call(partial(self._recent, limit, scope))
+
+    async def _recent(self, limit: int, scope: Scope) -> list[MemoryRecord]:
+        return (await self._current(scope)).recent(limit)
 
     def close(self) -> None:
         """Let running calls finish, and close the file; later calls raise `StoreClosedError`."""
         self._portal.close(self._memory.close)
 
 
-def _check(query: MemorySearchQuery) -> None:
-    if query.top_k < 1:
-        raise ValueError(f"top_k is {query.top_k}; it must be at least 1")
-    if query.min_score is not None and math.isnan(query.min_score):
+def _check(query: object) -> None:
+    if not isinstance(query, MemorySearchQuery):
+        raise ValueError(f"{type(query).__name__} is no MemorySearchQuery")  # noqa: TRY004 # as for other wrong values
+    text: object = query.text
+    filters: object = query.metadata_filters
+    if not isinstance(text, str):
+        raise ValueError(f"text is {type(text).__name__}, not str")  # noqa: TRY004 # see above
+    if not isinstance(filters, dict):
+        raise ValueError(f"metadata_filters is {type(filters).__name__}, not dict")  # noqa: TRY004
+    _check_number("top_k", query.top_k)
+    least: object = query.min_score
+    if least is not None and (not isinstance(least, int | float) or math.isnan(least)):
         raise ValueError("min_score is no number")
     if problem := json_problem(query.metadata_filters, "metadata_filters"):
         raise ValueError(problem)
+
+
+def _check_number(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} is {value!r}; it must be at least 1")
 
 
 _BYTES_OF_A_RECORD = 1_000
@@ -221,6 +267,14 @@ class Namespace:
         found.sort(key=_rank, reverse=True)
         return found[: query.top_k]
 
+    def get(self, id: str) -> MemoryRecord | None:
+        """Return a copy of the record that an episode keeps."""
+        return None if (record := self._records.get(id)) is None else _copy(record)
+
+    def recent(self, limit: int) -> list[MemoryRecord]:
+        """Return the records that were updated last; newest first."""
+        return [_copy(record) for record in nlargest(limit, self._records.values(), key=_rank)]
+
     def _matches(self, query: MemorySearchQuery) -> list[FoundText]:
         """Return the best matches, and all others that are as good as the last one."""
         found = self._best(query, limit := max(query.top_k, _MOST_EQUAL))
@@ -245,15 +299,17 @@ class Namespace:
 
     def _hit(self, match: FoundText) -> MemoryRecord:
         """Return a copy of a record with its scores."""
-        record = self._records[match.id]
         return replace(
-            record,
-            metadata=deepcopy(record.metadata),
+            _copy(self._records[match.id]),
             score=match.score,
             lexical_score=match.lexical,
             # Texts with opposite directions have no more in common than those with none.
             vector_score=None if match.vector is None else max(match.vector, 0.0),
         )
+
+
+def _copy(record: MemoryRecord) -> MemoryRecord:
+    return replace(record, metadata=deepcopy(record.metadata))
 
 
 def _rank(record: MemoryRecord) -> tuple[float, str, str]:

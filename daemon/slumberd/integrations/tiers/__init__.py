@@ -3,10 +3,16 @@
 It is thin: entries are episodes of slumberd's store, and facts are facts of its store.
 """
 
-from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend
-from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.cache import CacheBackendProtocol, CacheMemoryBackend
+from slumberd.integrations.tiers.backends.database import (
+    DatabaseMemoryBackend,
+    DatabaseProviderProtocol,
+)
 from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
-from slumberd.integrations.tiers.backends.vector import VectorMemoryBackend
+from slumberd.integrations.tiers.backends.vector import (
+    DocumentVectorStoreProtocol,
+    VectorMemoryBackend,
+)
 from slumberd.integrations.tiers.configs import (
     ConsolidationConfig,
     EpisodicMemoryConfig,
@@ -16,7 +22,6 @@ from slumberd.integrations.tiers.configs import (
 )
 from slumberd.integrations.tiers.consolidation import (
     ConsolidationPlan,
-    ConsolidationScheduler,
     MemoryConsolidator,
 )
 from slumberd.integrations.tiers.conversations import (
@@ -29,6 +34,7 @@ from slumberd.integrations.tiers.conversations import (
 from slumberd.integrations.tiers.entries import (
     ConsolidationResult,
     ConsolidationStrategyProtocol,
+    EpisodicMemoryProtocol,
     HealthCheckResult,
     HealthStatus,
     MemoryConsolidatorProtocol,
@@ -40,8 +46,10 @@ from slumberd.integrations.tiers.entries import (
     OwnedStoreProtocol,
     RelevanceScorerProtocol,
     SearchableProtocol,
+    SemanticMemoryProtocol,
     StoredFact,
     Triple,
+    WorkingMemoryProtocol,
 )
 from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
 from slumberd.integrations.tiers.errors import (
@@ -60,6 +68,7 @@ from slumberd.integrations.tiers.events import (
     MemoryWrittenHook,
 )
 from slumberd.integrations.tiers.extraction import EntityExtractor, EpisodicCompressor
+from slumberd.integrations.tiers.facts import DurableFactStore, FactStore
 from slumberd.integrations.tiers.module import (
     Memory,
     MemoryModule,
@@ -76,8 +85,9 @@ from slumberd.integrations.tiers.pruning import (
     RelevanceScorerImpl,
     TokenBudgetAllocator,
 )
+from slumberd.integrations.tiers.scheduling import ConsolidationScheduler
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
-from slumberd.integrations.tiers.semantic import FactStore, SemanticMemoryStore
+from slumberd.integrations.tiers.semantic import SemanticMemoryStore
 from slumberd.integrations.tiers.stores import ReplacingStoreProtocol
 from slumberd.integrations.tiers.strategies import (
     AccessFrequencyStrategy,
@@ -91,6 +101,7 @@ from slumberd.search.context import TokenCounter as TokenCounterProtocol
 __all__ = [
     "AccessFrequencyStrategy",
     "BufferMemoryStore",
+    "CacheBackendProtocol",
     "CacheMemoryBackend",
     "ConsolidationConfig",
     "ConsolidationError",
@@ -101,13 +112,17 @@ __all__ = [
     "ConversationBuffer",
     "ConversationMemoryStore",
     "DatabaseMemoryBackend",
+    "DatabaseProviderProtocol",
     "DeduplicationStrategy",
+    "DocumentVectorStoreProtocol",
+    "DurableFactStore",
     "DynamicContextPruner",
     "EmbeddingError",
     "EntityExtractor",
     "EntityMemoryStore",
     "EpisodicCompressor",
     "EpisodicMemoryConfig",
+    "EpisodicMemoryProtocol",
     "EpisodicMemoryStore",
     "FactExtractionError",
     "FactStore",
@@ -147,6 +162,7 @@ __all__ = [
     "ReplacingStoreProtocol",
     "SearchableProtocol",
     "SemanticMemoryConfig",
+    "SemanticMemoryProtocol",
     "SemanticMemoryStore",
     "StoredFact",
     "SummaryMemoryStore",
@@ -157,5 +173,6 @@ __all__ = [
     "VectorMemoryBackend",
     "WorkingMemoryConfig",
     "WorkingMemoryManager",
+    "WorkingMemoryProtocol",
     "open_memory",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -145,11 +145,14 @@ class MemoryConfig(_Config):
         episodic: How entries are recalled.
         semantic: Which facts are kept.
         consolidation: When entries are consolidated.
-        default_backend: Where entries are kept.
+        default_backend: Where entries are kept: in the process, unless there is a `directory`.
+        max_entries: The most entries of all owners in the process; None for any number. With any
+            other back end it is an error.
         ttl_seconds: How long entries are kept; 0 for ever.
         language: The language of the texts, such as ``english``, to stem their words; None stems
             none.
-        directory: The directory of ``memory.db`` and ``facts.db``.
+        directory: The directory of ``memory.db`` and ``facts.db``. None is ``memory``; but with the
+            back end ``in_memory``, facts are then in the process, too.
         cache_url: The address of Redis, for the back end ``cache``.
     """
 
@@ -160,10 +163,11 @@ class MemoryConfig(_Config):
     episodic: EpisodicMemoryConfig = EpisodicMemoryConfig()
     semantic: SemanticMemoryConfig = SemanticMemoryConfig()
     consolidation: ConsolidationConfig = ConsolidationConfig()
-    default_backend: Backend = "database"
+    default_backend: Backend = "in_memory"
+    max_entries: int | None = Field(default=None, ge=1)
     ttl_seconds: int = Field(default=2_592_000, ge=0)
     language: str | None = None
-    directory: Path = Path("memory")
+    directory: Path | None = None
     cache_url: str = "redis://localhost:6379/0"
 
     @field_validator("language")
@@ -172,6 +176,20 @@ class MemoryConfig(_Config):
         if language not in (None, *LANGUAGES):
             raise ValueError(f"is not one of {', '.join(LANGUAGES)}")
         return language
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_the_directory(cls, values: Any) -> Any:  # noqa: ANN401 # as the caller gives them
+        """Keep entries in the directory that a caller names, when it names no back end."""
+        if isinstance(values, dict) and values.get("directory") is not None:
+            return {"default_backend": "database", **values}
+        return values
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> Self:
+        if self.max_entries is not None and self.default_backend != "in_memory":
+            raise ValueError(f"max_entries does not hold for {self.default_backend}")
+        return self
 
     @property
     def agent(self) -> str:

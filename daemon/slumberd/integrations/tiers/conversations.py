@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slumberd.integrations.tiers.entries import (
+    HealthCheckResult,
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
@@ -29,8 +30,18 @@ _ENTITIES = "entities"
 class _Store:
     """What the stores of this module share: they keep entries by owner."""
 
+    source = "conversation"
+
     def __init__(self, backend: MemoryStoreProtocol | None) -> None:
         self._kept = KeptEntries(backend)
+
+    async def owners(self) -> list[str]:
+        """Return the owners that may have entries, sorted."""
+        return await self._kept.owners()
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of the back end; a store in the process is always healthy."""
+        return await self._kept.health_check(self.source, timeout)
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first."""
@@ -56,6 +67,8 @@ class BufferMemoryStore(_Store):
         ValueError: `max_entries` is below 1.
     """
 
+    source = "buffer"
+
     def __init__(
         self, max_entries: int = 100, *, backend: MemoryStoreProtocol | None = None
     ) -> None:
@@ -70,7 +83,7 @@ class BufferMemoryStore(_Store):
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the latest entries of an owner, newest first, each with the score 1."""
-        return results_of(await self._newest(query), query, "buffer", 1.0)
+        return results_of(await self._newest(query), query, self.source, 1.0)
 
     async def _newest(self, query: MemoryQuery) -> Sequence[MemoryEntry]:
         return await self.get_recent(query.top_k, owner_id=query.owner_id)
@@ -106,7 +119,7 @@ class ConversationMemoryStore(_Store):
         """Return the latest turns, of one session with ``session_id`` in the filters."""
         turns = await self._kept.newest(query.owner_id)
         found = [turn for turn in turns if selects(query, _with_session(turn))]
-        return results_of(found[: query.top_k], query, "conversation", 1.0)
+        return results_of(found[: query.top_k], query, self.source, 1.0)
 
     async def get_session_entries(
         self, session_id: str, *, owner_id: str = ""
@@ -129,6 +142,8 @@ class EntityMemoryStore(_Store):
         backend: Keeps the entries beyond the process; None keeps them in the process only.
     """
 
+    source = "entity"
+
     def __init__(self, *, backend: MemoryStoreProtocol | None = None) -> None:
         super().__init__(backend)
 
@@ -148,7 +163,7 @@ class EntityMemoryStore(_Store):
         entries = await self._kept.newest(query.owner_id)
         found = [entry for entry in entries if selects(query, entry)]
         best = sorted(found, key=lambda entry: -entry.importance)
-        return results_of(best[: query.top_k], query, "entity")
+        return results_of(best[: query.top_k], query, self.source)
 
     async def get_by_entity(self, entity: str, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the entries of an owner that mention an entity, newest first; case is ignored."""
@@ -245,6 +260,8 @@ class SummaryMemoryStore(_Store):
         ValueError: A number is below 1, or `compress_batch` is above `compress_threshold`.
     """
 
+    source = "summary"
+
     def __init__(
         self,
         compress_threshold: int = 20,
@@ -293,7 +310,7 @@ class SummaryMemoryStore(_Store):
         left = query.top_k - len(summaries)
         hot = (await self._hot(query.owner_id))[:left]
         return [
-            *results_of(summaries, query, "summary", _SUMMARY_SCORE),
+            *results_of(summaries, query, self.source, _SUMMARY_SCORE),
             *results_of(hot, query, "hot", 1.0),
         ]
 
@@ -334,6 +351,18 @@ class KeptEntries:
                     found = await self._backend.get_recent(sys.maxsize, owner_id=owner_id)
                 self._owned[owner_id] = {entry.id: entry for entry in reversed(found)}
         return self._owned[owner_id]
+
+    async def owners(self) -> list[str]:
+        """Return the owners that may have entries, sorted."""
+        if self._backend is not None:
+            return await self._backend.owners()
+        return sorted(owner for owner, entries in self._owned.items() if entries)
+
+    async def health_check(self, store: str, timeout: float) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of the back end, under the name of a store without one."""
+        if self._backend is not None:
+            return await self._backend.health_check(timeout)
+        return HealthCheckResult(store)
 
     async def put(self, entry: MemoryEntry) -> None:
         """Add an entry as the newest; it replaces the one of its owner and id."""

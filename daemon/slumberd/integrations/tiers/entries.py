@@ -292,6 +292,73 @@ class OwnedStoreProtocol(MemoryStoreProtocol, Protocol):
 
 
 @runtime_checkable
+class EpisodicMemoryProtocol(Protocol):
+    """A tier that records entries and recalls them."""
+
+    async def record(self, entry: MemoryEntry) -> None:
+        """Store an entry."""
+        ...
+
+    async def recall(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return the best entries, best first."""
+        ...
+
+    async def forget(self, entry_id: str) -> None:
+        """Delete an entry."""
+        ...
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of the tier."""
+        ...
+
+
+@runtime_checkable
+class SemanticMemoryProtocol(Protocol):
+    """A tier of facts; a fact is a dict, as `StoredFact.to_dict` returns."""
+
+    async def store_fact(
+        self, subject: str, predicate: str, object_: str, confidence: float = 1.0
+    ) -> str:
+        """Store a fact; return its id."""
+        ...
+
+    async def query_facts(self, subject: str) -> list[dict[str, Any]]:
+        """Return the facts whose subject begins with a text."""
+        ...
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of the tier."""
+        ...
+
+
+@runtime_checkable
+class WorkingMemoryProtocol(Protocol):
+    """A tier that assembles the context of an answer."""
+
+    async def assemble(
+        self, query: str, token_budget: int, session_id: str | None = None
+    ) -> list[MemoryEntry]:
+        """Return the context of an answer."""
+        ...
+
+    async def add(self, entry: MemoryEntry) -> None:
+        """Add an entry as the newest."""
+        ...
+
+    async def get_context_entries(self) -> list[MemoryEntry]:
+        """Return the entries that are in the context now."""
+        ...
+
+    async def flush(self) -> None:
+        """Remove all entries from the context."""
+        ...
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return the health of the tiers below."""
+        ...
+
+
+@runtime_checkable
 class MemoryConsolidatorProtocol(Protocol):
     """Consolidates entries that it is given."""
 

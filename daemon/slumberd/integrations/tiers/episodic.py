@@ -74,6 +74,10 @@ class EpisodicMemoryStore:
             MemoryWrittenHook(tier=TIER, backend=name),
         )
 
+    def usual_query(self, text: str, *, owner_id: str = "") -> MemoryQuery:
+        """Return a search for a text with the configured weights and number of results."""
+        return self._config.query(text, owner_id=owner_id)
+
     async def recall(
         self, query: MemoryQuery | str, *, owner_id: str = ""
     ) -> list[MemorySearchResult]:
@@ -87,7 +91,7 @@ class EpisodicMemoryStore:
             MemoryStoreError: The back end failed.
         """
         if isinstance(query, str):
-            query = self._config.query(query, owner_id=owner_id)
+            query = self.usual_query(query, owner_id=owner_id)
         found = await self._store.retrieve(query)
         event = MemoryRetrievedEvent(
             query_id=uuid.uuid4().hex, results_count=len(found), occurred_at=self._clock.now()

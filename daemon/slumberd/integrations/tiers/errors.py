@@ -49,14 +49,12 @@ class FactExtractionError(MemorySystemError):
     """Triples could not be extracted from an entry.
 
     Attributes:
-        entry_id: The entry.
-        problem: Why.
+        entry_id: The entry; None when unknown.
     """
 
-    def __init__(self, entry_id: str, problem: str) -> None:
-        super().__init__(f"triples of entry {entry_id!r} could not be extracted: {problem}")
+    def __init__(self, message: str, *, entry_id: str | None = None) -> None:
+        super().__init__(message)
         self.entry_id = entry_id
-        self.problem = problem
 
 
 _log = structlog.get_logger("slumberd")

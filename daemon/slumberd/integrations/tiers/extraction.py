@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from slumberd.consolidation.extraction.conversation import ConversationExtractor
 from slumberd.consolidation.stages.summary import summarise
 from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
 from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
+from slumberd.integrations.tiers.stores import takes
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
 from slumberd.rules.vocabulary_loader import shipped_vocabulary
@@ -49,15 +49,20 @@ class EntityExtractor:
         try:
             found = [tuple(triple) for triple in await self._extract_fn(entry.content)]
         except Exception as error:  # whatever a function of the caller raises
-            raise FactExtractionError(entry.id, f"{type(error).__name__}: {error}") from error
+            raise _failed(entry.id, f"{type(error).__name__}: {error}") from error
         return [_check_triple(entry.id, triple) for triple in found]
 
 
 def _check_triple(entry_id: str, triple: tuple[object, ...]) -> Triple:
     if len(triple) != _PARTS or not all(isinstance(part, str) and part for part in triple):
-        raise FactExtractionError(entry_id, f"{triple!r} is no triple of texts")
+        raise _failed(entry_id, f"{triple!r} is no triple of texts")
     subject, predicate, object_ = map(str, triple)
     return subject, predicate, object_
+
+
+def _failed(entry_id: str, problem: str) -> FactExtractionError:
+    message = f"triples of entry {entry_id!r} could not be extracted: {problem}"
+    return FactExtractionError(message, entry_id=entry_id)
 
 
 def _extract_sentences(entry: MemoryEntry) -> list[Triple]:
@@ -83,7 +88,7 @@ class EpisodicCompressor:
 
     def __init__(self, summarise_fn: SummariseFn | None = None) -> None:
         self._summarise_fn = summarise_fn
-        self._takes_tokens = summarise_fn is not None and _takes_tokens(summarise_fn)
+        self._takes_tokens = summarise_fn is not None and takes(summarise_fn, "max_tokens")
 
     async def compress(
         self, entries: Sequence[MemoryEntry], *, max_tokens: int = 200
@@ -148,13 +153,6 @@ class EpisodicCompressor:
             timestamp=newest.timestamp,
             metadata={"session_id": newest.session_id} if newest.session_id else {},
         )
-
-
-def _takes_tokens(function: SummariseFn) -> bool:
-    try:
-        return "max_tokens" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a callable without a signature
-        return False
 
 
 def _check_summary(found: object) -> MemoryEntry:

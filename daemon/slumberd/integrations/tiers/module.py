@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from slumberd.clock import Clock
 from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend, open_cache
 from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
+from slumberd.integrations.tiers.backends.disabled import DisabledFactStore, DisabledMemoryBackend
 from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
 from slumberd.integrations.tiers.backends.vector import EmbedFn, VectorMemoryBackend, word_embed_fn
 from slumberd.integrations.tiers.configs import MemoryConfig
-from slumberd.integrations.tiers.consolidation import ConsolidationScheduler, MemoryConsolidator
+from slumberd.integrations.tiers.consolidation import MemoryConsolidator
 from slumberd.integrations.tiers.entries import (
+    EpisodicMemoryProtocol,
     HealthCheckResult,
+    MemoryConsolidatorProtocol,
     MemoryEntry,
-    MemoryQuery,
-    MemorySearchResult,
     MemoryStoreProtocol,
     OwnedStoreProtocol,
-    StoredFact,
+    SemanticMemoryProtocol,
     Triple,
+    WorkingMemoryProtocol,
     check_health,
 )
 from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
-from slumberd.integrations.tiers.errors import MemoryStoreError
+from slumberd.integrations.tiers.errors import MemoryStoreError, MemorySystemError
 from slumberd.integrations.tiers.events import Subscriber
 from slumberd.integrations.tiers.extraction import EntityExtractor, ExtractFn, SummariseFn
+from slumberd.integrations.tiers.facts import DurableFactStore, FactStore
+from slumberd.integrations.tiers.scheduling import ConsolidationScheduler
 from slumberd.integrations.tiers.search import MemoryRetriever, RelevanceRanker
 from slumberd.integrations.tiers.semantic import (
     INGEST_CONFIDENCE,
-    FactStore,
     FactStoreProtocol,
     SemanticMemoryStore,
 )
@@ -54,7 +57,7 @@ class MemoryParts:
     Attributes:
         backend: Keeps the entries, whatever ``default_backend`` says; the program closes it.
         embed_fn: Returns the vector of a text, for ``vector``; None takes the extra ``vectors``.
-        summarise_fn: Returns one entry for several; None takes sentences of the entries.
+        summarise_fn: Returns one entry for several; None summarises none.
         extract_fn: Returns the triples of a text; None takes plain English sentences.
         token_counter: Counts tokens; None estimates them.
         on_event: Is told of each write, each search and each strategy of a consolidation.
@@ -116,6 +119,8 @@ class MemoryProvider:
         self._parts = parts or MemoryParts()
         self._stack = AsyncExitStack()
         self._memory: Memory | None = None
+        self._facts: FactStoreProtocol = FactStore()
+        self._put: Callable[[type, object], object] | None = None
 
     @property
     def memory(self) -> Memory:
@@ -128,17 +133,59 @@ class MemoryProvider:
             raise MemoryStoreError(f"memory {self.config.name!r} is not open; call register first")
         return self._memory
 
-    async def register(self) -> Memory:
-        """Open the stores and build the tiers; a second call returns the same ones."""
+    async def register(self, container: Any = None) -> Memory:  # noqa: ANN401 # any container
+        """Open the stores and build the tiers; a second call returns the same ones.
+
+        Args:
+            container: Gets the store, the tiers and the consolidation, each under its protocol or
+                class: a mapping, or an object with `singleton(key, value)` or
+                `register(key, value)`, which may be async. None for no container.
+
+        Raises:
+            MemorySystemError: The container is of another kind.
+        """
+        put = None if container is None else _putting(container)
         if self._memory is None:
             async with AsyncExitStack() as stack:
-                self._memory = await self._build(stack)
+                self._memory = self._build_on(
+                    await self._open_backend(stack), await self._open_facts(stack)
+                )
                 self._stack = stack.pop_all()
+        if put is not None:
+            self._put = put
+            await self._register_in(put, self._memory)
         return self._memory
 
-    async def boot(self) -> Memory:
-        """Do what `register` does, and start the scheduler of consolidations."""
+    async def _register_in(self, put: Callable[[type, object], object], memory: Memory) -> None:
+        for key, value in (
+            (MemoryStoreProtocol, memory.backend),
+            (EpisodicMemoryProtocol, memory.episodic),
+            (SemanticMemoryProtocol, memory.semantic),
+            (WorkingMemoryProtocol, memory.working),
+            (MemoryConsolidatorProtocol, memory.consolidator),
+            (MemoryRetriever, memory.retriever),
+            (ConsolidationScheduler, memory.scheduler),
+        ):
+            if inspect.isawaitable(registered := put(key, value)):
+                await registered
+
+    async def boot(self, container: Any = None) -> Memory:  # noqa: ANN401 # any container
+        """Do what `register` does, and start the scheduler of consolidations.
+
+        Args:
+            container: If it has another `MemoryStoreProtocol` than `register` gave it, all tiers
+                are built anew on that one: a mapping, or an object with `resolve(key)` or
+                `get(key)`, which may be async. None for no container.
+
+        Raises:
+            MemorySystemError: The container is of another kind.
+        """
         memory = await self.register()
+        if container is not None:
+            store = await _taken(container, MemoryStoreProtocol)
+            if store is not None and store is not memory.backend:
+                memory = self._memory = self._build_on(owned_store(store), self._facts)
+                await self._register_in(self._put or _putting(container), memory)
         if self._consolidates and self.config.enabled:
             await memory.scheduler.start()
         return memory
@@ -172,18 +219,19 @@ class MemoryProvider:
             raise MemoryStoreError("; ".join(problems))
         return {part.component: str(part.status) for part in found}
 
-    async def _build(self, stack: AsyncExitStack) -> Memory:
+    def _build_on(self, backend: OwnedStoreProtocol, facts: FactStoreProtocol) -> Memory:
         config, parts = self.config, self._parts
-        backend = await self._open_backend(stack)
+        self._facts = facts
         episodic = EpisodicMemoryStore(
             backend, config.episodic, on_event=parts.on_event, clock=parts.clock
         )
-        semantic = self._semantic(await self._open_facts(stack))
+        semantic = self._semantic(facts)
         working = WorkingMemoryManager(
             episodic,
             semantic,
             config.working,
             token_counter=parts.token_counter,
+            on_event=parts.on_event,
             clock=parts.clock,
         )
         consolidator = self._consolidator()
@@ -235,9 +283,15 @@ class MemoryProvider:
     async def _open_facts(self, stack: AsyncExitStack) -> FactStoreProtocol:
         if not self.config.enabled:
             return DisabledFactStore()
-        path = self.config.directory / "facts.db"
+        if self.config.directory is None and self.config.default_backend == "in_memory":
+            return FactStore()
+        path = self._directory / "facts.db"
         store = await stack.enter_async_context(SQLiteFactStore(path, clock=self._parts.clock))
-        return FactStore(store, agent=self.config.agent, clock=self._parts.clock)
+        return DurableFactStore(store, agent=self.config.agent, clock=self._parts.clock)
+
+    @property
+    def _directory(self) -> Path:
+        return self.config.directory or Path("memory")
 
     async def _open_backend(self, stack: AsyncExitStack) -> OwnedStoreProtocol:
         config, clock = self.config, self._parts.clock
@@ -248,7 +302,10 @@ class MemoryProvider:
         match config.default_backend:
             case "in_memory":
                 return InMemoryMemoryBackend(
-                    ttl_seconds=config.ttl_seconds, language=config.language, clock=clock
+                    ttl_seconds=config.ttl_seconds,
+                    max_entries=config.max_entries,
+                    language=config.language,
+                    clock=clock,
                 )
             case "cache":
                 client = await stack.enter_async_context(open_cache(config.cache_url))
@@ -267,7 +324,7 @@ class MemoryProvider:
 
     async def _open_database(self, stack: AsyncExitStack) -> DatabaseMemoryBackend:
         config, clock = self.config, self._parts.clock
-        path = config.directory / "memory.db"
+        path = self._directory / "memory.db"
         store = await stack.enter_async_context(SQLiteMemoryStore(path, clock=clock))
         return DatabaseMemoryBackend(
             store,
@@ -278,14 +335,34 @@ class MemoryProvider:
         )
 
 
-class _Trial(MemoryProvider):
-    """A memory in the process; its facts are in a directory that the shutdown removes."""
+def _putting(container: Any) -> Callable[[type, object], object]:  # noqa: ANN401 # of a host
+    """Return what puts a value into a container under a type.
 
-    async def _build(self, stack: AsyncExitStack) -> Memory:
-        folder = stack.enter_context(TemporaryDirectory(prefix="slumberd"))
-        changes = {"default_backend": "in_memory", "directory": Path(folder)}
-        self.config = self.config.model_copy(update=changes)
-        return await super()._build(stack)
+    Raises:
+        MemorySystemError: The container is of an unknown kind.
+    """
+    for name in ("singleton", "register", "__setitem__"):
+        if callable(method := getattr(container, name, None)):
+            return cast("Callable[[type, object], object]", method)
+    kind = type(container).__name__
+    raise MemorySystemError(
+        f"container {kind!r} is no mapping and has no method singleton or register;"
+        " call register() without it, and give it the parts of the memory that it returns"
+    )
+
+
+async def _taken(container: Any, key: type) -> Any:  # noqa: ANN401 # of a host
+    """Return what a container has under a type.
+
+    Raises:
+        MemorySystemError: The container is of an unknown kind.
+    """
+    for name in ("resolve", "get"):
+        if callable(method := getattr(container, name, None)):
+            found = method(key)
+            return await found if inspect.isawaitable(found) else found
+    kind = type(container).__name__
+    raise MemorySystemError(f"container {kind!r} is no mapping and has no method resolve or get")
 
 
 class MemoryModule:
@@ -313,7 +390,9 @@ class MemoryModule:
         cls, config: MemoryConfig | None = None, *, parts: MemoryParts | None = None
     ) -> MemoryProvider:
         """Return a memory for tests: it leaves no files, and consolidates only when it is told."""
-        return _Trial(config, enable_consolidation=False, parts=parts)
+        changes = {"default_backend": "in_memory", "directory": None}
+        trial = (config or MemoryConfig()).model_copy(update=changes)
+        return MemoryProvider(trial, enable_consolidation=False, parts=parts)
 
 
 def open_memory(
@@ -330,88 +409,3 @@ def open_memory(
         parts: What the program brings.
     """
     return MemoryModule.configure(config, scheduler, parts=parts)
-
-
-class DisabledMemoryBackend:
-    """Keeps no entry; implements `OwnedStoreProtocol`."""
-
-    source = "disabled"
-
-    async def store(self, entry: MemoryEntry) -> None:
-        """Drop an entry."""
-
-    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
-        """Return nothing."""
-        del query
-        return []
-
-    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
-        """Return nothing."""
-        del n, owner_id
-        return []
-
-    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
-        """Do nothing: there is nothing to delete."""
-
-    async def clear(self, *, owner_id: str = "") -> None:
-        """Do nothing: there is nothing to delete."""
-
-    async def owners(self) -> list[str]:
-        """Return nothing."""
-        return []
-
-    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
-        """Return that all is well; at once, so the timeout has no effect."""
-        del timeout
-        return HealthCheckResult(self.source, message="the memory is disabled")
-
-
-class DisabledFactStore:
-    """Keeps no fact; implements `FactStoreProtocol`."""
-
-    async def add(  # noqa: PLR0913 # as `FactStore`
-        self,
-        subject: str,
-        predicate: str,
-        object_: str,
-        confidence: float = 1.0,
-        metadata: Mapping[str, Any] | None = None,
-        *,
-        owner_id: str = "",
-        sources: Sequence[str] = (),
-    ) -> str:
-        """Drop a triple; its id is empty."""
-        del subject, predicate, object_, confidence, metadata, owner_id, sources
-        return ""
-
-    def id_of(self, triple: Triple, owner_id: str = "") -> str:
-        """Return no id."""
-        del triple, owner_id
-        return ""
-
-    async def all_of(self, owner_id: str = "") -> list[StoredFact]:
-        """Return nothing."""
-        del owner_id
-        return []
-
-    async def query_by_subject(self, subject: str, *, owner_id: str = "") -> list[dict[str, Any]]:
-        """Return nothing."""
-        del subject, owner_id
-        return []
-
-    async def get_entity_facts(self, entity: str, *, owner_id: str = "") -> list[dict[str, Any]]:
-        """Return nothing."""
-        del entity, owner_id
-        return []
-
-    async def update_confidence(
-        self, fact_id: str, confidence: float, *, owner_id: str = ""
-    ) -> None:
-        """Do nothing."""
-
-    async def delete(self, fact_id: str, *, owner_id: str = "") -> None:
-        """Do nothing: there is nothing to delete."""
-
-    async def count(self) -> int:
-        """Return 0."""
-        return 0

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from slumberd.integrations.tiers.configs import WorkingMemoryConfig
-from slumberd.integrations.tiers.entries import MemoryEntry
+from slumberd.integrations.tiers.entries import MemoryEntry, RelevanceScorerProtocol
 from slumberd.integrations.tiers.search import relevances_of
 from slumberd.search.context import TokenCounter
 
@@ -46,17 +46,22 @@ class RelevanceScorerImpl:
 
 
 class HybridScorerImpl:
-    """Scores entries by their recency, and by their relevance to a text.
-
-    Without a text, long entries count as relevant.
-    """
+    """Scores entries by their recency and their length: long entries count as relevant."""
 
     def __init__(self, recency_weight: float = 0.6, relevance_weight: float = 0.4) -> None:
         self._recency_weight = recency_weight
         self._relevance_weight = relevance_weight
 
     def score_batch(self, entries: Sequence[MemoryEntry], query: str | None = None) -> list[float]:
-        """Return a score for each entry; the oldest one has no recency, the newest one all."""
+        """Return a score for each entry; the oldest one has no recency, the newest one all.
+
+        The query does not count.
+        """
+        del query
+        return self.blend(entries, _lengths(entries))
+
+    def blend(self, entries: Sequence[MemoryEntry], relevances: Sequence[float]) -> list[float]:
+        """Return the weighted sum of the recency and of a relevance, for each entry."""
         if not entries:
             return []
         instants = [entry.timestamp.timestamp() for entry in entries]
@@ -64,17 +69,19 @@ class HybridScorerImpl:
         span = last - first or 1.0
         return [
             self._recency_weight * (instant - first) / span + self._relevance_weight * relevance
-            for instant, relevance in zip(instants, _relevances(entries, query), strict=True)
+            for instant, relevance in zip(instants, relevances, strict=True)
         ]
 
     def score(self, entry: MemoryEntry, query: str | None = None) -> float:
-        """Return the score of one entry, without its recency, which depends on the others."""
-        return self._relevance_weight * _relevances([entry], query)[0]
+        """Return the score of one entry, without its recency, which depends on the others.
+
+        The query does not count.
+        """
+        del query
+        return self._relevance_weight * _lengths([entry])[0]
 
 
-def _relevances(entries: Sequence[MemoryEntry], query: str | None) -> list[float]:
-    if query and query.strip():
-        return relevances_of(entries, query)
+def _lengths(entries: Sequence[MemoryEntry]) -> list[float]:
     return [min(len(entry.content) / _FULL_LENGTH, 1.0) for entry in entries]
 
 
@@ -87,7 +94,7 @@ class PruningResult:
         pruned_count: How many do not.
         original_count: How many there were.
         token_budget: The most tokens.
-        strategy: Which entries were kept first.
+        strategy: Which entries were kept first; a scorer if one decided.
         metadata: ``remaining_budget``, ``scorer_type``, and ``nothing_fits``: whether there were
             entries, and each alone is larger than the budget.
     """
@@ -96,7 +103,7 @@ class PruningResult:
     pruned_count: int
     original_count: int
     token_budget: int
-    strategy: PruningStrategy
+    strategy: PruningStrategy | RelevanceScorerProtocol
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -104,37 +111,41 @@ class DynamicContextPruner:
     """Keeps the best entries that fit into a budget of tokens, which it never exceeds.
 
     Args:
-        default_strategy: Which entries are kept first, unless a call says so.
+        default_strategy: Which entries are kept first, unless a call says so; a scorer keeps those
+            with the highest scores.
     """
 
     def __init__(
         self,
         token_counter: TokenCounter,
-        default_strategy: PruningStrategy = PruningStrategy.HYBRID,
+        default_strategy: PruningStrategy | RelevanceScorerProtocol = PruningStrategy.HYBRID,
     ) -> None:
         self._counter = token_counter
-        self._default = PruningStrategy(default_strategy)
+        self._default = _chosen(default_strategy)
 
     async def prune(
         self,
         entries: Sequence[MemoryEntry],
         token_budget: int,
         query: str | None = None,
-        strategy: PruningStrategy | str | None = None,
+        strategy: PruningStrategy | RelevanceScorerProtocol | str | None = None,
+        **kwargs: object,
     ) -> PruningResult:
         """Keep the best entries that fit; one that does not fit is left out, and smaller ones stay.
 
         Args:
             token_budget: The most tokens, 0 or more.
             query: What the entries should be relevant to.
-            strategy: Which entries are kept first; None takes the default.
+            strategy: Which entries are kept first, or a scorer; None takes the default.
+            kwargs: Without an effect, for callers that pass more.
 
         Raises:
             ValueError: The strategy is unknown, or the budget is negative.
         """
+        del kwargs
         if token_budget < 0:
             raise ValueError(f"token_budget is {token_budget}, not 0 or more")
-        chosen = self._default if strategy is None else PruningStrategy(strategy)
+        chosen = self._default if strategy is None else _chosen(strategy)
         scorer, scores = _scores(chosen, entries, query)
         best = sorted(range(len(entries)), key=lambda number: -scores[number])
         kept, left = fitting([entries[number] for number in best], token_budget, self._counter)
@@ -152,8 +163,16 @@ class DynamicContextPruner:
         )
 
 
+def _chosen(
+    strategy: PruningStrategy | RelevanceScorerProtocol | str,
+) -> PruningStrategy | RelevanceScorerProtocol:
+    return PruningStrategy(strategy) if isinstance(strategy, str) else strategy
+
+
 def _scores(
-    strategy: PruningStrategy, entries: Sequence[MemoryEntry], query: str | None
+    strategy: PruningStrategy | RelevanceScorerProtocol,
+    entries: Sequence[MemoryEntry],
+    query: str | None,
 ) -> tuple[str, list[float]]:
     """Return the name of the scorer of a strategy, and its scores."""
     match strategy:
@@ -165,7 +184,11 @@ def _scores(
             return type(relevance).__name__, relevance.score_batch(entries, query)
         case PruningStrategy.HYBRID:
             hybrid = HybridScorerImpl()
-            return type(hybrid).__name__, hybrid.score_batch(entries, query)
+            if query and query.strip():
+                return type(hybrid).__name__, hybrid.blend(entries, relevances_of(entries, query))
+            return type(hybrid).__name__, hybrid.score_batch(entries)
+        case scorer:
+            return type(scorer).__name__, [scorer.score(entry, query) for entry in entries]
 
 
 def fitting(

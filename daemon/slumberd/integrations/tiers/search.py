@@ -25,7 +25,7 @@ from slumberd.integrations.tiers.errors import MemoryStoreError, log_source_fail
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import canonical
-from slumberd.search.scope_index import WHOLE, IndexedTurn, ScopeIndex
+from slumberd.search.scope_index import IndexedTurn, ScopeIndex
 
 _DAY_SECONDS = 86_400
 
@@ -115,10 +115,11 @@ class EntryIndex:
     def relevances(self, text: str) -> dict[str, float]:
         """Return the relevance of each entry that has any, 0 to 1, by name.
 
-        A short entry that has each word of the text once is fully relevant.
+        An entry with this text has the relevance 1, a short one with each of its words once 0.9.
+        The scale is that of all searches.
         """
         found = self._index.search(text, limit=len(self._index))
-        return {match.id: min(1.0, match.score / WHOLE) for match in found}
+        return {match.id: match.score for match in found}
 
 
 def relevances_of(entries: Sequence[MemoryEntry], text: str) -> list[float]:

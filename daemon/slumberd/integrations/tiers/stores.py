@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from slumberd.integrations.tiers.entries import (
@@ -87,19 +88,17 @@ class OwnerEntries:
             self._stored = {entry.id: entry for entry in found}
         if not are_unchanged(old, self._stored):
             return False
+        # The owner is known to have these ids, so a store without owners need not be asked again.
+        host = store.host if isinstance(store, _PlainStore) else None
         for entry in new:
-            await store.store(entry)
+            into = host if host is not None and entry.id in self._stored else store
+            await into.store(entry)
             self._stored[entry.id] = entry
+        delete = partial(store.delete, owner_id=self._owner_id) if host is None else host.delete
         for entry_id in without(old, new):
-            await self._delete(entry_id)
+            await delete(entry_id)
             del self._stored[entry_id]
         return True
-
-    async def _delete(self, entry_id: str) -> None:
-        if isinstance(self._store, _PlainStore):
-            await self._store.delete_known(entry_id)
-        else:
-            await self._store.delete(entry_id, owner_id=self._owner_id)
 
     async def delete(self, entries: Sequence[MemoryEntry], deleted: list[MemoryEntry]) -> None:
         """Delete those of some entries that have not changed.
@@ -138,10 +137,11 @@ def is_unchanged(entry: MemoryEntry, stored: MemoryEntry | None) -> bool:
     if entry == stored:
         return True
     # The database returns tuples as lists.
-    plain = replace(entry, metadata={}, embedding=None)
-    return plain == replace(stored, metadata={}, embedding=None) and _document(entry) == _document(
-        stored
-    )
+    plain, other = (replace(one, metadata={}, embedding=None) for one in (entry, stored))
+    try:
+        return plain == other and _document(entry) == _document(stored)
+    except TypeError:  # a store of a host keeps values that JSON does not have
+        return False
 
 
 def _document(entry: MemoryEntry) -> str:
@@ -151,13 +151,17 @@ def _document(entry: MemoryEntry) -> str:
 
 def owned_store(store: ConsolidatedStore) -> OwnedStoreProtocol:
     """Return a store whose methods take an owner: the same one if its methods do."""
-    if isinstance(store, OwnedStoreProtocol) and _takes_owner(store.delete):
+    if isinstance(store, OwnedStoreProtocol) and takes(store.delete, "owner_id"):
         return store
     return _PlainStore(store)
 
 
-def _takes_owner(method: Callable[..., object]) -> bool:
-    return "owner_id" in inspect.signature(method).parameters
+def takes(function: Callable[..., object], parameter: str) -> bool:
+    """Return whether a function of a host has a parameter of a name."""
+    try:
+        return parameter in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
 
 
 class _PlainStore:
@@ -166,12 +170,12 @@ class _PlainStore:
     The entries say whose they are. No call sees or deletes entries of two owners.
 
     Args:
-        store: The store.
+        host: The store.
     """
 
-    def __init__(self, store: ConsolidatedStore) -> None:
-        self._store = store
-        self.source = getattr(store, "source", type(store).__name__)
+    def __init__(self, host: ConsolidatedStore) -> None:
+        self.host = host
+        self.source = getattr(host, "source", type(host).__name__)
 
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry.
@@ -180,11 +184,11 @@ class _PlainStore:
             MemoryStoreError: Another owner has an entry of that id, which would be lost.
         """
         if entry.owner_id:  # a store without owners would replace it by its id
-            stored = await self._store.get_recent(sys.maxsize)
+            stored = await self.host.get_recent(sys.maxsize)
             if any(one.id == entry.id and one.owner_id != entry.owner_id for one in stored):
                 message = f"another owner has an entry with the id {entry.id!r}"
                 raise MemoryStoreError(message, self.source)
-        await self._store.store(entry)
+        await self.host.store(entry)
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best results of one owner, best first.
@@ -192,7 +196,7 @@ class _PlainStore:
         Raises:
             MemoryStoreError: The store has no method `retrieve`.
         """
-        store = self._store
+        store = self.host
         if not isinstance(store, SearchableProtocol):
             raise MemoryStoreError("the store has no method retrieve", self.source)
 
@@ -203,22 +207,18 @@ class _PlainStore:
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first."""
-        return await _first(n, self._store.get_recent, lambda entry: entry.owner_id == owner_id)
+        return await _first(n, self.host.get_recent, lambda entry: entry.owner_id == owner_id)
 
     async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
         """Delete an entry, unless it is of another owner."""
-        entries = await self._store.get_recent(sys.maxsize)
+        entries = await self.host.get_recent(sys.maxsize)
         if all(entry.owner_id == owner_id for entry in entries if entry.id == entry_id):
-            await self._store.delete(entry_id)
-
-    async def delete_known(self, entry_id: str) -> None:
-        """Delete an entry whose owner the caller has read."""
-        await self._store.delete(entry_id)
+            await self.host.delete(entry_id)
 
     async def clear(self, *, owner_id: str = "") -> None:
         """Delete all entries of an owner."""
         for entry in await self.get_recent(sys.maxsize, owner_id=owner_id):
-            await self._store.delete(entry.id)
+            await self.host.delete(entry.id)
 
     async def owners(self) -> list[str]:
         """Return the owners that have entries, sorted.
@@ -226,15 +226,15 @@ class _PlainStore:
         Raises:
             ConsolidationError: Two entries have the same id, of whichever owners.
         """
-        entries = await self._store.get_recent(sys.maxsize)
+        entries = await self.host.get_recent(sys.maxsize)
         refuse_repeated_ids(entries)
         return sorted({entry.owner_id for entry in entries})
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
         """Return the health that the store tells; one that tells none must answer a read."""
-        tells = getattr(self._store, "health_check", None)
+        tells = getattr(self.host, "health_check", None)
         if tells is None:
-            await self._store.get_recent(1)
+            await self.host.get_recent(1)
             return HealthCheckResult(self.source)
         found: HealthCheckResult = await tells(timeout)
         return found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.stages.decay import find_decayed, find_unimportant, reweighted
@@ -53,7 +52,7 @@ class RecencyDecayStrategy:
     Args:
         half_life_hours: The age at which the recency of an entry is a half; above 0.
         threshold: An entry of a lower recency is pruned, 0 to 1.
-        protect_importance: An entry of at least this importance is kept, 0 to 1.
+        protect_importance: An entry of at least this importance is kept, 0 to 1; None keeps none.
         clock: Is read once for each call.
     """
 
@@ -62,7 +61,7 @@ class RecencyDecayStrategy:
         half_life_hours: float = 24.0,
         threshold: float = 0.05,
         *,
-        protect_importance: float = 1.0,
+        protect_importance: float | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._half_life = half_life_hours * _HOUR_SECONDS
@@ -75,16 +74,40 @@ class RecencyDecayStrategy:
         """Return whether an entry is pruned now."""
         return bool(self.filter([entry])[1])
 
-    def filter(self, entries: Sequence[MemoryEntry], at: datetime | None = None) -> Parts:
-        """Return the entries that are kept at an instant, and the pruned ones; None means now."""
+    def filter(self, entries: Sequence[MemoryEntry]) -> Parts:
+        """Return the entries that are kept now, and the pruned ones."""
+        protected = self._protected
+        numbered = _numbered(entries)
+        if protected is None:
+            numbered = [entry._replace(importance=0.0) for entry in numbered]
         found = find_decayed(
-            _numbered(entries),
-            self._clock.now() if at is None else at,
+            numbered,
+            self._clock.now(),
             half_life_seconds=self._half_life,
             threshold=self._threshold,
-            protect_importance=self._protected,
+            protect_importance=1.0 if protected is None else protected,
         )
         return _divide(entries, {archive.id for archive in found})
+
+
+@dataclass
+class DuplicateGroup:
+    """An entry that is kept, with the entries that say the same.
+
+    Attributes:
+        kept: The entry as it is stored.
+        others: Its duplicates.
+    """
+
+    kept: MemoryEntry
+    others: Sequence[MemoryEntry]
+
+    @property
+    def raised(self) -> MemoryEntry:
+        """The kept entry with the highest importance of the group; the same one if it has it."""
+        highest = max(entry.importance for entry in (self.kept, *self.others))
+        same = highest == self.kept.importance
+        return self.kept if same else replace(self.kept, importance=highest)
 
 
 class DeduplicationStrategy:
@@ -106,33 +129,29 @@ class DeduplicationStrategy:
 
         The first of several entries is kept. It gets the highest importance of its duplicates.
         """
-        groups = self.groups(entries)
-        raised = {kept: entry for kept, entry, _ in groups}
-        duplicates = {number for _, _, numbers in groups for number in numbers}
-        kept = [
-            raised.get(number, entry)
-            for number, entry in enumerate(entries)
-            if number not in duplicates
+        places = self._places(entries)
+        duplicates = {place for others in places.values() for place in others}
+        kept = []
+        for place, entry in enumerate(entries):
+            if place not in duplicates:
+                same = [entries[other] for other in places.get(place, ())]
+                kept.append(DuplicateGroup(entry, same).raised)
+        return kept, [entries[place] for place in sorted(duplicates)]
+
+    def groups(self, entries: Sequence[MemoryEntry]) -> list[DuplicateGroup]:
+        """Return each entry that has duplicates, with them."""
+        return [
+            DuplicateGroup(entries[kept], [entries[other] for other in others])
+            for kept, others in self._places(entries).items()
         ]
-        return kept, [entries[number] for number in sorted(duplicates)]
 
-    def groups(self, entries: Sequence[MemoryEntry]) -> list[tuple[int, MemoryEntry, list[int]]]:
-        """Return the place of each kept entry that has duplicates, the entry, and their places.
-
-        The entry has the highest importance of its duplicates.
-        """
+    def _places(self, entries: Sequence[MemoryEntry]) -> dict[int, list[int]]:
+        """Return the places of the duplicates of each entry, by its place."""
         found: dict[int, list[int]] = defaultdict(list)
         for owned in _by_owner(entries):
             for number, of, _ in self._find(owned):
                 found[int(of)].append(int(number))
-        groups = []
-        for kept, numbers in found.items():
-            entry = entries[kept]
-            highest = max(entries[number].importance for number in (kept, *numbers))
-            if highest != entry.importance:
-                entry = replace(entry, importance=highest)
-            groups.append((kept, entry, numbers))
-        return groups
+        return found
 
     def _find(self, entries: Iterable[Entry]) -> list[Duplicate]:
         return find_duplicates(

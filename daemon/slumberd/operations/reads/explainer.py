@@ -142,7 +142,7 @@ async def read_outcome(
         decisions = _before_any_firing(episode_id, rules, versions)
     else:
         decisions = await facts.reads.decisions_of(episode_id, rules, versions)
-        held = await facts.ledger.held()
+        held = await facts.watermarks.held()
     if version is None and not any(decision.row for decision in decisions):
         remedy = "neither the episodes nor the ledger have it"
         raise NoInputError(episode_id, remedy)

@@ -90,7 +90,7 @@ class RuleProgressReader:
             StoreError: The store cannot be read.
         """
         facts = self._facts
-        held = await facts.ledger.held()
+        held = await facts.watermarks.held()
         return LedgerFigures(
             await facts.watermarks.positions(),
             await facts.watermarks.successes(),

@@ -89,13 +89,13 @@ class Forgotten(Result):
         version: The version of this form.
         scope: User, session and agent; None for all.
         at: When.
-        forgotten_up_to: The end of the erased time; None when only an episode or a fact is erased.
+        erased_up_to: The end of the erased time; None when only an episode or a fact is erased.
         episodes: The ids of the episodes that are erased by their ids, whatever their instants;
             absent without any.
         facts: The current facts that go with an episode or a fact; absent for a scope.
         statements: What these facts say, in their order; only of a dry run.
         rows: How many rows were erased, by store and table.
-        stand_again: Facts that are current again.
+        current_again: Facts that are current again.
         foreign_blank: The first ledger rows, by number, that are blank though no erasure names
             them: another program blanked them.
         foreign_blank_total: How many such rows there are.
@@ -118,9 +118,9 @@ class Forgotten(Result):
     version: int
     scope: dict[str, str | None]
     at: str
-    forgotten_up_to: str | None
+    erased_up_to: str | None
     rows: dict[str, dict[str, int]]
-    stand_again: list[str]
+    current_again: list[str]
     foreign_blank: list[int]
     foreign_blank_total: int
     head_before: str
@@ -238,9 +238,9 @@ class Erasures:
                 "version": 1,
                 "scope": {"user": "ana", "session": "s1", "agent": None},
                 "at": values.AT,
-                "forgotten_up_to": values.AT,
+                "erased_up_to": values.AT,
                 "rows": {"facts": {"facts": 1, "ledger": 2}, "episodes": {"episodes": 1}},
-                "stand_again": [],
+                "current_again": [],
                 "foreign_blank": [],
                 "foreign_blank_total": 0,
                 "head_before": values.HASH,
@@ -331,7 +331,7 @@ class Erasures:
         instant counts as still to come.
         """
         latest = latest_at(self._clock.now(), self._consolidator.future_tolerance_seconds)
-        recorded = await self._facts.ledger.last_recorded_at()
+        recorded = await self._facts.watermarks.last_recorded_at()
         is_trusted = recorded is None or microseconds(recorded) <= latest
         return latest if is_trusted else LATEST
 

@@ -32,7 +32,7 @@ from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, own_rule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.rules.filters import sandbox
@@ -60,11 +60,12 @@ from slumberd.storage.episodes.index_feed import IndexFeed
 from slumberd.storage.episodes.owned import OwnedEpisodes
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
-from slumberd.storage.episodes.window_batches import Embedding, WindowReader, no_embedder
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.episodes.windows import (
     FIRST_PAGE,
     Matching,
     Reader,
+    WindowReader,
     log_left_out,
     read_everything,
 )
@@ -346,11 +347,13 @@ class EngineMemoryStore:
             bounds: What ends the reading of the window early.
 
         Raises:
+            ConsolidationRuleError: A rule of the host's own class lacks a key, or is malformed.
             FilterError: The filter may not run, or ran over its time limit.
             StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
         if type(rule) in PLAIN:
             raise plain_value_error("rule", rule, "ConsolidationRule")
+        rule = own_rule(rule)
         now = self._clock.now()
         if window is not None:
             if type(window) in PLAIN:

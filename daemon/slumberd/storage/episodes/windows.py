@@ -1,7 +1,11 @@
-"""Read episodes for one rule, in one snapshot: a window of the log, some by id, or all."""
+"""Read episodes for one rule, in one snapshot, and make the batch of a window.
+
+What is read is a window of the log, some episodes by id, or all.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +17,32 @@ from typing import Any
 
 from slumberd.consolidation.claim import Fault, as_stated
 from slumberd.consolidation.deltas import names_of
-from slumberd.consolidation.incoming import Candidate, DeltaBatch
+from slumberd.consolidation.incoming import (
+    UNBOUNDED,
+    Bounds,
+    Candidate,
+    DeltaBatch,
+    evaluate,
+    set_aside_future,
+)
+from slumberd.consolidation.marks import evaluate_marks
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.logs.late_log import LateLogger
-from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    PERSON,
+    EpisodeVersion,
+    NaiveTimestamps,
+    latest_at,
+)
 from slumberd.model.errors import LogRestoredError, StoppedError
-from slumberd.model.extraction import Questions
+from slumberd.model.extraction import ModelSummariser, Questions, RecordedSummary
 from slumberd.model.firing import START, Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
+from slumberd.model.stages import KnownMarks
 from slumberd.rules.filters.sandbox import Filter, FilterResult
+from slumberd.search.vectors import Rows
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.extracting import (
     Conversation,
@@ -31,6 +52,7 @@ from slumberd.storage.episodes.extracting import (
     is_unanswered,
 )
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
+from slumberd.storage.episodes.salience_gate import Embedding, SalienceGate, no_embedder
 
 _log = LateLogger()
 
@@ -450,4 +472,163 @@ def log_left_out(rule_id: str, faults: Mapping[str, Fault]) -> None:
         rule_id=rule_id,
         reasons=dict(sorted(reasons.items())),
         episode_ids=sorted(faults)[:_MOST_NAMED],
+    )
+
+
+EVALUATED_AT_ONCE = 500
+"""Versions that are evaluated between two checks for cancellation."""
+
+
+class WindowReader:
+    """Turns windows of an episode log into batches of requested deltas.
+
+    Args:
+        embedding: Makes the embedder, when a salience gate or a stage first needs it.
+        at_once: Versions that it evaluates between two checks for cancellation.
+        person: The speakers whose words are those of the user.
+        future_tolerance_seconds: A version whose instant lies further ahead of the firing's instant
+            is still to come.
+    """
+
+    def __init__(
+        self,
+        log: EpisodeLog,
+        embedding: Embedding = no_embedder,
+        at_once: int = EVALUATED_AT_ONCE,
+        person: Collection[str] = PERSON,
+        future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
+    ) -> None:
+        self._person = person
+        self._log = log
+        self._future_tolerance_seconds = future_tolerance_seconds
+        self._gate = SalienceGate(log, embedding)
+        self._embedding = embedding
+        self._at_once = at_once
+
+    async def consolidate(
+        self,
+        rule: ConsolidationRule,
+        window: Window,
+        *,
+        at: datetime,
+        bounds: Bounds = UNBOUNDED,
+    ) -> DeltaBatch:
+        """Return what a rule requests for a window.
+
+        Unless it is a dry run, all that was read survives a power cut afterwards, and the
+        episodes that the gate holds back are logged again once they are read.
+
+        Args:
+            at: The firing's instant.
+            bounds: What ends the reading early.
+
+        Raises:
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
+            LogRestoredError: The window begins after a row that is not in the log any more.
+            StoppedError: The bounds cancelled the reading.
+        """
+        if window.marks is not None:
+            return await self._mark(rule, window, window.marks, at)
+        read = await self._log.window(rule, window)
+        wanted = self._wanted(read.versions, window, at)
+        versions = wanted
+        if rule.salience is not None:
+            versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
+        if len(versions) < len(wanted):
+            # Each log row has at most one version. The embedder has cached their vectors.
+            read = await self._log.window(rule, window._replace(limit=len(versions)))
+            versions = await self._gate.apply(
+                self._wanted(read.versions, window, at), rule, at, bounds=Bounds(bounds.cancelled)
+            )
+        candidates: dict[str, list[Candidate]] = {name: [] for name in rule.channels}
+        if versions:
+            candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
+        firing = _firing_of(rule, window.after, read.upto, at)
+        waits = read.recorded_upto is not None
+        batch = DeltaBatch(firing, candidates, versions, newest=read.newest, unrecorded=waits)
+        # A window without versions is synced, too: the watermark moves over its rows.
+        if not window.dry_run and (versions or not batch.is_empty):
+            await self._secure(batch)
+        return batch
+
+    async def _mark(
+        self, rule: ConsolidationRule, window: Window, known: KnownMarks, at: datetime
+    ) -> DeltaBatch:
+        """Return the batch of what a rule's stages change about marks."""
+        read = await self._log.window(rule, window)
+        recorded: Mapping[str, RecordedSummary] = {}
+        if isinstance(rule.summariser, ModelSummariser):
+            ids = [version.id for version in read.versions]
+            recorded = await self._log.recorded_summaries(ids)
+        marks = await asyncio.to_thread(
+            evaluate_marks,
+            self._wanted(read.versions, window, at),
+            rule,
+            known,
+            at,
+            embed=self._embed,
+            recorded=recorded,
+            person=self._person,
+        )
+        firing = _firing_of(rule, window.after, read.upto, at)
+        candidates = {name: marks.candidates.get(name, []) for name in rule.channels}
+        # The watermark has passed these episodes, so they are synced to disk.
+        return DeltaBatch(
+            replace(firing, marks=True, min_similarity=None),
+            candidates,
+            unsummarised=marks.unsummarised,
+            summary_questions=marks.questions,
+        )
+
+    def _wanted(
+        self, versions: Sequence[EpisodeVersion], window: Window, at: datetime
+    ) -> Sequence[EpisodeVersion]:
+        """Return the versions of a window; those that are still to come are set aside."""
+        latest = None
+        if window.future == "quarantine":
+            latest = latest_at(at, self._future_tolerance_seconds)
+        return set_aside_future(_between(versions, window), latest)
+
+    def _embed(self, texts: Sequence[str]) -> Rows:
+        """Return the vectors of texts; only here a stage makes the embedder."""
+        return self._embedding().rows(texts)
+
+    def _evaluate(
+        self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
+    ) -> dict[str, list[Candidate]]:
+        found: dict[str, list[Candidate]] = {name: [] for name in rule.channels}
+        for first in range(0, len(versions), self._at_once):
+            if bounds.cancelled():
+                raise StoppedError("the firing was cancelled")
+            for name, candidates in evaluate(versions[first : first + self._at_once], rule).items():
+                found[name] += candidates
+        return found
+
+    async def _secure(self, batch: DeltaBatch) -> None:
+        # Before the store of facts records what the gate holds back. In the other order, a crash
+        # in between would leave episodes that no rule evaluates again, even after a read.
+        if seen := batch.reads_of_held_back:
+            await self._log.log_again_after_read(seen)
+        # The episodes must survive a power cut before their facts do. Otherwise the log would give
+        # their numbers to new episodes, which the watermark has passed already.
+        await self._log.fsync()
+
+
+def _between(versions: Sequence[EpisodeVersion], window: Window) -> Sequence[EpisodeVersion]:
+    if window.between is None:
+        return versions
+    first, end = window.between
+    return [version for version in versions if first <= version.at < end]
+
+
+def _firing_of(rule: ConsolidationRule, after: Position, upto: Position, at: datetime) -> Firing:
+    return Firing(
+        rule.id,
+        rule.content_hash,
+        "manual",
+        at,
+        after,
+        upto,
+        limits=rule.limits,
+        min_similarity=None if rule.similarity is None else rule.similarity.min,
     )

@@ -1,4 +1,4 @@
-"""Apply batches and manual edits: the transactions of a fact store, watermarks, and deltas."""
+"""Apply batches and manual edits: the transactions of a fact store, and where each rule is."""
 
 from __future__ import annotations
 
@@ -13,18 +13,26 @@ from typing import TypeVar
 import orjson
 
 from slumberd.clock import Clock
-from slumberd.consolidation.incoming import Candidate, Condition, DeltaBatch, never
+from slumberd.consolidation.incoming import Candidate, Condition, DeltaBatch, future_detail, never
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.withdrawal import withdraw
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS, latest_at, microseconds
 from slumberd.model.episode import instant as as_instant
 from slumberd.model.errors import ExtraMissingError, SkippedEpisodesError, StoreError
-from slumberd.model.firing import Firing, HeldScope, Outcome, Position, Record
+from slumberd.model.firing import (
+    Firing,
+    HeldBatch,
+    HeldScope,
+    Outcome,
+    Position,
+    Record,
+    RulePosition,
+)
 from slumberd.model.record import Checkpoint
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.engine import FactEngine, Row, Session, Values, Work
-from slumberd.storage.facts.review import hold_batch
+from slumberd.storage.facts.review import hold_batch, read_held
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
 from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.ledger.firings import records_after
@@ -32,6 +40,7 @@ from slumberd.storage.ledger.future import withdraw_future
 from slumberd.storage.ledger.manual_edits import FutureClaimFound, ManualEdits
 from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.ledger.similarity import BatchSimilarity
+from slumberd.storage.ledger.state_loader import read_end
 from slumberd.storage.ledger.undo import Undoer
 
 _SCOPE_KEY = "scope_key_1", "scope_key_2"
@@ -52,6 +61,12 @@ Candidates = Mapping[str, Sequence[Candidate]]
 """Candidates by channel."""
 
 T = TypeVar("T")
+
+
+def read_scope_key(session: Session) -> bytes:
+    """Return the key that hashes users and agents in log lines; empty when none was drawn."""
+    halves = [number(session, name) for name in _SCOPE_KEY]
+    return b"" if None in halves else b"".join(half.to_bytes(8) for half in halves)
 
 
 class FactTransactions:
@@ -86,8 +101,7 @@ class FactTransactions:
             for name in _SCOPE_KEY:
                 drawn = secrets.randbits(_NUMBER_BITS)
                 session.do("ledger.add_number", {"name": name, "value": drawn})
-            halves = [number(session, name) for name in _SCOPE_KEY]
-            return b"".join(half.to_bytes(8) for half in halves)
+            return read_scope_key(session)
 
         return await self.write(work)
 
@@ -195,7 +209,11 @@ def set_number(session: Session, name: str, value: int) -> None:
 
 
 class WatermarkTable:
-    """The watermark, served instant and last success of each rule; implements ``Watermarks``."""
+    """Where each rule is: watermark, served instant, last success, and what it waits for.
+
+    A rule may wait for the approval of a batch, and for the instants of quarantined episodes. The
+    class implements ``Watermarks``.
+    """
 
     def __init__(self, transactions: FactTransactions) -> None:
         self._transactions = transactions
@@ -229,6 +247,39 @@ class WatermarkTable:
         """Return when each rule's last successful firing began."""
         found = await self._transactions.fetch_all("ledger.successes")
         return {rule: as_instant(at) for rule, at in found}
+
+    async def position_of(self, rule_id: str) -> RulePosition:
+        """Return where a rule is in the log, and its batch that awaits approval, if any."""
+
+        def work(session: Session) -> RulePosition:
+            mark = session.one("ledger.watermark", (rule_id,))
+            position = None if mark is None else Position(*mark)
+            return RulePosition(position, _held(session).get(rule_id))
+
+        return await self._transactions.read(work)
+
+    async def held(self) -> dict[str, HeldBatch]:
+        """Return the batches that await approval, or are approved, by rule."""
+        return await self._transactions.read(_held)
+
+    async def last_recorded_at(self) -> datetime | None:
+        """Return the instant of the last batch; None before the first one."""
+        end = await self._transactions.read(read_end)
+        return as_instant(end.at) if end.has_batches else None
+
+    async def future_of_rules(self) -> dict[str, datetime]:
+        """Return the first instant that is still to come of each rule's quarantined episodes."""
+        found = await self._transactions.fetch_all("ledger.future_of_rules")
+        return {rule: datetime.fromisoformat(detail) for rule, detail in found}
+
+    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
+        """Return the first episodes of the future, up to an instant, that wait for a rule.
+
+        Args:
+            latest: Microseconds since 1970 UTC.
+        """
+        values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
+        return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
         """Record the first watermark and served instant of a new rule."""
@@ -303,6 +354,11 @@ class WatermarkTable:
 
     def _logged_in(self, session: Session) -> int:
         return max(self._logged, number(session, "logged"))
+
+
+def _held(session: Session) -> dict[str, HeldBatch]:
+    """Return what awaits approval, or is approved: nothing, as a rule."""
+    return read_held(session) if session.rows("ledger.held_batches") else {}
 
 
 def record_success(session: Session, rule_id: str, at: datetime) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from slumberd.consolidation.incoming import FUTURE, Condition, future_detail
+from slumberd.consolidation.incoming import FUTURE, Condition
 from slumberd.consolidation.precedence import MultiValued, newest_law
-from slumberd.model.episode import instant
 from slumberd.model.firing import (
     CHANNELS,
     DeletionImpact,
@@ -16,9 +15,7 @@ from slumberd.model.firing import (
     HeldBatch,
     HeldScope,
     Outcome,
-    Position,
     Record,
-    RulePosition,
 )
 from slumberd.model.predicates import ChannelPlan, Several
 from slumberd.model.record import Checkpoint
@@ -29,7 +26,6 @@ from slumberd.storage.facts.review import (
     drop_entries,
     hold_batch,
     list_quarantine,
-    read_held,
     read_rejections,
     record_decision,
 )
@@ -47,7 +43,7 @@ from slumberd.storage.ledger.future import (
     future_instants,
     withdraw_future,
 )
-from slumberd.storage.ledger.state_loader import law_at, read_end
+from slumberd.storage.ledger.state_loader import law_at
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 
@@ -64,28 +60,6 @@ class FactLedger:
     def __init__(self, transactions: FactTransactions, watermarks: WatermarkTable) -> None:
         self.watermarks = watermarks
         self._transactions = transactions
-
-    async def checkpoint_after_backlog(self) -> None:
-        """Checkpoint after a backlog, and checkpoint as usual from now on."""
-        await self._transactions.engine.finish_backlog()
-
-    def skip_checkpoint_on_close(self) -> None:
-        """Make `close` skip the checkpoint, during a backlog; the next start does it."""
-        self._transactions.skips_checkpoint = True
-
-    async def position_of(self, rule_id: str) -> RulePosition:
-        """Return where a rule is in the log, and its batch that awaits approval, if any."""
-
-        def work(session: Session) -> RulePosition:
-            mark = session.one("ledger.watermark", (rule_id,))
-            position = None if mark is None else Position(*mark)
-            return RulePosition(position, _held(session).get(rule_id))
-
-        return await self._transactions.read(work)
-
-    async def held(self) -> dict[str, HeldBatch]:
-        """Return the batches that await approval, or are approved, by rule."""
-        return await self._transactions.read(_held)
 
     async def decide(
         self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
@@ -148,11 +122,6 @@ class FactLedger:
             row[0] for row in await self._transactions.fetch_all("ledger.quarantined", (rule_id,))
         ]
 
-    async def last_recorded_at(self) -> datetime | None:
-        """Return the instant of the last batch; None before the first one."""
-        end = await self._transactions.read(read_end)
-        return instant(end.at) if end.has_batches else None
-
     async def accept_clock(
         self, *, at: datetime, by: str, dry_run: bool = False, reason: str = ""
     ) -> Outcome:
@@ -167,20 +136,6 @@ class FactLedger:
         depth = self._transactions.lineage_depth
         accept = partial(accept_clock, at=at, by=by, depth=depth, reason=reason)
         return await self._transactions.append_batch(accept, keep=not dry_run)
-
-    async def future_of_rules(self) -> dict[str, datetime]:
-        """Return the first instant that is still to come of each rule's quarantined episodes."""
-        found = await self._transactions.fetch_all("ledger.future_of_rules")
-        return {rule: datetime.fromisoformat(detail) for rule, detail in found}
-
-    async def future_upto(self, rule_id: str, latest: int, *, limit: int) -> list[str]:
-        """Return the first episodes of the future, up to an instant, that wait for a rule.
-
-        Args:
-            latest: Microseconds since 1970 UTC.
-        """
-        values = {"rule": rule_id, "latest": future_detail(latest), "limit": limit}
-        return [row[0] for row in await self._transactions.fetch_all("ledger.future_upto", values)]
 
     async def future_instants(self) -> dict[str, list[int]]:
         """Return the instants of each rule's quarantined episodes of the future, in order.
@@ -386,8 +341,3 @@ class FactLedger:
                 )
             )
         return outcomes
-
-
-def _held(session: Session) -> dict[str, HeldBatch]:
-    """Return what awaits approval, or is approved: nothing, as a rule."""
-    return read_held(session) if session.rows("ledger.held_batches") else {}

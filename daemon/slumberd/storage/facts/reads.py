@@ -16,18 +16,19 @@ from slumberd.consolidation.key_history import MultiValuedHint, find_multi_value
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts, Record
 from slumberd.model.predicates import Several
-from slumberd.model.record import FiringPlace, GroupedChanges, RecordedFiring, Shrinkage
+from slumberd.model.record import FiringPlace, GroupedChanges, RecordedFiring, Retraction, Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import MOST_AGENTS, LastBatch, Readings, Share, UserFacts
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session
-from slumberd.storage.facts.apply import FactTransactions
+from slumberd.storage.facts.apply import FactTransactions, read_scope_key
 from slumberd.storage.facts.review import list_quarantine, read_quarantine_page
 from slumberd.storage.facts.search import upper_bound
 from slumberd.storage.ledger.firings import (
     firings_before,
     group_changes,
+    read_retractions,
     read_shrinkage,
     readings_of,
     records_after,
@@ -188,9 +189,17 @@ class FactReader:
         row = await self._transactions.fetch_one("ledger.last_row")
         return row[0] if row else 0
 
+    async def scope_key(self) -> bytes:
+        """Return the key that hashes users and agents in log lines; empty when none was drawn."""
+        return await self._transactions.read(read_scope_key)
+
     async def shrinkage(self, since: int) -> Shrinkage:
         """Return how the number of facts changed since an instant, in microseconds."""
         return await self._transactions.read(lambda session: read_shrinkage(session, since))
+
+    async def retractions(self, after: int) -> list[Retraction]:
+        """Return what each firing retracted whose ledger row is after a number, oldest first."""
+        return await self._transactions.read(lambda session: read_retractions(session, after))
 
     async def last_row_before(self, at: datetime) -> int:
         """Return the number of the last row that was recorded before an instant; 0 for none."""

@@ -321,6 +321,14 @@ class EngineFactStore:
             batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
         )
 
+    async def checkpoint_after_backlog(self) -> None:
+        """Checkpoint after a backlog, and checkpoint as usual from now on."""
+        await self.transactions.engine.finish_backlog()
+
+    def skip_checkpoint_on_close(self) -> None:
+        """Make `close` skip the checkpoint, during a backlog; the next start does it."""
+        self.transactions.skips_checkpoint = True
+
     async def next_window(self, rule_id: str, *, limit: int = 5_000) -> Window:
         """Return the window after what a rule has read; a new rule begins with the log.
 

@@ -23,6 +23,7 @@ from slumberd.model.record import (
     FiringPlace,
     GroupedChanges,
     RecordedFiring,
+    Retraction,
     Shrinkage,
     shrinkage_of,
 )
@@ -256,6 +257,8 @@ def _instant(at: int) -> datetime:
     return instant(at)
 
 
+_LAST = 2**63 - 1
+_MOST_RETRACTIONS = 10_000
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 
 
@@ -330,6 +333,25 @@ def _read(session: Session, batches: _Batches) -> Readings:
     unchanged = evaluated - learned - said_nothing - quarantined
     read, filtered = evaluated + batches.filtered, batches.filtered
     return Readings(read, learned, said_nothing, filtered, quarantined, unchanged)
+
+
+def read_retractions(session: Session, after: int) -> list[Retraction]:
+    """Return what each firing retracted whose own row is after a number, oldest first."""
+    values = {"before": _LAST, "upto": _LAST, "limit": _MOST_RETRACTIONS}
+    rows = session.rows("ledger.firings_before", values)
+    found = [_found_from(row) for row in takewhile(lambda row: row[0] > after, rows)]
+    counts = _counts_of(session, [_without_marks(each) for each in found])
+    return [
+        Retraction(each.id, each.rule_id, each.document.get("run", ""), deleted)
+        for each in reversed(found)
+        if (deleted := counts[each.number].deleted)
+    ]
+
+
+def _without_marks(found: _Found) -> _Found:
+    """Return a firing without the counts of the channels of stages."""
+    kept = {name: each for name, each in found.channels.items() if name not in STAGE_CHANNELS}
+    return found._replace(channels=kept or {name: {} for name in found.channels})
 
 
 def read_shrinkage(session: Session, since: int) -> Shrinkage:

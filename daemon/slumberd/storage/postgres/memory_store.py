@@ -9,8 +9,8 @@ from slumberd.clock import Clock
 from slumberd.model.episode import PERSON, Misspelling, NaiveTimestamps
 from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.access_tracking import AccessLimits
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine
 from slumberd.storage.postgres.puts import put_rows

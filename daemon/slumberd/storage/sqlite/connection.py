@@ -23,7 +23,6 @@ Access = Literal["write", "read"]
 _LOG_SIZE_LIMIT = 64 * 2**20
 """Bytes to which SQLite truncates a write-ahead log when it starts it again."""
 
-
 _SWITCH_PAUSE_SECONDS = 0.005
 """How long a connection waits before it tries again to switch a new file to a write-ahead log."""
 

@@ -11,8 +11,8 @@ from slumberd.model.episode import PERSON, Misspelling, NaiveTimestamps
 from slumberd.model.scope import ScopeMismatch
 from slumberd.rules.filters import sandbox
 from slumberd.storage.episodes.access_tracking import AccessLimits
+from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.storage.episodes.window_batches import Embedding, no_embedder
 from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine

@@ -32,11 +32,9 @@ from slumberd.storage.engine import Mangled, Row, Values, Work
 
 Synchronous = Literal["off", "normal", "full"]
 
-
 _STEPS_PER_CHECK = 20_000
 """Steps of SQLite's machine between two checks of a deadline: about a millisecond. Each check waits
 for the interpreter, so more of them would slow the statement down."""
-
 
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock, unless its caller says otherwise."""

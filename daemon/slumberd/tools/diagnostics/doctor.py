@@ -18,6 +18,7 @@ from slumberd.model.health import Finding
 from slumberd.model.record import WITHIN
 from slumberd.model.rule import Cron
 from slumberd.rules.rule_loader import RuleSet, rule_files
+from slumberd.rules.settings import Settings
 from slumberd.rules.warnings import find_warnings
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection
@@ -119,7 +120,7 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
         yield from _run_check(
             directory, lambda: check_state_files(directory, _state_files(context))
         )
-        databases = sum(_size_of(store) for store in context.stores if store.on_disk)
+        databases = sum(_size_of(store) for store in _own_stores(context) if store.on_disk)
         yield from _run_check(
             directory, lambda: check_disk_space(directory, databases, context.machine)
         )
@@ -142,8 +143,13 @@ def _run_check(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Findi
         return [Finding("store.unreadable", subject, problem, "run as root, or as its owner")]
 
 
+def _own_stores(context: DoctorContext) -> Sequence[StoreInspection]:
+    """Return slumberd's own stores; none when the stores are a host's."""
+    return () if context.settings.host_store is not None else context.stores
+
+
 def _state_files(context: DoctorContext) -> list[Path]:
-    settings, stores = context.settings, context.stores
+    settings, stores = context.settings, _own_stores(context)
     files = [file for store in stores if store.on_disk for file in store.on_disk.paths()]
     sink = settings.provenance_path if settings.provenance.sink == "file" else None
     return [*files, *filter(None, [settings.log_path, sink])]
@@ -198,6 +204,10 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
         remedy = "`slumberd run` creates it"
         yield Finding("state.missing", str(settings.state_dir), "is not a directory", remedy)
         return
+    if settings.host_store is not None:
+        yield from _check_host_record(settings)
+        yield from _check_daemon(context)
+        return
     if is_unfinished(settings.state_dir):
         remedy = "start the daemon, which finishes it; or run `slumberd restore DIR` again"
         problem = "a restore was begun, and not finished"
@@ -206,6 +216,18 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     for store, inspect in ((episodes, _check_episodes), (facts, _check_facts)):
         yield from _check_store(store, context, unfinished, partial(inspect, context, unfinished))
     yield from _check_both(context)
+
+
+def _check_host_record(settings: Settings) -> Iterator[Finding]:
+    """Find that the record of what was applied to a host's own store cannot be read."""
+    from slumberd.daemon.host_store import read_rules
+
+    try:
+        read_rules(settings)
+    except StoreError as error:
+        path = str(settings.host_record_path)
+        remedy = "move it away: the next firing of each rule applies every delta again"
+        yield Finding("store.unreadable", path, str(error), remedy)
 
 
 def _check_both(context: DoctorContext) -> Iterator[Finding]:
@@ -395,7 +417,7 @@ def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
         problem = f"the daemon uses other rules than {source}"
         yield Finding("rules.stale", place, problem, "`slumberd reload`")
     subject = str(context.config or "configuration")
-    if rules is not None:
+    if rules is not None and context.settings.host_store is None:  # a host has filters of its own
         yield from _check_rule_files(rules)
     yield from check_degraded_rules(daemon)
     for way, remedy in _APPLY_REMEDIES.items():

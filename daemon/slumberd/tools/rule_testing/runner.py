@@ -244,7 +244,7 @@ class _TrialRun:
             for id in _differing_episodes(comparisons)
             for decision in await self._decisions(id)
         ]
-        held = {rule: held.problem for rule, held in (await self._facts.ledger.held()).items()}
+        held = {rule: held.problem for rule, held in (await self._facts.watermarks.held()).items()}
         return StepDifferences(number, comparisons, decisions, held)
 
     async def _decisions(self, episode_id: str) -> list[Decision]:

@@ -119,6 +119,7 @@ class Picture:
         line: The points of a line, as the attribute ``points`` takes them; empty without a line.
         dots: The points of the line, and the numbers there in words.
         rows: The names of the rows of a stack, for the legend; empty without one.
+        is_by_time: Whether its columns follow each other in time, the newest at the right.
     """
 
     id: str
@@ -133,6 +134,7 @@ class Picture:
     line: str = ""
     dots: Sequence[tuple[float, float, str]] = ()
     rows: Sequence[str] = ()
+    is_by_time: bool = False
 
     @property
     def has_links(self) -> bool:
@@ -170,6 +172,7 @@ def draw_stacks(id: str, title: str, rows: Sequence[str], columns: Sequence[Colu
         labels=[*scale.labels(), *_labels_below(columns)],
         grid=scale.grid(),
         rows=rows,
+        is_by_time=True,
     )
 
 
@@ -199,6 +202,7 @@ def draw_line(id: str, title: str, columns: Sequence[Column]) -> Picture:
         grid=scale.grid(),
         line=" ".join(f"{x:g},{y:g}" for x, y, _ in dots),
         dots=dots,
+        is_by_time=True,
     )
 
 
@@ -335,7 +339,7 @@ def _cut(text: str) -> str:
     return f"{text[: _NAME_CHARACTERS - _END_CHARACTERS - 1]}…{text[-_END_CHARACTERS:]}"
 
 
-ROWS = ("learned", "changed", "forgotten")
+ROWS = ("learned", "changed", "retracted")
 """The numbers of facts that the pictures show."""
 
 MOST_COLUMNS = 100
@@ -372,7 +376,7 @@ def draw_days(report: Report, page_of: Address = no_page) -> list[Picture]:
     ]
     return [
         draw_stacks("days", "Changes of facts by day", ROWS, changes),
-        draw_line("growth", "Growth: facts learned less facts forgotten", growth),
+        draw_line("growth", "Growth: facts learned less facts retracted", growth),
     ]
 
 
@@ -413,7 +417,7 @@ def name_of(day: Counts) -> str:
 
 def growth_of(report: Report) -> list[int]:
     """Return how many more facts there are after each day than before the first one."""
-    return accumulate_growth([(day["learned"], day["forgotten"]) for day in report["days"]])
+    return accumulate_growth([(day["learned"], day["retracted"]) for day in report["days"]])
 
 
 def _column(name: str, label: str, counts: Counts, page_of: Address) -> Column:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any
+
+import orjson
 
 from slumberd import __version__
 from slumberd.model.errors import (
@@ -66,6 +69,12 @@ _PROBLEM: Document = {
         "fields": {"type": "object", "description": "What the message is made of."},
     },
 }
+
+
+@cache
+def openapi_json() -> bytes:
+    """Return the whole document as JSON; a process makes it once."""
+    return orjson.dumps(openapi_document())
 
 
 def openapi_document() -> Document:

@@ -14,7 +14,6 @@ from contextlib import (
 from functools import partial
 from typing import Any
 
-import orjson
 import structlog
 import uvicorn
 from starlette.applications import Starlette
@@ -40,7 +39,7 @@ from slumberd.web.http.limits import (
     RefusalCounter,
     log_refused_sign_ins,
 )
-from slumberd.web.http.openapi import openapi_document
+from slumberd.web.http.openapi import openapi_json
 from slumberd.web.http.problems import answer_error, answer_http_error
 from slumberd.web.http.sockets import open_sockets
 
@@ -127,7 +126,7 @@ def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) 
         more: Further routes.
     """
     endpoints = Endpoints(served)
-    description = orjson.dumps(openapi_document())
+    description = openapi_json()
 
     async def answer_description(_: Request) -> Response:
         return Response(description, media_type=JSON)

@@ -34,7 +34,7 @@ RESOURCES = [
         uri=_REPORT,
         name="report",
         title="Latest report",
-        description="How much was learned, changed and forgotten in the last day, by rule.",
+        description="How much was learned, changed and retracted in the last day, by rule.",
         mime_type=_JSON,
     ),
 ]

@@ -16,7 +16,7 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.consolidation.firing import is_in_log
-from slumberd.consolidation.protocols import EpisodeLog, Ledger
+from slumberd.consolidation.protocols import EpisodeLog, Watermarks
 from slumberd.logs.lines import timestamp
 from slumberd.model.episode import FUTURE_TOLERANCE_SECONDS
 from slumberd.model.errors import (
@@ -87,7 +87,7 @@ class DueRuleFinder:
             such an episode.
 
     Args:
-        ledger: Keeps watermarks and served instants.
+        watermarks: Where each rule is in the log, and what it waits for.
         future_tolerance_seconds: A served instant that lies further ahead of the clock counts as
             now.
     """
@@ -95,12 +95,12 @@ class DueRuleFinder:
     def __init__(
         self,
         episodes: EpisodeLog,
-        ledger: Ledger,
+        watermarks: Watermarks,
         *,
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
     ) -> None:
         self._episodes = episodes
-        self._ledger = ledger
+        self._watermarks = watermarks
         self._future_tolerance_seconds = future_tolerance_seconds
         self.next_arrival: datetime | None = None
         self._last: Position | None = None
@@ -120,7 +120,7 @@ class DueRuleFinder:
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
         progress_by_rule = await self._without_ahead(now)
-        future = await self._ledger.future_of_rules()
+        future = await self._watermarks.future_of_rules()
         newest = await self._episodes.newest()
         await self._compare(newest)
         arrived = {rule_id for rule_id, at in future.items() if self._has_arrived(at, now)}
@@ -128,7 +128,9 @@ class DueRuleFinder:
             (at for rule_id, at in future.items() if rule_id not in arrived), default=None
         )
         view = _View(progress_by_rule, newest, now, since, timezone, arrived)
-        waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
+        waiting = {
+            name for name, held in (await self._watermarks.held()).items() if not held.approved
+        }
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
 
@@ -144,10 +146,10 @@ class DueRuleFinder:
 
         This includes rules that cannot fire, so no status shows such an instant any longer.
         """
-        marks = await self._ledger.watermarks.positions()
+        marks = await self._watermarks.positions()
         for rule_id, (position, served) in marks.items():
             if is_ahead(served, now=now, tolerance_seconds=self._future_tolerance_seconds):
-                await self._ledger.watermarks.correct_served(rule_id, now)
+                await self._watermarks.correct_served(rule_id, now)
                 marks[rule_id] = position, now
                 _log.warning(
                     "clock.ahead",
@@ -187,7 +189,7 @@ class DueRuleFinder:
         reason = why_skipped(due, rule.on_missed, window, now=view.now, since=view.since)
         if not reason or due.upto is None:
             return due
-        await self._ledger.watermarks.serve(rule.id, due.upto)
+        await self._watermarks.serve(rule.id, due.upto)
         _log.warning(
             "firing.skipped", rule_id=rule.id, reason=reason, **served_fields(due, view.now)
         )
@@ -197,7 +199,7 @@ class DueRuleFinder:
         after = START if rule.start == "beginning" else view.newest
         if after != START:
             await self._episodes.fsync()  # after a crash the log must not assign this number again
-        await self._ledger.watermarks.begin(rule.id, after, served=view.now)
+        await self._watermarks.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now
 
@@ -249,7 +251,7 @@ class Scheduler:
         *,
         clock: Clock,
         episodes: EpisodeLog,
-        ledger: Ledger,
+        watermarks: Watermarks,
         fire: Fire,
         poll_seconds: float = 1.0,
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
@@ -258,7 +260,7 @@ class Scheduler:
 
         Args:
             episodes: The scheduler asks it every `poll_seconds` whether episodes changed.
-            ledger: Keeps watermarks and served instants.
+            watermarks: Where each rule is in the log, and what it waits for.
             fire: Consolidates what is pending for a rule, as of an instant, and returns after the
                 commit. It must end soon after the stop event is set.
             poll_seconds: The time after which a new episode is noticed at the latest. `notice`
@@ -268,11 +270,11 @@ class Scheduler:
         """
         self._clock = clock
         self._episodes = episodes
-        self._ledger = ledger
+        self._watermarks = watermarks
         self._fire = fire
         self._poll_seconds = poll_seconds
         self._finder = DueRuleFinder(
-            episodes, ledger, future_tolerance_seconds=future_tolerance_seconds
+            episodes, watermarks, future_tolerance_seconds=future_tolerance_seconds
         )
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}
@@ -428,7 +430,7 @@ class Scheduler:
             at = self._clock.now()
             await self._fire(rule, due, at)
             if due.upto is not None:
-                await self._ledger.watermarks.serve(rule.id, due.upto, succeeded_at=at)
+                await self._watermarks.serve(rule.id, due.upto, succeeded_at=at)
                 _log.info(
                     "firing.served", rule_id=rule.id, trigger=due.trigger, **served_fields(due, at)
                 )

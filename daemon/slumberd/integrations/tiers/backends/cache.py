@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from slumberd.clock import Clock
@@ -39,6 +39,38 @@ _MILLISECOND = timedelta(milliseconds=1)
 Client = Any
 """A ``redis.asyncio.Redis``. Its annotations hold for blocking clients as well, so they do not help
 here."""
+
+
+class CacheBackendProtocol(Protocol):
+    """The part of a ``redis.asyncio.Redis`` that keeps entries; it has transactions."""
+
+    def pipeline(self, transaction: bool = True) -> Client:
+        """Return what collects commands for one transaction."""
+        ...
+
+    def get(self, name: str) -> Client:
+        """Return the value of a key."""
+        ...
+
+    def mget(self, keys: list[str]) -> Client:
+        """Return the values of keys."""
+        ...
+
+    def zrevrange(self, name: str, start: int, end: int) -> Client:
+        """Return members of a sorted set, the highest first."""
+        ...
+
+    def smembers(self, name: str) -> Client:
+        """Return the members of a set."""
+        ...
+
+    def exists(self, *names: str) -> Client:
+        """Return how many of some keys exist."""
+        ...
+
+    def ping(self) -> Client:
+        """Ask whether Redis answers."""
+        ...
 
 
 def open_cache(url: str) -> Client:
@@ -91,7 +123,7 @@ class CacheMemoryBackend:
 
     def __init__(
         self,
-        cache: Client,
+        cache: CacheBackendProtocol,
         ttl: float = _MONTH_SECONDS,
         *,
         namespace: str = "ai_memory",
@@ -154,20 +186,24 @@ class CacheMemoryBackend:
         kept = [storable(entry, self._ttl, at, _SOURCE) for entry in new]
         keys = self._keys(owner_id)
         names = keys.of([entry.id for entry in old])
-        try:
-            async with self._transaction() as work:
-                await work.watch(*names)
-                documents = await work.mget(names)
+        async with self._cache.pipeline(transaction=True) as work:
+            with _translated_errors():
+                documents = []
+                if names:
+                    await work.watch(*names)
+                    documents = await work.mget(names)
                 stored = [_entry(text) for text in documents if text is not None]
-                work.multi()
                 if not are_unchanged(old, {entry.id: entry for entry in stored}):
                     return False
+                work.multi()
                 if gone := without(old, new):
                     self._remove(work, keys, gone)
                 for entry in kept:
                     self._set(work, entry, at)
-        except WatchError:
-            return False
+                try:
+                    await work.execute()
+                except WatchError:  # another process has written one of the old entries
+                    return False
         return True
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:

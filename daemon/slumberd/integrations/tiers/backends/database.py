@@ -76,6 +76,10 @@ class _Scope:
                 self.entries.put(entry)
 
 
+DatabaseProviderProtocol = EngineMemoryStore
+"""What keeps entries as episodes: `SQLiteMemoryStore`, or `PostgresMemoryStore`."""
+
+
 class DatabaseMemoryBackend:
     """Keeps entries as episodes; implements `OwnedStoreProtocol`.
 
@@ -85,7 +89,7 @@ class DatabaseMemoryBackend:
     reads what any program has written or deleted since.
 
     Args:
-        store: The store of episodes; the caller closes it.
+        provider: The store of episodes; the caller closes it.
         agent: The agent of the episodes.
         ttl_seconds: How long an entry is kept that does not say when it expires; 0 for ever.
         language: The language of the texts, to stem their words; None stems none.
@@ -96,14 +100,14 @@ class DatabaseMemoryBackend:
 
     def __init__(
         self,
-        store: EngineMemoryStore,
+        provider: DatabaseProviderProtocol,
         *,
         agent: str = "ai_memory",
         ttl_seconds: float = 0,
         language: str | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        self._store = store
+        self._store = provider
         self._agent = agent
         self._ttl = ttl_seconds
         self._new_entries = partial(OwnedEntries, language)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -175,15 +174,16 @@ class OwnedEntries:
 
     def newest(self, n: int) -> list[MemoryEntry]:
         """Return the latest entries, newest first."""
-        return newest_first(self._entries.values())[: max(0, n)]
+        return [copy_of(entry) for entry in newest_first(self._entries.values())[: max(0, n)]]
 
     def search(self, query: MemoryQuery, at: datetime, source: str) -> list[MemorySearchResult]:
-        """Return the best results of a query."""
-        if not query.query.strip():
-            return best(((entry, 1.0) for entry in self._entries.values()), query, at, source)
-        relevances = self._index.relevances(query.query)
-        found = ((entry, relevances.get(entry.id, 0.0)) for entry in self._entries.values())
-        return best(found, query, at, source)
+        """Return the best results of a query, with copies of the entries."""
+        whole = not query.query.strip()
+        relevances = {} if whole else self._index.relevances(query.query)
+        least = 1.0 if whole else 0.0
+        found = ((entry, relevances.get(entry.id, least)) for entry in self._entries.values())
+        results = best(found, query, at, source)
+        return [replace(result, entry=copy_of(result.entry)) for result in results]
 
 
 def storable(entry: MemoryEntry, ttl_seconds: float, at: datetime, store: str) -> MemoryEntry:
@@ -207,9 +207,21 @@ def storable(entry: MemoryEntry, ttl_seconds: float, at: datetime, store: str) -
     expires_at = entry.expires_at
     if expires_at is None and ttl_seconds > 0:
         expires_at = at + timedelta(seconds=ttl_seconds)
-    metadata = copy.deepcopy(dict(entry.metadata))
+    return replace(copy_of(entry), expires_at=expires_at)
+
+
+def copy_of(entry: MemoryEntry) -> MemoryEntry:
+    """Return an entry that shares no value with another one; tuples become lists, as in JSON."""
     embedding = None if entry.embedding is None else [*entry.embedding]
-    return replace(entry, metadata=metadata, embedding=embedding, expires_at=expires_at)
+    return replace(entry, metadata=_plain(entry.metadata), embedding=embedding)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 # any value of JSON
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
 
 
 def _is_json(value: Any) -> bool:  # noqa: ANN401 # any value

@@ -44,6 +44,10 @@ def word_embed_fn() -> EmbedFn:
     return embed
 
 
+DocumentVectorStoreProtocol = MemoryStoreProtocol
+"""What keeps entries with their vectors: any store of entries, as a vector is a part of one."""
+
+
 class VectorMemoryBackend:
     """Finds entries by the vectors of their texts; implements `OwnedStoreProtocol`.
 
@@ -51,7 +55,7 @@ class VectorMemoryBackend:
     and whatever deletes the entry deletes the vector. A search compares all entries of the owner.
 
     Args:
-        entries: Keeps the entries; None keeps them in the process.
+        vector_store: Keeps the entries; None keeps them in the process.
         embed_fn: Returns the vector of a text; None allows only entries with a vector.
         clock: The time of scores.
     """
@@ -60,13 +64,15 @@ class VectorMemoryBackend:
 
     def __init__(
         self,
-        entries: MemoryStoreProtocol | None = None,
+        vector_store: DocumentVectorStoreProtocol | None = None,
         embed_fn: EmbedFn | None = None,
         *,
         clock: Clock = CLOCK,
     ) -> None:
         self._entries = (
-            InMemoryMemoryBackend(clock=clock) if entries is None else owned_store(entries)
+            InMemoryMemoryBackend(clock=clock)
+            if vector_store is None
+            else owned_store(vector_store)
         )
         self._embed_fn = embed_fn
         self._clock = clock

@@ -154,8 +154,8 @@ def _erased(answer: Answer) -> dict[str, Any]:
         "episodes_total": len(answer.get("episodes", [])),
         "going": [*_describe_going(answer)][:MOST_LISTED],
         "going_total": len(answer.get("facts", [])),
-        "again": answer["stand_again"][:MOST_LISTED],
-        "again_total": len(answer["stand_again"]),
+        "again": answer["current_again"][:MOST_LISTED],
+        "again_total": len(answer["current_again"]),
         "foreign": answer["foreign_blank_total"],
     }
 

@@ -1,4 +1,4 @@
-"""The pages of what was learned, changed and forgotten: the figures, and the rows behind one."""
+"""The pages of what was learned, changed and retracted: the figures, and the rows behind one."""
 
 from __future__ import annotations
 

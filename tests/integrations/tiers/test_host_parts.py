@@ -1,0 +1,303 @@
+"""Parts of a host that have exactly the methods of the specification, and know no owners."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.integrations.tiers import (
+    BufferMemoryStore,
+    ConsolidationConfig,
+    ConsolidationError,
+    ConsolidationResult,
+    ConsolidationScheduler,
+    ConversationMemoryStore,
+    EntityMemoryStore,
+    EpisodicMemoryProtocol,
+    EpisodicMemoryStore,
+    FactExtractionError,
+    HealthCheckResult,
+    InMemoryMemoryBackend,
+    MemoryConsolidator,
+    MemoryEntry,
+    MemoryParts,
+    MemoryQuery,
+    MemoryRetriever,
+    MemorySearchResult,
+    MemoryStoreError,
+    MemoryStoreProtocol,
+    OwnedStoreProtocol,
+    SemanticMemoryProtocol,
+    SemanticMemoryStore,
+    SummaryMemoryStore,
+    VectorMemoryBackend,
+    WorkingMemoryConfig,
+    WorkingMemoryManager,
+    WorkingMemoryProtocol,
+    open_memory,
+)
+from tests.support.builders import START
+from tests.support.fakes import FakeClock
+from tests.support.memory_entries import entry, ids
+from tests.support.word_vectors import embed_words
+
+pytestmark = pytest.mark.unit
+
+
+class HostStore:
+    """Has the five methods of a store, and nothing else."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, MemoryEntry] = {}
+
+    async def store(self, entry: MemoryEntry) -> None:
+        self.entries[entry.id] = entry
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        found = await self.get_recent(query.top_k)
+        return [MemorySearchResult(one, 0.5, "host") for one in found]
+
+    async def get_recent(self, n: int) -> list[MemoryEntry]:
+        newest = sorted(self.entries.values(), key=lambda one: one.timestamp, reverse=True)
+        return newest[:n]
+
+    async def delete(self, entry_id: str) -> None:
+        self.entries.pop(entry_id, None)
+
+    async def clear(self) -> None:
+        self.entries.clear()
+
+
+async def test_episodic_tier_works_on_a_store_of_a_host() -> None:
+    tier = EpisodicMemoryStore(HostStore())
+
+    await tier.record(entry("a", age=5))
+    await tier.record(entry("b"))
+    assert ids(await tier.recall(MemoryQuery("", top_k=1))) == ["b"]
+    assert (await tier.health_check()).is_healthy()
+    await tier.forget("b")
+    assert ids(await tier.recall("")) == ["a"]
+
+
+async def test_all_tiers_work_on_a_store_of_a_host() -> None:
+    host = HostStore()
+    parts = MemoryParts(backend=host, clock=FakeClock(START + timedelta(days=30)))
+    async with open_memory(parts=parts) as memory:
+        await memory.working.add(entry("a", "blue bicycle"))
+        assert ids(await memory.retriever.retrieve(MemoryQuery(""))) == ["a"]
+        assert ids(await memory.working.assemble("bicycle", 9_999)) == ["a"]
+        await memory.scheduler.run_once()
+        assert host.entries == {}
+
+
+async def test_owners_on_a_store_that_knows_none_stay_apart() -> None:
+    host = HostStore()
+    tier = EpisodicMemoryStore(host)
+    await tier.record(entry("old", age=99, owner_id="ada"))
+    for number in range(20):
+        await tier.record(entry(f"b{number}", age=number, owner_id="bob"))
+
+    assert ids(await tier.recall(MemoryQuery("", top_k=2, owner_id="ada"))) == ["old"]
+    assert ids(await tier.recall(MemoryQuery("", top_k=2, owner_id="bob"))) == ["b0", "b1"]
+    await tier.forget("old", owner_id="bob")
+    assert "old" in host.entries
+    with pytest.raises(MemoryStoreError, match="another owner has an entry with the id 'old'"):
+        await tier.record(entry("old", owner_id="bob"))
+    assert host.entries["old"].owner_id == "ada"
+    await tier.forget("old", owner_id="ada")
+    assert "old" not in host.entries
+
+
+async def test_other_parts_take_a_store_of_a_host() -> None:
+    host = HostStore()
+    vectors = VectorMemoryBackend(host, embed_words)
+    buffer = BufferMemoryStore(1, backend=host)
+
+    await buffer.store(entry("a", age=5))
+    await buffer.store(entry("b", "blue bicycle"))
+    await vectors.store(entry("c", "a green car"))
+
+    assert host.entries.keys() == {"b", "c"}
+    assert ids(await MemoryRetriever([vectors]).retrieve(MemoryQuery("green car")))[0] == "c"
+    await vectors.clear()
+    assert host.entries == {}
+
+
+async def test_summary_on_a_store_of_a_host_replaces_what_it_summarises() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return replace(entries[-1], content="both")
+
+    host = HostStore()
+    for number in range(3):
+        await host.store(entry(f"e{number}", age=99_000 - number))
+    await host.store(entry("theirs", age=99_000, owner_id="bob"))
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
+    consolidator = MemoryConsolidator(config, summarise, clock=FakeClock())
+
+    result = await ConsolidationScheduler(host, consolidator, clock=FakeClock()).run_once()
+
+    assert result.entries_consolidated == 2
+    [summary] = [one for one in host.entries.values() if one.content == "both"]
+    assert summary.metadata["compressed_ids"] == ["e0", "e1"]
+    assert host.entries.keys() == {"e2", "theirs", summary.id}
+
+
+async def test_one_id_of_two_owners_is_not_consolidated() -> None:
+    class Careless(HostStore):
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            return [entry("e1", age=99_000, owner_id=owner, importance=0) for owner in "ab"][:n]
+
+    with pytest.raises(ConsolidationError, match="two entries have the id 'e1'"):
+        await ConsolidationScheduler(Careless(), MemoryConsolidator()).run_once()
+
+
+@pytest.mark.parametrize(
+    "make", [BufferMemoryStore, ConversationMemoryStore, EntityMemoryStore, SummaryMemoryStore]
+)
+async def test_stores_of_conversations_are_stores_of_entries(make: Any) -> None:
+    store = make()
+    tier = EpisodicMemoryStore(store)
+    assert isinstance(store, OwnedStoreProtocol)
+
+    await tier.record(entry("a", age=9e6, importance=0, owner_id="ada"))
+
+    assert ids(await tier.recall("", owner_id="ada")) == ["a"]
+    assert (await tier.health_check()).is_healthy()
+    assert await store.owners() == ["ada"]
+    consolidator = MemoryConsolidator(clock=FakeClock())
+    result = await ConsolidationScheduler(store, consolidator, clock=FakeClock()).run_once()
+    assert result.entries_pruned == 1
+    assert await store.owners() == []
+
+
+async def test_store_of_conversations_has_the_owners_of_its_back_end() -> None:
+    backend = InMemoryMemoryBackend(clock=FakeClock())
+    await backend.store(entry("a", owner_id="ada"))
+    store = BufferMemoryStore(backend=backend)
+
+    assert await store.owners() == ["ada"]
+    assert (await store.health_check()).component == "in_memory"
+
+
+class HostEpisodes:
+    """An episodic tier with the methods of the protocol alone; it ignores all filters."""
+
+    def __init__(self, *entries: MemoryEntry) -> None:
+        self._entries = [*entries]
+
+    async def record(self, entry: MemoryEntry) -> None:
+        self._entries.append(entry)
+
+    async def recall(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        return [MemorySearchResult(one, 1.0, "host") for one in self._entries]
+
+    async def forget(self, entry_id: str) -> None:
+        self._entries = [one for one in self._entries if one.id != entry_id]
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        return HealthCheckResult("host", duration_ms=timeout)
+
+
+class HostFacts:
+    """A semantic tier with the methods of the protocol alone."""
+
+    async def store_fact(
+        self, subject: str, predicate: str, object_: str, confidence: float = 1.0
+    ) -> str:
+        raise NotImplementedError
+
+    async def query_facts(self, subject: str) -> list[dict[str, Any]]:
+        fact = {"id": "f1", "subject": "Alice", "predicate": "likes", "object_": "tea"}
+        return [fact] if "Alice".lower().startswith(subject.lower()) else []
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        return HealthCheckResult("host", duration_ms=timeout)
+
+
+async def test_working_tier_takes_tiers_of_a_host() -> None:
+    episodes = HostEpisodes(
+        entry("s1", age=9, metadata={"session_id": "s1"}),
+        entry("s2", metadata={"session_id": "s2"}),
+    )
+    facts = HostFacts()
+    config = WorkingMemoryConfig(system_prompt_tokens=0)
+    working = WorkingMemoryManager(episodes, facts, config)
+    assert isinstance(episodes, EpisodicMemoryProtocol)
+    assert isinstance(facts, SemanticMemoryProtocol)
+    assert isinstance(working, WorkingMemoryProtocol)
+
+    await working.add(entry("new", metadata={"session_id": "s1"}))
+    with capture_logs() as logs:
+        found = await working.assemble("What does Alice like?", 999, "s1")
+
+    assert ids(found) == ["fact:f1", "s1", "new"]
+    assert found[0].content == "Alice likes tea"
+    assert await working.assemble("Alice", 999, owner_id="ada") == []  # the facts have no owner
+    assert (await working.health_check()).is_healthy()
+    assert logs == []
+
+
+class HostFactStore:
+    """The methods of a store of facts in the form of the specification, without owners."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, dict[str, Any]] = {}
+
+    def add(
+        self,
+        subject: str,
+        predicate: str,
+        object_: str,
+        confidence: float = 1.0,
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        fact_id = f"f{len(self.facts)}"
+        self.facts[fact_id] = {
+            "id": fact_id, "subject": subject, "predicate": predicate, "object_": object_,
+            "confidence": confidence, "metadata": metadata or {},
+        }  # fmt: skip
+        return fact_id
+
+    def query_by_subject(self, subject: str) -> list[dict[str, Any]]:
+        return [one for one in self.facts.values() if one["subject"].startswith(subject)]
+
+    def get_entity_facts(self, entity: str) -> list[dict[str, Any]]:
+        return [one for one in self.facts.values() if entity in one.values()]
+
+    def update_confidence(self, fact_id: str, confidence: float) -> None:
+        self.facts[fact_id]["confidence"] = confidence
+
+    def delete(self, fact_id: str) -> None:
+        del self.facts[fact_id]
+
+
+async def test_semantic_tier_takes_a_store_of_facts_of_a_host() -> None:
+    host = HostFactStore()
+    tier = SemanticMemoryStore(host, max_facts_per_entity=1)
+
+    first = await tier.store_fact("Ann", "likes", "tea")
+    second = await tier.store_fact("Ann", "likes", "milk")
+    await tier.update_fact(second, 0.7)
+
+    assert host.facts.keys() == {second} != {first}
+    assert [one["confidence"] for one in await tier.facts_in("Ann?")] == [0.7]
+    assert len(await tier.get_entity_facts("milk")) == 1
+    assert (await tier.health_check()).details == {"facts": 1}
+    with pytest.raises(MemoryStoreError, match="knows no owners"):
+        await tier.store_fact("Ann", "likes", "soap", owner_id="bob")
+    assert host.facts.keys() == {second}
+
+
+def test_errors_take_a_message() -> None:
+    assert str(FactExtractionError("no model")) == "no model"
+    assert FactExtractionError("no model").entry_id is None
+
+
+def test_protocols_of_the_host_s_parts_are_met() -> None:
+    assert isinstance(HostStore(), MemoryStoreProtocol)
+    assert not isinstance(HostStore(), OwnedStoreProtocol)
+    assert ConsolidationResult(1, 2, 3, 4, 5.0).entries_pruned == 3
