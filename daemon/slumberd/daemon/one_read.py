@@ -91,7 +91,7 @@ async def _cadences(settings: Settings, _: object) -> AsyncIterator[object]:
         if settings.host_store is not None:
             from slumberd.daemon.host_store import read_served
 
-            return read_served(settings)
+            return await asyncio.to_thread(read_served, settings)
         try:
             async with open_facts_if_present(settings) as facts:
                 return {} if facts is None else await served_instants(facts)
