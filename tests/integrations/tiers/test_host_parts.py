@@ -103,6 +103,8 @@ async def test_owners_on_a_store_that_knows_none_stay_apart() -> None:
 
     assert ids(await tier.recall(MemoryQuery("", top_k=2, owner_id="ada"))) == ["old"]
     assert ids(await tier.recall(MemoryQuery("", top_k=2, owner_id="bob"))) == ["b0", "b1"]
+    retriever = MemoryRetriever([host])
+    assert ids(await retriever.retrieve(MemoryQuery("", top_k=2, owner_id="ada"))) == ["old"]
     await tier.forget("old", owner_id="bob")
     assert "old" in host.entries
     with pytest.raises(MemoryStoreError, match="another owner has an entry with the id 'old'"):

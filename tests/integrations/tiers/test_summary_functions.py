@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd.integrations.tiers import (
@@ -15,6 +17,7 @@ from slumberd.integrations.tiers import (
     ConsolidationError,
     ConsolidationScheduler,
     EpisodicCompressor,
+    InMemoryMemoryBackend,
     MemoryConsolidator,
     MemoryEntry,
     MemoryQuery,
@@ -23,6 +26,7 @@ from slumberd.integrations.tiers import (
 )
 from tests.integrations.tiers.conftest import Backends
 from tests.support.builders import START
+from tests.support.fakes import FakeClock
 from tests.support.word_vectors import embed_words
 
 pytestmark = pytest.mark.unit
@@ -230,3 +234,38 @@ async def test_summary_of_one_session_has_its_session() -> None:
 
     assert (await EpisodicCompressor(constant_id).compress(one)).session_id == "s1"
     assert (await EpisodicCompressor(constant_id).compress([*one, other])).session_id == ""
+
+
+CONTENTS = ["Ann likes tea", "Bob has dogs", "We met in Oslo", "It rains today"]
+
+
+async def first_of(entries: list[MemoryEntry]) -> MemoryEntry:
+    return entries[0]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from(CONTENTS), st.sampled_from("xyz"), st.integers(1, 9))),
+    st.integers(1, 7),
+    st.integers(2, 4),
+    st.sampled_from([*RETURNED, first_of]),
+)
+async def test_each_content_is_kept_or_summarised_whatever_the_sizes(
+    said: list[tuple[str, str, int]], batch: int, size: int, summarise: Summarise
+) -> None:
+    store = InMemoryMemoryBackend(clock=FakeClock())
+    given_ids = {}
+    for number, (content, session, importance) in enumerate(said):
+        one = note(number, importance=importance / 10, metadata={"session_id": session})
+        await store.store(replace(one, content=content))
+        given_ids[one.id] = content
+    config = ConsolidationConfig(batch_size=batch, summary_size=size, recency_threshold=0)
+    consolidator = MemoryConsolidator(config, summarise, clock=FakeClock())
+    scheduler = ConsolidationScheduler(store, consolidator, clock=FakeClock())
+
+    for _ in range(2 * len(said) + 1):
+        await scheduler.run_once()
+
+    left = await store.get_recent(99)
+    covered = {id for entry in left for id in (entry.id, *entry.metadata.get("compressed_ids", ()))}
+    assert {given_ids[id] for id in covered if id in given_ids} == set(given_ids.values())

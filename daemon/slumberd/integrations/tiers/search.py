@@ -19,9 +19,11 @@ from slumberd.integrations.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     MemorySearchResult,
+    MemoryStoreProtocol,
     SearchableProtocol,
 )
 from slumberd.integrations.tiers.errors import MemoryStoreError, log_source_failure
+from slumberd.integrations.tiers.stores import owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import canonical
@@ -173,14 +175,14 @@ class MemoryRetriever:
     def __init__(
         self, sources: Sequence[SearchableProtocol], ranker: RelevanceRanker | None = None
     ) -> None:
-        self._sources = [*sources]
+        self._sources = [_by_owner(source) for source in sources]
         self._ranker = ranker or RelevanceRanker()
         self._counts: dict[str, Counter[str]] = {}
         self._failures = 0
 
     def add_source(self, source: SearchableProtocol) -> None:
         """Search one more store from now on."""
-        self._sources.append(source)
+        self._sources.append(_by_owner(source))
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best results of all stores, best first; each entry once.
@@ -235,3 +237,8 @@ class MemoryRetriever:
         """Set all counts to 0."""
         self._counts.clear()
         self._failures = 0
+
+
+def _by_owner(source: SearchableProtocol) -> SearchableProtocol:
+    """Return a source that finds enough of one owner, also in a store that knows no owners."""
+    return owned_store(source) if isinstance(source, MemoryStoreProtocol) else source
