@@ -25,7 +25,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.installation import Installation
+from tests.support.installation import RULES, Installation
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
 
@@ -228,3 +228,26 @@ def test_what_is_alarming_and_how_it_is_taken_back(
         alarm.check_commands([Retraction(f"{rule_id}@1", rule_id, "", count)], 80)
 
     assert [line[3] for line in retracted(logs)] == ([remedy] if remedy else [])
+
+
+@pytest.mark.path
+def test_log_of_a_backfill_that_retracted_most_facts_has_what_takes_it_back(
+    tmp_path: Path,
+) -> None:
+    site = Installation(tmp_path)
+    site.put(*facts_of("ann", 30))
+    assert site.call("fire", "profile").returncode == 0
+    narrowed = RULES.replace("predicate IS NOT NULL", "object < 5")
+    site.rules.write_text(narrowed)
+    assert site.call("backfill", "profile").returncode == 0
+
+    found = site.look("logs", "--event", "facts.retracted", "--since", "1h").stdout
+    remedy = found.partition("remedy=slumberd ")[2].split()
+    counts = [len(site.lines("facts"))]
+    undone = site.call(*remedy)
+    counts.append(len(site.lines("facts")))
+
+    assert "rule_id=profile" in found
+    assert "retracted=25" in found
+    assert undone.returncode == 0
+    assert counts == [5, 30]
