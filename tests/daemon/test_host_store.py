@@ -756,7 +756,8 @@ def test_daemon_answers_status_and_reload_on_a_hosts_stores(
         ("why", "e1"), ("why-not", "e1"), ("search", "tea", "--user", "alice"), ("rules",),
         ("forget", "--user", "alice", "--yes"), ("backfill", "all"), ("quarantine", "ls"),
         ("unpin", "e1", "--reason", "gone"), ("export",),
-        ("pause", "all"), ("backup", "copy"), ("check", "--against-data"), ("report",),
+        ("pause", "all"), ("backup", "copy"), ("restore", "copy"), ("upgrade",),
+        ("check", "--against-data"), ("report",),
     ],
     ids=" ".join,
 )  # fmt: skip

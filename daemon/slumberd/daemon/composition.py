@@ -123,8 +123,10 @@ def older_schemas(settings: Settings) -> dict[StoreName, tuple[int, int]]:
     """Return the number of the schema and the newest one, of each file that is older.
 
     Raises:
+        UnsupportedByStoreError: The stores are a host's own.
         SchemaError: A file has an unknown schema, or tables that do not fit its number.
     """
+    refuse_host_store(settings)
     return {
         store: (number, SCHEMAS[store].newest)
         for store, number in _find_schemas(settings, settings.facts_path).items()

@@ -30,7 +30,13 @@ from slumberd.daemon.copies.file_copies import (
     describe_copy,
     digest,
 )
-from slumberd.daemon.stores import facts_of, inspections_at, inspections_of, key_of
+from slumberd.daemon.stores import (
+    facts_of,
+    inspections_at,
+    inspections_of,
+    key_of,
+    refuse_host_store,
+)
 from slumberd.file_modes import make_directory
 from slumberd.model.errors import (
     BackupBusyError,
@@ -176,7 +182,8 @@ def _copy_all(copies: StoreCopies, sources: Sequence[Source], staging: Path) -> 
 
 
 def _refuse_database(settings: Settings) -> None:
-    """Refuse to copy a database: PostgreSQL has backups of its own."""
+    """Refuse to copy a database, which has backups of its own, and a host's own stores."""
+    refuse_host_store(settings)
     if settings.store is not None:
         problem = "slumberd makes and restores backups of files only"
         remedy = "use the backups of PostgreSQL; `slumberd copy` writes files from a database"
