@@ -47,7 +47,7 @@ FILES = {
 """Each file of statements, and a database that they run on."""
 
 WHOLESALE = {
-    "carried_over", "compare", "fact_check", "ledger_schema", "partition", "replay",
+    "carried_over", "compare", "fact_check", "host_record", "ledger_schema", "partition", "replay",
     "verify_tables", "whole_tables",
 }  # fmt: skip
 """Files of statements that create tables, or compare and rebuild everything."""
