@@ -178,6 +178,7 @@ async def _show_story(settings: Settings, log: DeltaLines) -> None:
     for name in sample.DAYS:
         await _put_day(settings, name)
         _print_firings(await _fire(settings, log))
+    print("\nread counts an episode once, and once more for each further triple in it.")
     async with facts_of(settings, CLOCK, settings.facts_path) as facts:
         records = await facts.reads.records()
         current = await facts.query(FactPattern())
