@@ -226,7 +226,9 @@ def test_check_prints_the_number_and_the_names_of_valid_rules(site: Installation
 
     assert done.returncode == 0
     assert done.stdout == "valid: 2 rules in 1 file: profile, quiet\n"
-    assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
+    assert site.lines("check") == [
+        {"ok": True, "mistakes": [], "warnings": [], "rules": ["profile", "quiet"]}
+    ]
 
 
 def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Installation) -> None:

@@ -179,14 +179,6 @@ CASES = {
         ],
     ),
     "SlumberdFiringHeld": Case(trips=beats([0], held=1), quiet=beats(range(40))),
-    "SlumberdQuarantineGrowing": Case(
-        trips=deltas(11, "tea", "quarantine"),
-        quiet=[
-            *deltas(10, "tea", "quarantine"),
-            *deltas(10, "cake", "quarantine"),
-            *deltas(30, "tea", "noop"),
-        ],
-    ),
     "SlumberdFactsRetracted": Case(
         trips=[
             event_entry(
@@ -198,6 +190,14 @@ CASES = {
     "SlumberdFactsReduced": Case(
         trips=[event_entry(0, "facts.reduced", before=700, now=200, users=5)],
         quiet=[event_entry(n, "firing.completed", rule_id="tea") for n in range(2)],
+    ),
+    "SlumberdQuarantineGrowing": Case(
+        trips=deltas(11, "tea", "quarantine"),
+        quiet=[
+            *deltas(10, "tea", "quarantine"),
+            *deltas(10, "cake", "quarantine"),
+            *deltas(30, "tea", "noop"),
+        ],
     ),
     "SlumberdRuleIneffective": Case(
         trips=[event_entry(0, "rule.ineffective", rule_id="tea", firings=3, read=9)],

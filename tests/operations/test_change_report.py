@@ -134,6 +134,7 @@ def count(rows: list[Record]) -> dict[str, int]:
         **{name: kinds[kind] for name, kind in NAMES.items()},  # type: ignore[index]
         "marked": of_marks["add"] + of_marks["update"],
         "unmarked": of_marks["delete"],
+        "forgotten": kinds["delete"],  # the name of `retracted` in 0.2.0
     }
 
 
