@@ -1,6 +1,6 @@
 """Stargraph's own tests pass with slumberd's classes, except for a few.
 
-This repository has no copy of the tests: SLUMBERD_STARGRAPH_SOURCE names a checkout. The page
+This repository has no copy of the tests: STARGRAPH_SOURCE names a checkout. The page
 docs/how-to/coming-from-stargraph.md gives the reasons for the exceptions.
 """
 

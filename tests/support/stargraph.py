@@ -26,7 +26,7 @@ HOST = Path(__file__).with_name("stargraph_host.py")
 OURS = ROOT / "daemon"
 MIXED = Path(__file__).with_name("stargraph_mixed.py")
 NAMES = Path(__file__).with_name("stargraph_names.py")
-SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"
+SOURCE_VARIABLE = "STARGRAPH_SOURCE"
 """Names a checkout of Stargraph; without it, Stargraph's own tests are skipped."""
 _TEST_TOOLS = (
     "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
