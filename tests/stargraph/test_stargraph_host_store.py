@@ -137,7 +137,7 @@ def test_filter_of_a_rule_reaches_stargraph(home: Home, theirs: Stargraph) -> No
     home.rule(
         "all",
         cadence={"every": 1},
-        when_filter="metadata LIKE '%bitter%' AND scope_key LIKE '/user/bob/%'",
+        when_filter="json_extract(metadata, '$.object') = 'bitter' AND scope_key GLOB '*/bob/*'",
     )
     put(home, theirs, *many_episodes())
     with home.daemon(**environment(home)) as daemon:
