@@ -149,8 +149,8 @@ def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> Non
 
 
 FILES = {
-    "facts.db", "memory.db", "ledger.key", "control.sock", "http.sock", "provenance.jsonl",
-    "restore.json", "mcp.jsonl", "transcripts.json",
+    "facts.db", "host.db", "memory.db", "ledger.key", "control.sock", "http.sock",
+    "provenance.jsonl", "restore.json", "mcp.jsonl", "transcripts.json",
 }  # fmt: skip
 OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from slumberd.cli.own_installation import own_program
 from tests.support.builders import at, episode, triple
 from tests.support.cli_runner import called
 from tests.support.recorded_answers import AnswerRecorder, Form, layout
@@ -289,7 +290,7 @@ STORIES: dict[str, Callable[[TrialInstallation, AnswerRecorder], None]] = {
 def told(name: str, form: Form, directory: Path) -> list[str]:
     """Tell a story in an empty directory; return the lines of its recording."""
     site = TrialInstallation(directory, rules())
-    recorder = AnswerRecorder(site, form)
+    recorder = AnswerRecorder(site, form, {own_program(): "slumberd"})
     STORIES[name](site, recorder)
     return "\n".join(recorder.lines).rstrip("\n").splitlines()
 

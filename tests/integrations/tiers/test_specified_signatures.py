@@ -23,7 +23,8 @@ from slumberd.search.context import EstimatedTokens
 from tests.support.corpora import FOLDER
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.unit
+# CI has the texts only where it runs the slow tests.
+pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 SPECIFICATION = FOLDER.parent / "spec"
 PAGE = ROOT / "docs/how-to/coming-from-the-tiered-api.md"
