@@ -141,6 +141,24 @@ def test_lines_of_a_user_are_found_in_the_form_of_the_log(tmp_path: Path, scope:
     assert (b'"alice"' in (site.state / "slumberd.log").read_bytes()) == (scope == "full")
 
 
+@pytest.mark.parametrize("broken", ["facts.db", "configuration"])
+def test_user_is_sought_by_name_when_the_key_of_the_hashes_cannot_be_read(
+    tmp_path: Path, broken: str
+) -> None:
+    site = Installation(tmp_path)
+    hashed = site.config.read_text().replace("logging: {", "logging: {scope: hashed, ")
+    site.config.write_text(hashed if broken == "facts.db" else "nonsense: 1\n")
+    site.state.mkdir(exist_ok=True)
+    (site.state / "facts.db").write_text("no database")
+    file = tmp_path / "several"
+    file.write_bytes(SEVERAL)
+
+    done = site.look("logs", str(file), "--user", "ada")
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    assert "only lines that name the user as given are found" in done.stderr
+
+
 def test_journal_is_asked_for_the_time(
     site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,8 +171,10 @@ def test_journal_is_asked_for_the_time(
     site.config.write_text("nonsense: 1\n")
 
     done = site.look("logs", "--since", "2026-01-01T00:00:00Z", "--until", "2026-01-01T00:01:00Z")
+    early = site.look("logs", "--since", "0001-01-01")  # journalctl takes no time before 1970
 
     assert "--since=@1767225600 --until=@1767225660" in done.stdout
+    assert "--since=@0" in early.stdout
 
 
 @pytest.mark.slow

@@ -781,6 +781,16 @@ def test_status_doctor_and_check_say_that_the_stores_are_the_hosts(home: Home) -
     assert said[2].returncode == 0
 
 
+def test_check_judges_no_filter_of_a_hosts_own_language(home: Home) -> None:
+    home.state.mkdir()
+    home.rule("all", cadence={"every": 1}, when_filter="confidence > 5 6 AND is_person ada")
+
+    done = home.call("check", "--strict", check=False)
+
+    assert (done.returncode, "samples" in done.stderr) == (0, False)
+    assert "warning" not in done.stderr
+
+
 def test_next_shows_the_cron_instants_of_a_hosts_rules(home: Home) -> None:
     home.rule("all", cadence={"cron": "0 3 * * *"})
 

@@ -66,7 +66,13 @@ def test_filter_that_needs_a_triple_is_no_warning_without_extraction(tmp_path: P
         pytest.param(["profile", "profile", "profiles"], "", ["did you mean 'profile'"]),
         pytest.param(["profile", "profiles"], "", []),
         pytest.param(["fact"], "channels: {fact: {multi_valued: [likes]}}\n", []),
+        pytest.param(["fact", "fact"], "", ["'fact', which only rules name; did you mean"] * 2),
         pytest.param(["tasks"], "", []),
+        pytest.param(["facts", "facts2", "facts_de", "factors", "user_facts"], "", []),
+        pytest.param(["team_a", "team_a", "team_b"], "", []),
+        pytest.param(["likes", "likes", "dislikes"], "", []),
+        pytest.param(["food", "food", "mood"], "", []),
+        pytest.param(["work_notes", "work_notes", "work"], "", []),
     ],
 )
 def test_channel_that_resembles_a_better_known_one_is_a_warning(

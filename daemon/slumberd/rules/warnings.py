@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import FACTS
 from slumberd.rules.filters.doubts import find_doubts, needs_stated_triple
 from slumberd.rules.rule_loader import RulePlace, RuleSet, rule_files
-from slumberd.rules.validation import nearest
 
 _NEEDS_TRIPLE = (
     "selects only episodes that state a triple themselves, and 'extract' reads only those that do"
@@ -77,10 +77,10 @@ def _find_doubtful_channels(rules: RuleSet) -> Iterator[Mistake]:
                 continue
             better = [FACTS, *sorted(configured), *_used_more(emitted, channel)]
             if place is not None and (meant := _nearest_channel(channel, better)):
+                named = "nothing else names" if emitted[channel] == 1 else "only rules name"
                 problem = (
-                    f"emits into channel {channel!r}, which nothing else names; did you mean"
-                    f" {meant!r}? The facts of a channel have ids of their own, and replace none of"
-                    " another channel"
+                    f"emits into channel {channel!r}, which {named}; did you mean {meant!r}? The"
+                    " facts of a channel have ids of their own, and replace none of another channel"
                 )
                 yield place.mistake("then_emits", number, problem=problem)
 
@@ -90,5 +90,19 @@ def _used_more(emitted: Mapping[str, int], channel: str) -> list[str]:
 
 
 def _nearest_channel(channel: str, known: list[str]) -> str:
-    near = [name for name in known if name != channel and are_near(channel, name)]
-    return near[0] if near else nearest(channel, known)
+    """Return the channel that was probably meant; empty for a name that is no typing error."""
+    near = (name for name in known if name != channel and are_near(channel, name))
+    return next((name for name in near if not _are_a_series(channel, name)), "")
+
+
+def _are_a_series(name: str, other: str) -> bool:
+    """Return whether names are told apart by a number or a short part, as ``team_a`` is.
+
+    Short words are near to many others, so they count as told apart, too.
+    """
+    stems = {_END_OF_SERIES.sub("", one) for one in (name, other)}
+    return len(stems) == 1 or max(len(name), len(other)) < _SHORTEST_SLIP
+
+
+_END_OF_SERIES = re.compile(r"[-_.]?\d+$|[-_.]\w{1,2}$")
+_SHORTEST_SLIP = 5

@@ -250,10 +250,10 @@ def check(
     found = None
     if settings and against_data:
         found = asyncio.run(_preview(settings, rules, whole=not paths))
-    warnings = _warnings_about(rules, directories)
-    if settings and settings.host_store is not None:
-        say(f"the stores are the host's own ({settings.host_store}): only they check the filters")
-        warnings = []
+    host = settings.host_store if settings else None
+    if host is not None:
+        say(f"the stores are the host's own ({host}): only they check the filters")
+    warnings = _warnings_about(rules, directories, filters=host is None)
     checked = _Checked(rules, warnings, strict=strict)
     _print_valid(checked, found, json=json)
     if not checked.passes:
@@ -308,10 +308,14 @@ def _without_tests(paths: Sequence[Path]) -> list[Path]:
     return named
 
 
-def _warnings_about(rules: RuleSet, directories: Iterable[Path]) -> list[Mistake]:
-    """Return warnings about rules that are valid, but probably not what their author meant."""
+def _warnings_about(rules: RuleSet, directories: Iterable[Path], *, filters: bool) -> list[Mistake]:
+    """Return warnings about rules that are valid, but probably not what their author meant.
+
+    Args:
+        filters: Whether the filters are slumberd's; a host's own stores may read other words.
+    """
     empty = [one for directory in directories for one in find_empty_directory(directory)]
-    return [*empty, *rules.outdated, *find_warnings(rules)]
+    return [*empty, *rules.outdated, *(find_warnings(rules) if filters else ())]
 
 
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:

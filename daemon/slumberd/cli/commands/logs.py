@@ -170,7 +170,8 @@ def _forms_of(user: str | None, config: Path | None, state_dir: Path | None) -> 
         return []
     try:
         settings = settings_of(config, state_dir)
-    except ConfigurationError:  # `_source` reports it
+    except ConfigurationError:  # a broken configuration is a reason to read the log
+        say(f"the configuration has mistakes (`slumberd check` lists them): {_NOT_HASHED}")
         return [user]
     match settings.logging.scope:
         case "full":
@@ -179,8 +180,15 @@ def _forms_of(user: str | None, config: Path | None, state_dir: Path | None) -> 
             say("the log names no users: see `logging.scope`")
             return [user]
         case "hashed":
-            hashed = hash_name(asyncio.run(_read_key(settings)), user)
+            try:
+                hashed = hash_name(asyncio.run(_read_key(settings)), user)
+            except (StoreError, OSError) as error:  # so is a store that cannot be read
+                say(f"{error}: {_NOT_HASHED}")
+                return [user]
             return [user, *([hashed] if hashed else [])]
+
+
+_NOT_HASHED = "only lines that name the user as given are found"
 
 
 async def _read_key(settings: Settings) -> bytes:
@@ -232,10 +240,11 @@ def _journal(wanted: _Wanted, *, follow: bool) -> Iterator[bytes]:
     units = [f"--unit={unit}" for unit in UNITS]
     words = [program, *units, "--output=cat", "--no-pager", "--quiet", *["--follow"] * follow]
     # The journal finds a time by an index. It has whole seconds here; `_Wanted.has` is exact.
+    # It takes no time before 1970.
     if wanted.since is not None:
-        words.append(f"--since=@{math.floor(wanted.since.timestamp())}")
+        words.append(f"--since=@{max(0, math.floor(wanted.since.timestamp()))}")
     if wanted.until is not None:
-        words.append(f"--until=@{math.ceil(wanted.until.timestamp())}")
+        words.append(f"--until=@{max(0, math.ceil(wanted.until.timestamp()))}")
     with subprocess.Popen(words, stdout=subprocess.PIPE) as reading:  # noqa: S603 # our own words
         try:
             yield from reading.stdout or ()

@@ -7,13 +7,16 @@ proofs run the condition on sample episodes, through the sandbox.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import orjson
+
 from slumberd.consolidation.claim import INTENTS
 from slumberd.model.episode import INTERFACES
+from slumberd.model.errors import FilterError
 from slumberd.rules.filters.checks import DATES, columns_in
 from slumberd.rules.filters.conditions import (
     KEY_OF_METADATA,
@@ -24,8 +27,8 @@ from slumberd.rules.filters.conditions import (
     split_at,
     without_parentheses,
 )
-from slumberd.rules.filters.sandbox import select_samples
-from slumberd.rules.filters.tokenizer import FilterRefusal, FilterToken, arguments, split
+from slumberd.rules.filters.sandbox import check_filter, select_samples
+from slumberd.rules.filters.tokenizer import FilterToken, arguments, split
 from slumberd.rules.validation import nearest
 
 Tokens = Sequence[FilterToken]
@@ -45,6 +48,9 @@ _PLAIN_WORDS = frozenset(
     {"", "between", "and", "or", "in", "not", "is", "null", "isnull", "notnull"}
 )
 _PLAIN_SIGNS = _COMPARISONS | {","}
+_BETWEEN_LITERALS = frozenset({"", "in", "not", "is"})
+_NUMBERS_AS_TIMES = frozenset({"unixepoch", "auto", "julianday"})
+"""The modifiers of date functions that read a number, also one in quotes."""
 
 _TYPES: Mapping[str, frozenset[str]] = {
     "json_type": frozenset({"null", "true", "false", "integer", "real", "text", "array", "object"}),
@@ -52,13 +58,20 @@ _TYPES: Mapping[str, frozenset[str]] = {
 }
 """The answers of functions that name a type."""
 
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "lower": lambda text: text.encode().lower().decode(),
+    "upper": lambda text: text.encode().upper().decode(),
+}
+"""What SQLite's functions answer, which change the letters of ASCII only."""
+
 
 def find_doubts(fragment: str) -> list[Doubt]:
     """Return what is doubtful in a filter, by position; nothing for a filter that is refused."""
     try:
-        tokens = split(fragment)
-    except FilterRefusal:
+        check_filter("samples", fragment)
+    except FilterError:
         return []
+    tokens = split(fragment)
     if not tokens:
         return []
     found = [
@@ -72,9 +85,10 @@ def find_doubts(fragment: str) -> list[Doubt]:
 def needs_stated_triple(fragment: str) -> bool:
     """Return whether it is proved that a filter selects no episode without a stated triple."""
     try:
-        tokens = split(fragment)
-    except FilterRefusal:
+        check_filter("samples", fragment)
+    except FilterError:
         return False
+    tokens = split(fragment)
     return bool(tokens) and _needs_triple(fragment, tokens)
 
 
@@ -131,14 +145,14 @@ def _find_mixed_joins(tokens: Tokens) -> Iterator[Doubt]:
     joins: list[set[str]] = [set()]
     between = [0]
     for token in tokens:
-        if token.kind == "open":
+        if token.kind == "open" or token.word == "case":  # CASE lasts until its END
             joins.append(set())
             between.append(0)
-        elif token.kind == "close":
+        elif token.kind == "close" or token.word == "end":
             joins.pop()
             between.pop()
-        elif token.word == "between":
-            between[-1] += 1
+        elif token.text == "," or token.word in ("when", "then", "else"):
+            joins[-1] = set()
         elif token.word == "and" and between[-1]:
             between[-1] -= 1
         elif token.word in ("and", "or"):
@@ -146,6 +160,7 @@ def _find_mixed_joins(tokens: Tokens) -> Iterator[Doubt]:
             if len(joins[-1]) > 1:
                 yield Doubt(_MIXED, token.position)
                 joins[-1] = set()
+        between[-1] += token.word == "between"
 
 
 def _find_impossible_dates(fragment: str, tokens: list[FilterToken]) -> Iterator[Doubt]:
@@ -155,7 +170,8 @@ def _find_impossible_dates(fragment: str, tokens: list[FilterToken]) -> Iterator
             continue
         given = arguments(tokens, place)[token.word == "strftime" :]
         literal = given[0] if given else []
-        if len(literal) == 1 and literal[0].kind == "string":
+        modifiers = {one.text[1:-1].strip().lower() for modifier in given[1:] for one in modifier}
+        if len(literal) == 1 and literal[0].kind == "string" and not modifiers & _NUMBERS_AS_TIMES:
             call = f"date({literal[0].text}) IS NOT NULL"
             if not any(select_samples(call, [{}])):
                 yield Doubt(f"{literal[0].text} is no date or time", literal[0].position)
@@ -176,7 +192,11 @@ def _find_contradictions(fragment: str, group: Sequence[Tokens]) -> Iterator[Dou
         if exclude_each_other([bound for _, bound in bounds], column):
             last = [tokens for tokens, bound in bounds if bound.column == column][-1]
             yield Doubt(f"no {column} meets all conditions on it", last[0].position)
-    numeric = [tokens for tokens in group if _is_plain_confidence(tokens)]
+    numeric = [
+        tokens
+        for tokens in group
+        if _is_plain_confidence(tokens) and all(token.kind != "string" for token in tokens)
+    ]
     if len(numeric) > 1 and not _holds_for_a_confidence(fragment, numeric):
         yield Doubt("no confidence meets all conditions on it", numeric[-1][0].position)
 
@@ -199,22 +219,24 @@ def _find_in_single(fragment: str, tokens: Tokens) -> Iterator[Doubt]:
 
 
 def _doubt_of_confidence(fragment: str, tokens: Tokens) -> Iterator[Doubt]:
+    if not _is_plain_confidence(tokens):
+        return
     text = next((token for token in tokens if token.kind == "string"), None)
-    if text is not None:
+    if text is not None and text.text != "''":
         yield Doubt(
             f"confidence is a number, and {text.text} is a text; write it without quotes",
             text.position,
         )
-    elif _is_plain_confidence(tokens) and not _holds_for_a_confidence(fragment, [tokens]):
+    elif text is None and not _holds_for_a_confidence(fragment, [tokens]):
         yield Doubt("is never true: confidence is a number from 0 to 1", tokens[0].position)
 
 
 def _is_plain_confidence(tokens: Tokens) -> bool:
-    """Return whether a condition only compares the confidence with numbers."""
+    """Return whether a condition only compares the confidence with literals."""
     return columns_in([*tokens]) == {"confidence"} and all(
         token.word in {*_PLAIN_WORDS, "confidence"}
         and (token.kind != "sign" or token.text in _PLAIN_SIGNS)
-        and token.kind not in ("string", "quoted")
+        and token.kind != "quoted"
         for token in tokens
     )
 
@@ -235,7 +257,7 @@ def _number_of(text: str) -> float:
 
 def _problems_of(bound: Bound) -> Iterator[str]:
     """Yield what is doubtful in the texts with which a condition compares a column."""
-    texts = sorted(value for value in bound.values if value is not None)
+    texts = sorted(value for value in bound.values if value)  # '' is often a guard
     for text in texts:
         if bound.column == "intent" and text not in INTENTS:
             close = nearest(text, INTENTS)
@@ -252,7 +274,7 @@ def _problems_of(bound: Bound) -> Iterator[str]:
 def _doubts_of_form(tokens: Tokens) -> Iterator[Doubt]:
     """Find literals that the value beside them never equals."""
     function, column, rest = _head_of(tokens)
-    if not rest or (rest[0].text not in _EQUALS and rest[0].word not in ("in", "is", "not")):
+    if not _compares_with_literals(rest):
         return
     for token in rest:
         if token.kind == "number" and not function and column in TEXTS:
@@ -261,16 +283,35 @@ def _doubts_of_form(tokens: Tokens) -> Iterator[Doubt]:
                 token.position,
             )
         elif token.kind == "string":
-            text = token.text[1:-1]
+            text = token.text[1:-1].replace("''", "'")
             if function in _TYPES and text not in _TYPES[function]:
                 known = ", ".join(sorted(_TYPES[function]))
                 yield Doubt(f"{function} answers {known}, and never {text!r}", token.position)
-            elif function in ("lower", "upper") and text != getattr(text, function)():
+            elif function in _CASES and text != _CASES[function](text):
                 yield Doubt(f"{function} never answers {text!r}", token.position)
-            elif column == "metadata" and not function and not text.lstrip().startswith("{"):
+            elif column == "metadata" and not function and text and not _is_json(text):
                 yield Doubt(
                     "metadata is JSON text; write json_extract(metadata, '$.KEY')", token.position
                 )
+
+
+def _compares_with_literals(rest: Tokens) -> bool:
+    """Return whether a comparison has only literals behind its column, as ``IN ('a', 'b')``."""
+    if not rest or (rest[0].text not in _EQUALS and rest[0].word not in ("in", "is", "not")):
+        return False
+    return all(
+        token.word in _BETWEEN_LITERALS
+        and (token.kind != "sign" or token.text in _EQUALS or token.text == ",")
+        for token in rest
+    )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _head_of(tokens: Tokens) -> tuple[str, str, Tokens]:
@@ -305,7 +346,12 @@ def _doubts_of_timestamp(tokens: Tokens) -> Iterator[Doubt]:
     function, column, rest = _head_of(tokens)
     if column != "timestamp" or function not in ("", "date", "datetime"):
         return
-    if any(token.word not in _PLAIN_WORDS for token in rest):
+    if any(
+        token.word not in _PLAIN_WORDS
+        or (token.kind == "sign" and token.text not in _PLAIN_SIGNS)
+        or token.text == "''"
+        for token in rest
+    ):
         return
     equals = bool(rest) and (rest[0].text in _EQUALS or rest[0].word in ("in", "is"))
     for token in rest:
