@@ -1332,8 +1332,30 @@ def test_pattern_file_among_the_rules_is_one_mistake_with_its_remedy(tmp_path: P
         pytest.param(
             "cadence: {every: 100e}, then_emits: [facts]", "write 100, or '100 episodes'", id="unit"
         ),
+        pytest.param("cadence: {every: 1e}, then_emits: [facts]", "not '1e'; write 1", id="one"),
+        pytest.param(
+            "cadence: {every: 30 min}, then_emits: [facts]",
+            "write {interval: 30m} for a time",
+            id="minutes",
+        ),
+        pytest.param(
+            "cadence: {every: 2 Days}, then_emits: [facts]", "write other times as cron", id="days"
+        ),
+        pytest.param(
+            "cadence: {every: 3 weeks}, then_emits: [facts]",
+            "or an interval for a time, as {interval: 1h}",
+            id="other unit",
+        ),
         pytest.param(
             "cadence: {every: 1}, then_emits: [Facts]", "did you mean 'facts'?", id="capitals"
+        ),
+        pytest.param(
+            "cadence: {every: 1}, then_emits: [\u00c4rzte]", "'_', ':' and '-'", id="other letters"
+        ),
+        pytest.param(
+            "cadence: {cron: '0 3 * * *', timezone: UTC+2}, then_emits: [facts]",
+            "an offset names no place; write one, as 'Europe/Berlin'",
+            id="offset",
         ),
         pytest.param(
             "cadence: {cron: '0 3 * * *', timezone: CEST}, then_emits: [facts]",

@@ -25,7 +25,7 @@ def no_facts(settings: Settings, users: Sequence[str], believed_at: datetime | N
     first = None if believed_at is None else asyncio.run(_first_recorded(settings))
     if believed_at is not None and first is not None and believed_at < first:
         return (
-            f"nothing was recorded before {timestamp(first)}, when slumberd learned its first fact;"
+            f"nothing was recorded before {timestamp(first)}, when the ledger begins;"
             " --valid-at T asks what was true at T, by what is known now"
         )
     known = _users_with_facts(settings)

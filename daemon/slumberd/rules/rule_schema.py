@@ -99,9 +99,9 @@ class CadenceForm(Form):
     @classmethod
     def _read_count(cls, value: object) -> object:
         count = count_in(value)
-        if isinstance(count, str) and (found := re.fullmatch(r"([1-9][0-9]*) ?[A-Za-z]+", count)):
+        if isinstance(count, str) and (found := re.fullmatch(r"([1-9][0-9]*) ?([A-Za-z]+)", count)):
             needed = f"a whole number of episodes is needed, not {format_value(count)}"
-            raise ValueError(f"{needed}; {_remedy_for_count(count, found[1])}")
+            raise ValueError(f"{needed}; {_remedy_for_count(found[1], found[2].lower())}")
         return count
 
     @model_validator(mode="after")
@@ -110,13 +110,17 @@ class CadenceForm(Form):
         return self
 
 
-def _remedy_for_count(text: str, number: str) -> str:
+def _remedy_for_count(number: str, unit: str) -> str:
     """Return what to write in place of a number with a unit."""
-    if text in INTERVALS:
-        return f"write {{interval: {text}}} for a time"
-    if re.fullmatch(r"[0-9]+[smhd]", text):
-        return f"an interval is one of {', '.join(INTERVALS)}; write other times as cron"
-    return f"write {number}, or '{number} episodes'"
+    counted = f"write {number}" if number == "1" else f"write {number}, or '{number} episodes'"
+    if "episodes".startswith(unit):
+        return counted
+    if not re.fullmatch("s(ec(ond)?s?)?|m(in(ute)?s?)?|h(r|our)?s?|d(ay)?s?", unit):
+        return f"{counted}, or an interval for a time, as {{interval: 1h}}"
+    interval = number + unit[0]
+    if interval in INTERVALS:
+        return f"write {{interval: {interval}}} for a time"
+    return f"an interval is one of {', '.join(INTERVALS)}; write other times as cron"
 
 
 def _lacks_space(value: object) -> bool:

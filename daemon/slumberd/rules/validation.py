@@ -398,7 +398,8 @@ def _check_name(value: str) -> str:
     if not re.fullmatch(NAME, value):
         allowed = "1 to 64 of a-z, 0-9, '.', '_', ':' and '-'"
         meant = re.sub(r"[^a-z0-9._:-]+", "-", value.lower()).strip("-")
-        remedy = f"; did you mean {meant!r}?" if re.fullmatch(NAME, meant) else ""
+        is_near = value.isascii() and re.fullmatch(NAME, meant)
+        remedy = f"; did you mean {meant!r}?" if is_near else ""
         raise ValueError(f"{format_value(value)} is not a valid name: use {allowed}{remedy}")
     return value
 
@@ -417,14 +418,15 @@ def _check_zone(value: str) -> str:
     except (KeyError, ValueError, OSError) as error:
         close = nearest(value, _known_zones())
         remedy = f"did you mean {close!r}?" if close else "write a name as 'Europe/Berlin'"
-        if re.fullmatch(_ABBREVIATION, value):
-            remedy = "an abbreviation names no place; write one, as 'Europe/Berlin'"
+        if found := re.fullmatch(_NO_PLACE, value):
+            form = "an offset" if found["offset"] else "an abbreviation"
+            remedy = f"{form} names no place; write one, as 'Europe/Berlin'"
         raise ValueError(f"time zone {format_value(value)} is not known; {remedy}") from error
     return value
 
 
-_ABBREVIATION = "[A-Z]{2,5}"
-"""The form of CEST and PST. The few that are known, such as EST, are near to many that are not."""
+_NO_PLACE = r"[A-Z]{2,5}|(UTC|GMT)?(?P<offset>[+-][0-9:]+)"
+"""The form of CEST and UTC+2. A few are known, such as EST, and near to many that are not."""
 
 
 @cache
