@@ -24,7 +24,6 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import (
     ConsolidationError,
-    MemorySystemError,
     log_consolidation_failure,
 )
 from slumberd.integrations.tiers.stores import ConsolidatedStore, OwnerEntries, owned_store
@@ -81,7 +80,7 @@ class ConsolidationScheduler:
         self._store = owned_store(store)
         self._consolidator = consolidator
         # A class of the host may inherit ours, and consolidate in another way.
-        consolidates = type(consolidator).consolidate
+        consolidates = getattr(type(consolidator), "consolidate", None)
         ours = consolidates is MemoryConsolidator.consolidate
         self._planner = cast("MemoryConsolidator", consolidator) if ours else None
         own = getattr(consolidator, "config", None)
@@ -90,6 +89,7 @@ class ConsolidationScheduler:
         self._store_triple = store_triple
         self._clock = clock
         self._wait = wait
+        self._passing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last_places: dict[str, Place] = {}
@@ -119,7 +119,8 @@ class ConsolidationScheduler:
     async def run_once(self) -> ConsolidationResult:
         """Run one pass over at most `batch_size` entries; count what was written.
 
-        It begins where the last pass ended, and after all entries with the first again. An owner
+        It begins where the last pass ended, and after all entries with the first again. It waits
+        for a pass that is under way. An owner
         whose entries cannot be consolidated is logged, and the others go on. An entry that is
         written while a pass runs stays. What a summary replaces is deleted with the write of the
         summary, in one transaction.
@@ -128,8 +129,9 @@ class ConsolidationScheduler:
             ConsolidationError: Two entries have the same id, of whichever owners.
         """
         began = self._clock.monotonic()
-        self._forget_reads()  # since the last call, the host may have deleted what was read
-        results = await self._pass()
+        async with self._passing:
+            self._forget_reads()  # since the last call, the host may have deleted what was read
+            results = await self._pass()
         return ConsolidationResult(
             sum(result.entries_processed for result in results),
             sum(result.entries_consolidated for result in results),
@@ -168,7 +170,7 @@ class ConsolidationScheduler:
         if waiting is None or waiting.owner_id != owner_id:
             try:
                 waiting = await self._read(owner_id)
-            except MemorySystemError as error:  # the other owners can still be read
+            except Exception as error:  # noqa: BLE001 # the other owners can still be read
                 log_consolidation_failure(error)
                 waiting = _Waiting(owner_id, [], ())
         batch, waiting.entries = waiting.entries[:most], waiting.entries[most:]
@@ -242,14 +244,19 @@ class ConsolidationScheduler:
             begin = max(begin + self._config.interval_seconds, self._clock.monotonic())
             if await self._wait(self._stopping, begin - self._clock.monotonic()):
                 return
-            self._forget_reads()
-            try:
+            async with self._passing:
+                await self._pass_through()
+
+    async def _pass_through(self) -> None:
+        """Run passes until each entry was looked at once."""
+        self._forget_reads()
+        try:
+            await self._pass()
+            while (self._finished or self._last_places) and not self._stopping.is_set():
                 await self._pass()
-                while (self._finished or self._last_places) and not self._stopping.is_set():
-                    await self._pass()
-            except Exception as error:  # noqa: BLE001 # the next pass tries again
-                log_consolidation_failure(error)
-            self._forget_reads()
+        except Exception as error:  # noqa: BLE001 # the next pass tries again
+            log_consolidation_failure(error)
+        self._forget_reads()
 
 
 def _check_result(found: object) -> ConsolidationResult:

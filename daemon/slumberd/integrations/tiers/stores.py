@@ -135,19 +135,22 @@ def is_unchanged(entry: MemoryEntry, stored: MemoryEntry | None) -> bool:
     """Return whether a store still has an entry as it was; lists and tuples count as equal."""
     if stored is None:
         return False
-    if entry == stored:
+    if entry is stored:
         return True
-    # The database returns tuples as lists.
+    # The database returns tuples as lists, and a host's vectors may be arrays.
     plain, other = (replace(one, metadata={}, embedding=None) for one in (entry, stored))
     try:
-        return plain == other and _document(entry) == _document(stored)
-    except TypeError:  # a store of a host keeps values that JSON does not have
+        if plain != other or vector_of(entry) != vector_of(stored):
+            return False
+        same = bool(entry.metadata == stored.metadata)
+        return same or canonical(entry.metadata) == canonical(stored.metadata)
+    except (TypeError, ValueError):  # a store of a host keeps values that JSON does not have
         return False
 
 
-def _document(entry: MemoryEntry) -> str:
-    embedding = None if entry.embedding is None else [float(value) for value in entry.embedding]
-    return canonical([entry.metadata, embedding])
+def vector_of(entry: MemoryEntry) -> list[float] | None:
+    """Return the vector of an entry as numbers; that of a host may be an array."""
+    return None if entry.embedding is None else [float(value) for value in entry.embedding]
 
 
 def owned_store(store: ConsolidatedStore) -> OwnedStoreProtocol:
@@ -183,16 +186,23 @@ class _PlainStore:
     def __init__(self, host: ConsolidatedStore) -> None:
         self.host = host
         self.source = getattr(host, "source", type(host).__name__)
+        self._may_have_owners = True
 
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry.
 
+        All entries are read first, unless those that this program has written have no owners.
+
         Raises:
             MemoryStoreError: Another owner has an entry of that id, which would be lost.
         """
-        if entry.owner_id and not takes(self.host.get_recent, "owner_id"):
+        asks = entry.owner_id or self._may_have_owners
+        if asks and not takes(self.host.get_recent, "owner_id"):
             # A store without owners would replace it by its id.
+            self._may_have_owners = True
             stored = await self.host.get_recent(sys.maxsize)
+            if not entry.owner_id:
+                self._may_have_owners = any(one.owner_id for one in stored)
             if any(one.id == entry.id and one.owner_id != entry.owner_id for one in stored):
                 message = f"another owner has an entry with the id {entry.id!r}"
                 raise MemoryStoreError(message, self.source)
