@@ -612,3 +612,25 @@ async def test_extractor_takes_the_triples_of_its_function() -> None:
         return [("the text", "is", text)]
 
     assert await EntityExtractor(extract).extract(entry("a", "x")) == [("the text", "is", "x")]
+
+
+async def test_passes_at_once_count_each_entry_once() -> None:
+    class Slow(Store):
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            await asyncio.sleep(0)
+            return await super().get_recent(n)
+
+        async def store(self, entry: MemoryEntry) -> None:
+            await asyncio.sleep(0)
+            await super().store(entry)
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        await asyncio.sleep(0)
+        return entry("any", "summary")
+
+    store = Slow(*(entry(f"e{number}") for number in range(4)))
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+
+    found = await asyncio.gather(*(scheduler.run_once() for _ in range(3)))
+
+    assert sum(one.entries_consolidated for one in found) == 4
