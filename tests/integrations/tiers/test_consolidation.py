@@ -634,3 +634,41 @@ async def test_passes_at_once_count_each_entry_once() -> None:
     found = await asyncio.gather(*(scheduler.run_once() for _ in range(3)))
 
     assert sum(one.entries_consolidated for one in found) == 4
+
+
+@pytest.mark.parametrize("broken", ["e0", "e1"])
+async def test_next_pass_deletes_what_a_summary_replaced_before_the_store_failed(
+    broken: str,
+) -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(one.id for one in entries))
+
+    store = Store(*(entry(f"e{number}", hours=40 - number) for number in range(3)))
+    store.broken = {broken}
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.broken = set()
+    await scheduler.run_once()
+
+    found = {one.content for one in store.entries.values()}
+    assert found == {"summary of e0 e1", "The worde2 is here"}
+
+
+async def test_entry_that_was_written_anew_after_the_store_failed_stays() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary")
+
+    store = Store(entry("e0", hours=40), entry("e1", hours=39))
+    store.broken = {"e0"}
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.broken = set()
+    store.entries["e0"] = entry("e0", "new words", hours=1)
+    await scheduler.run_once()
+
+    assert store.entries["e0"].content == "new words"
+    assert "e1" not in store.entries

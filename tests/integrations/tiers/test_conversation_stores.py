@@ -20,6 +20,7 @@ from slumberd.integrations.tiers import (
     MemoryConsolidator,
     MemoryEntry,
     MemoryQuery,
+    MemorySearchResult,
     MemoryStoreProtocol,
     SummaryMemoryStore,
 )
@@ -429,3 +430,45 @@ async def test_write_succeeds_when_the_back_end_cannot_store_the_summary() -> No
 
     assert ids(await store.get_recent(9)) == ["b", "a"]
     assert [line["event"] for line in logs] == ["tiers.summary_failed"]
+
+
+class Host:
+    """Has the methods of the specification; the first deletion of an entry may fail."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, MemoryEntry] = {}
+        self.broken = {"b"}
+
+    async def store(self, entry: MemoryEntry) -> None:
+        self.entries[entry.id] = entry
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        return []
+
+    async def get_recent(self, n: int) -> list[MemoryEntry]:
+        return sorted(self.entries.values(), key=lambda one: one.timestamp)[::-1][:n]
+
+    async def delete(self, entry_id: str) -> None:
+        if entry_id in self.broken:
+            self.broken.discard(entry_id)
+            raise OSError("the network is gone")
+        self.entries.pop(entry_id, None)
+
+    async def clear(self) -> None:
+        self.entries.clear()
+
+
+async def test_store_finishes_a_summary_whose_back_end_failed_half_way() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(ids(entries)), age=9)
+
+    host = Host()
+    store = SummaryMemoryStore(3, 2, summarise, backend=host)
+    with capture_logs():
+        await fill(store, *(entry(id, id, age=age) for id, age in (("a", 9), ("b", 8), ("c", 7))))
+
+    await fill(store, entry("d", "d", age=6))
+
+    kept = sorted(one.content for one in host.entries.values())
+    assert kept == ["c", "d", "summary of a b"]
+    assert ids(await store.get_recent(9)) == ["d", "c"]

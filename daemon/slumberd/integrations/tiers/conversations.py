@@ -22,6 +22,7 @@ from slumberd.integrations.tiers.extraction import EpisodicCompressor, Summarise
 from slumberd.integrations.tiers.search import newest_first, relevances_of, selects
 from slumberd.integrations.tiers.stores import (
     OwnerEntries,
+    Unfinished,
     are_unchanged,
     owned_store,
     without,
@@ -358,6 +359,7 @@ class KeptEntries:
     def __init__(self, backend: MemoryStoreProtocol | None) -> None:
         self._backend = None if backend is None else owned_store(backend)
         self._owned: dict[str, dict[str, MemoryEntry]] = {}
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(dict)
         self._using: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, owner_id: str) -> dict[str, MemoryEntry]:
@@ -369,6 +371,7 @@ class KeptEntries:
         if owner_id not in self._owned:
             found: Sequence[MemoryEntry] = []
             if self._backend is not None:
+                await OwnerEntries(self._backend, owner_id, self._unfinished[owner_id]).finish()
                 found = await self._backend.get_recent(sys.maxsize, owner_id=owner_id)
             self._owned[owner_id] = {entry.id: entry for entry in reversed(found)}
         return self._owned[owner_id]
@@ -421,7 +424,7 @@ class KeptEntries:
             if not are_unchanged(old, owned):
                 return False
             if self._backend is not None and not await OwnerEntries(
-                self._backend, owner_id
+                self._backend, owner_id, self._unfinished[owner_id]
             ).replace(old, new):
                 del self._owned[owner_id]  # another program has written: read all again
                 return False

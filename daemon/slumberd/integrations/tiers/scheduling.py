@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -26,7 +27,12 @@ from slumberd.integrations.tiers.errors import (
     ConsolidationError,
     log_consolidation_failure,
 )
-from slumberd.integrations.tiers.stores import ConsolidatedStore, OwnerEntries, owned_store
+from slumberd.integrations.tiers.stores import (
+    ConsolidatedStore,
+    OwnerEntries,
+    Unfinished,
+    owned_store,
+)
 from slumberd.integrations.tiers.strategies import CLOCK, DuplicateGroup
 
 StoreTriple = Callable[[Triple, MemoryEntry], Awaitable[object]]
@@ -94,6 +100,7 @@ class ConsolidationScheduler:
         self._task: asyncio.Task[None] | None = None
         self._last_places: dict[str, Place] = {}
         self._finished: set[str] = set()
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(dict)
         self._owners: list[str] | None = None
         self._waiting: _Waiting | None = None
 
@@ -184,12 +191,16 @@ class ConsolidationScheduler:
 
     async def _read(self, owner_id: str) -> _Waiting:
         """Return the entries of an owner that come after those of the last pass."""
+        await self._owned(owner_id).finish()
         found = await self._store.get_recent(sys.maxsize, owner_id=owner_id)
         planner = self._planner
         due = sorted(found, key=place_of) if planner is None else planner.due(found)
         if (last := self._last_places.get(owner_id)) is not None:
             due = [entry for entry in due if place_of(entry) > last]
         return _Waiting(owner_id, due, () if planner is None else planner.groups(due))
+
+    def _owned(self, owner_id: str) -> OwnerEntries:
+        return OwnerEntries(self._store, owner_id, self._unfinished[owner_id])
 
     async def _consolidate_owner(
         self, owner_id: str, batch: list[MemoryEntry], groups: Sequence[DuplicateGroup]
@@ -201,7 +212,7 @@ class ConsolidationScheduler:
                 return _check_result(await self._consolidator.consolidate(batch))
             plan = await self._planner.plan_batch(batch, groups)
             written = ConsolidationPlan(plan.processed)
-            await self._write(plan, written, OwnerEntries(self._store, owner_id))
+            await self._write(plan, written, self._owned(owner_id))
             await self._store_triples(plan, written, {entry.id: entry for entry in batch})
         except Exception as error:  # noqa: BLE001 # one owner must not stop the others
             log_consolidation_failure(error)

@@ -61,6 +61,10 @@ class ReplacingStoreProtocol(Protocol):
         ...
 
 
+Unfinished = dict[str, tuple[MemoryEntry, str]]
+"""Entries that a store must still delete, by id, each with the id of its stored summary."""
+
+
 class OwnerEntries:
     """Replaces and deletes entries of one owner, unless they have changed since they were read.
 
@@ -71,11 +75,16 @@ class OwnerEntries:
     Args:
         store: The store.
         owner_id: The owner.
+        unfinished: Outlives this object: the entries of the owner that a failing store has not
+            deleted yet, each with the id of its stored summary.
     """
 
-    def __init__(self, store: OwnedStoreProtocol, owner_id: str) -> None:
+    def __init__(
+        self, store: OwnedStoreProtocol, owner_id: str, unfinished: Unfinished | None = None
+    ) -> None:
         self._store = store
         self._owner_id = owner_id
+        self._unfinished: Unfinished = {} if unfinished is None else unfinished
         self._stored: dict[str, MemoryEntry] | None = None
 
     async def replace(self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry]) -> bool:
@@ -83,23 +92,40 @@ class OwnerEntries:
         store = self._store
         if isinstance(store, ReplacingStoreProtocol):
             return await store.replace_entries(old, new, owner_id=self._owner_id)
-        if self._stored is None:
-            found = await store.get_recent(sys.maxsize, owner_id=self._owner_id)
-            self._stored = {entry.id: entry for entry in found}
-        if not are_unchanged(old, self._stored):
+        stored = await self._load()
+        if not are_unchanged(old, stored):
             return False
         # The owner is known to have these ids, so a store without owners need not be asked again.
         host = store.host if isinstance(store, _PlainStore) else None
         for entry in new:
-            into = host if host is not None and entry.id in self._stored else store
+            into = host if host is not None and entry.id in stored else store
             await into.store(entry)
-            self._stored[entry.id] = entry
+            stored[entry.id] = entry
         delete: Callable[..., Awaitable[object]] = (store if host is None else host).delete
         whose = _whose(delete, self._owner_id)
-        for entry_id in without(old, new):
+        gone, known = without(old, new), {entry.id: entry for entry in old}
+        for summary in [entry for entry in new if entry.id not in known]:
+            self._unfinished.update({id: (known[id], summary.id) for id in gone})
+        for entry_id in gone:
             await delete(entry_id, **whose)
-            del self._stored[entry_id]
+            del stored[entry_id]
+            self._unfinished.pop(entry_id, None)
         return True
+
+    async def finish(self) -> None:
+        """Delete what a stored summary replaces, if both are as they were: a call before failed."""
+        if self._unfinished:
+            stored = await self._load()
+            for entry_id, (entry, summary_id) in [*self._unfinished.items()]:
+                if summary_id in stored:
+                    await self.replace([entry], [])
+                self._unfinished.pop(entry_id, None)
+
+    async def _load(self) -> dict[str, MemoryEntry]:
+        if self._stored is None:
+            found = await self._store.get_recent(sys.maxsize, owner_id=self._owner_id)
+            self._stored = {entry.id: entry for entry in found}
+        return self._stored
 
     async def delete(self, entries: Sequence[MemoryEntry], deleted: list[MemoryEntry]) -> None:
         """Delete those of some entries that have not changed.
