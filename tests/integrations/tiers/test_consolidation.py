@@ -672,3 +672,25 @@ async def test_entry_that_was_written_anew_after_the_store_failed_stays() -> Non
 
     assert store.entries["e0"].content == "new words"
     assert "e1" not in store.entries
+
+
+async def test_cancellation_inside_a_part_of_the_host_does_not_end_the_loop() -> None:
+    class Cancelled(Store):
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            raise asyncio.CancelledError
+
+    passes = asyncio.Semaphore(0)
+
+    async def wait(stopping: asyncio.Event, seconds: float) -> bool:
+        passes.release()
+        await asyncio.sleep(0)
+        return stopping.is_set()
+
+    scheduler = ConsolidationScheduler(Cancelled(), consolidator(), wait=wait)
+    with capture_logs() as logs:
+        await scheduler.start()
+        for _ in range(3):
+            await passes.acquire()
+        await scheduler.stop()
+
+    assert {line["error"] for line in logs} == {"CancelledError"}

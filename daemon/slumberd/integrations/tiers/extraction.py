@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import math
@@ -13,7 +12,12 @@ from typing import Any
 from slumberd.consolidation.extraction.conversation import ConversationExtractor
 from slumberd.consolidation.stages.summary import summarise
 from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
-from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
+from slumberd.integrations.tiers.errors import (
+    HOST_ERRORS,
+    ConsolidationError,
+    FactExtractionError,
+    raise_if_cancelled,
+)
 from slumberd.integrations.tiers.stores import takes, vector_of
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
@@ -49,7 +53,7 @@ class EntityExtractor:
             return _extract_sentences(entry)
         try:
             found = [tuple(triple) for triple in await self._extract_fn(entry.content)]
-        except (Exception, asyncio.CancelledError) as error:  # whatever a function raises
+        except HOST_ERRORS as error:  # whatever a function raises
             raise_if_cancelled(error)
             raise _failed(entry.id, f"{type(error).__name__}: {error}") from error
         return [_check_triple(entry.id, triple) for triple in found]
@@ -60,13 +64,6 @@ def _check_triple(entry_id: str, triple: tuple[object, ...]) -> Triple:
         raise _failed(entry_id, f"{triple!r} is no triple of texts")
     subject, predicate, object_ = map(str, triple)
     return subject, predicate, object_
-
-
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise a cancellation of this task again; one inside a function of the caller is its error."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
 
 
 def _failed(entry_id: str, problem: str) -> FactExtractionError:
@@ -155,7 +152,7 @@ class EpisodicCompressor:
             try:
                 hint: dict[str, Any] = {"max_tokens": max_tokens} if self._takes_tokens else {}
                 found = await self._summarise_fn([*entries], **hint)
-            except (Exception, asyncio.CancelledError) as error:  # whatever a function raises
+            except HOST_ERRORS as error:  # whatever a function raises
                 raise_if_cancelled(error)
                 problem = f"{type(error).__name__}: {error}"
                 raise ConsolidationError(f"the summary function failed: {problem}") from error

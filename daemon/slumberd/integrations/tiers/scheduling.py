@@ -24,8 +24,10 @@ from slumberd.integrations.tiers.entries import (
     Triple,
 )
 from slumberd.integrations.tiers.errors import (
+    HOST_ERRORS,
     ConsolidationError,
     log_consolidation_failure,
+    raise_if_cancelled,
 )
 from slumberd.integrations.tiers.stores import (
     ConsolidatedStore,
@@ -177,7 +179,8 @@ class ConsolidationScheduler:
         if waiting is None or waiting.owner_id != owner_id:
             try:
                 waiting = await self._read(owner_id)
-            except Exception as error:  # noqa: BLE001 # the other owners can still be read
+            except HOST_ERRORS as error:  # the other owners can still be read
+                raise_if_cancelled(error)
                 log_consolidation_failure(error)
                 waiting = _Waiting(owner_id, [], ())
         batch, waiting.entries = waiting.entries[:most], waiting.entries[most:]
@@ -214,7 +217,8 @@ class ConsolidationScheduler:
             written = ConsolidationPlan(plan.processed)
             await self._write(plan, written, self._owned(owner_id))
             await self._store_triples(plan, written, {entry.id: entry for entry in batch})
-        except Exception as error:  # noqa: BLE001 # one owner must not stop the others
+        except HOST_ERRORS as error:  # one owner must not stop the others
+            raise_if_cancelled(error)
             log_consolidation_failure(error)
         return written.result()
 
@@ -265,7 +269,8 @@ class ConsolidationScheduler:
             await self._pass()
             while (self._finished or self._last_places) and not self._stopping.is_set():
                 await self._pass()
-        except Exception as error:  # noqa: BLE001 # the next pass tries again
+        except HOST_ERRORS as error:  # the next pass tries again
+            raise_if_cancelled(error)
             log_consolidation_failure(error)
         self._forget_reads()
 
