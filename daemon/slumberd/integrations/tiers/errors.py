@@ -78,7 +78,7 @@ def log_consolidation_failure(error: BaseException) -> None:
         _log.error("tiers.consolidation_failed", error=type(error).__name__, message=str(error))
 
 
-def log_source_failure(error: Exception) -> None:
+def log_source_failure(error: BaseException) -> None:
     """Log that a store of a search failed."""
     if _has_log("tiers.source_failed", error):
         _log.error("tiers.source_failed", error=type(error).__name__, message=str(error))

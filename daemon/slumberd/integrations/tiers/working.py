@@ -22,7 +22,7 @@ from slumberd.integrations.tiers.entries import (
     copy_of,
 )
 from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
-from slumberd.integrations.tiers.errors import log_source_failure
+from slumberd.integrations.tiers.errors import HOST_ERRORS, log_source_failure, raise_if_cancelled
 from slumberd.integrations.tiers.events import (
     MemoryRetrievedEvent,
     MemoryRetrievedHook,
@@ -291,6 +291,7 @@ async def _or_nothing(answer: Awaitable[Sequence[T]], nothing: Sequence[T]) -> S
     """Return an answer; log its error, and return nothing then."""
     try:
         return await answer
-    except Exception as error:  # noqa: BLE001 # the other tiers still answer
+    except HOST_ERRORS as error:  # the other tiers still answer
+        raise_if_cancelled(error)
         log_source_failure(error)
         return nothing
