@@ -26,9 +26,11 @@ from slumberd.integrations.tiers import (
     MemoryQuery,
     MemorySearchResult,
     Triple,
+    VectorMemoryBackend,
 )
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
+from tests.support.word_vectors import embed_words
 
 pytestmark = pytest.mark.unit
 
@@ -636,16 +638,18 @@ async def test_passes_at_once_count_each_entry_once() -> None:
     assert sum(one.entries_consolidated for one in found) == 4
 
 
+@pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("broken", ["e0", "e1"])
 async def test_next_pass_deletes_what_a_summary_replaced_before_the_store_failed(
-    broken: str,
+    broken: str, vectors: bool
 ) -> None:
     async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
         return entry("any", "summary of " + " ".join(one.id for one in entries))
 
     store = Store(*(entry(f"e{number}", hours=40 - number) for number in range(3)))
     store.broken = {broken}
-    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    kept = VectorMemoryBackend(store, embed_words) if vectors else store
+    scheduler = ConsolidationScheduler(kept, consolidator(SMALL, summarise_fn=summarise))
     with capture_logs():
         await scheduler.run_once()
 
@@ -654,6 +658,30 @@ async def test_next_pass_deletes_what_a_summary_replaced_before_the_store_failed
 
     found = {one.content for one in store.entries.values()}
     assert found == {"summary of e0 e1", "The worde2 is here"}
+
+
+async def test_next_pass_deletes_what_a_summary_replaced_whose_write_failed_late() -> None:
+    class Late(Store):
+        async def store(self, entry: MemoryEntry) -> None:
+            await super().store(entry)
+            if "compressed_ids" in entry.metadata and "e9" not in self.entries:
+                raise OSError("no answer")
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(one.id for one in entries))
+
+    store = Late(entry("e1", hours=40), entry("e2", hours=39))
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.entries["e9"] = entry("e9", hours=50)  # now the groups would be others
+    await scheduler.run_once()
+
+    assert {one.content for one in store.entries.values()} == {
+        "summary of e1 e2",
+        "The worde9 is here",
+    }
 
 
 async def test_entry_that_was_written_anew_after_the_store_failed_stays() -> None:

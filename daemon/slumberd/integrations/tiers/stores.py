@@ -95,6 +95,10 @@ class OwnerEntries:
         stored = await self._load()
         if not are_unchanged(old, stored):
             return False
+        # Before the write: one that fails may have written all the same.
+        gone, known = without(old, new), {entry.id: entry for entry in old}
+        for summary in [entry for entry in new if entry.id not in known]:
+            self._unfinished.update({id: (known[id], summary.id) for id in gone})
         # The owner is known to have these ids, so a store without owners need not be asked again.
         host = store.host if isinstance(store, _PlainStore) else None
         for entry in new:
@@ -103,9 +107,6 @@ class OwnerEntries:
             stored[entry.id] = entry
         delete: Callable[..., Awaitable[object]] = (store if host is None else host).delete
         whose = _whose(delete, self._owner_id)
-        gone, known = without(old, new), {entry.id: entry for entry in old}
-        for summary in [entry for entry in new if entry.id not in known]:
-            self._unfinished.update({id: (known[id], summary.id) for id in gone})
         for entry_id in gone:
             await delete(entry_id, **whose)
             del stored[entry_id]
