@@ -218,7 +218,8 @@ class _PlainStore:
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry.
 
-        All entries are read first, unless those that this program has written have no owners.
+        All entries are read first, but not for an entry without an owner in a store in which no
+        entry had one at the last such write.
 
         Raises:
             MemoryStoreError: Another owner has an entry of that id, which would be lost.
