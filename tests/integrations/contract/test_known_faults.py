@@ -346,3 +346,20 @@ def test_store_recognises_the_language_of_a_namespace(tmp_path: Path) -> None:
         store.write([record("We have been running in the park", "a")])
 
         assert ids(store.search(ask("Who runs?"))) == ["a"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"a", "\ud800"])
+def test_get_says_what_is_wrong_with_an_id(store: EpisodeMemoryStore, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="item_id"):
+        store.get(wrong)
+
+
+def test_least_score_may_be_any_whole_number(store: EpisodeMemoryStore) -> None:
+    store.write([record("Ada drinks tea")])
+
+    found = [
+        len(store.search(MemorySearchQuery(text="tea", min_score=least)))
+        for least in (-(10**400), -1, 10**400)
+    ]
+
+    assert found == [1, 1, 0]

@@ -13,6 +13,7 @@ from slumberd.integrations.tiers import (
     MemoryEntry,
     MemoryQuery,
     MemoryStoreError,
+    MemorySystemError,
     OwnedStoreProtocol,
     ReplacingStoreProtocol,
 )
@@ -413,3 +414,27 @@ async def test_nothing_is_replaced_when_one_entry_has_changed(
     assert not await backend.replace_entries([entry("a", owner_id="ada")], [], owner_id="ada")
 
     assert sorted(ids(await backend.get_recent(9))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": 1}, {"content": None}, {"role": None}, {"owner_id": 5}, {"metadata": None},
+        {"embedding": "ab"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_entry_of_other_types_is_refused_and_not_kept(
+    backend: OwnedStoreProtocol, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(MemorySystemError):
+        await backend.store(replace(entry("e1"), **wrong))
+
+    assert await backend.get_recent(5) == []
+
+
+async def test_session_that_is_none_is_no_session(backend: OwnedStoreProtocol) -> None:
+    await backend.store(entry("e1", metadata={"session_id": None}))
+
+    [found] = await backend.get_recent(5)
+    assert (found.session_id, found.metadata) == ("", {"session_id": None})

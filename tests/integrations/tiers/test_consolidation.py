@@ -26,9 +26,11 @@ from slumberd.integrations.tiers import (
     MemoryQuery,
     MemorySearchResult,
     Triple,
+    VectorMemoryBackend,
 )
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
+from tests.support.word_vectors import embed_words
 
 pytestmark = pytest.mark.unit
 
@@ -612,3 +614,111 @@ async def test_extractor_takes_the_triples_of_its_function() -> None:
         return [("the text", "is", text)]
 
     assert await EntityExtractor(extract).extract(entry("a", "x")) == [("the text", "is", "x")]
+
+
+async def test_passes_at_once_count_each_entry_once() -> None:
+    class Slow(Store):
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            await asyncio.sleep(0)
+            return await super().get_recent(n)
+
+        async def store(self, entry: MemoryEntry) -> None:
+            await asyncio.sleep(0)
+            await super().store(entry)
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        await asyncio.sleep(0)
+        return entry("any", "summary")
+
+    store = Slow(*(entry(f"e{number}") for number in range(4)))
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+
+    found = await asyncio.gather(*(scheduler.run_once() for _ in range(3)))
+
+    assert sum(one.entries_consolidated for one in found) == 4
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("broken", ["e0", "e1"])
+async def test_next_pass_deletes_what_a_summary_replaced_before_the_store_failed(
+    broken: str, vectors: bool
+) -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(one.id for one in entries))
+
+    store = Store(*(entry(f"e{number}", hours=40 - number) for number in range(3)))
+    store.broken = {broken}
+    kept = VectorMemoryBackend(store, embed_words) if vectors else store
+    scheduler = ConsolidationScheduler(kept, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.broken = set()
+    await scheduler.run_once()
+
+    found = {one.content for one in store.entries.values()}
+    assert found == {"summary of e0 e1", "The worde2 is here"}
+
+
+async def test_next_pass_deletes_what_a_summary_replaced_whose_write_failed_late() -> None:
+    class Late(Store):
+        async def store(self, entry: MemoryEntry) -> None:
+            await super().store(entry)
+            if "compressed_ids" in entry.metadata and "e9" not in self.entries:
+                raise OSError("no answer")
+
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(one.id for one in entries))
+
+    store = Late(entry("e1", hours=40), entry("e2", hours=39))
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.entries["e9"] = entry("e9", hours=50)  # now the groups would be others
+    await scheduler.run_once()
+
+    assert {one.content for one in store.entries.values()} == {
+        "summary of e1 e2",
+        "The worde9 is here",
+    }
+
+
+async def test_entry_that_was_written_anew_after_the_store_failed_stays() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary")
+
+    store = Store(entry("e0", hours=40), entry("e1", hours=39))
+    store.broken = {"e0"}
+    scheduler = ConsolidationScheduler(store, consolidator(SMALL, summarise_fn=summarise))
+    with capture_logs():
+        await scheduler.run_once()
+
+    store.broken = set()
+    store.entries["e0"] = entry("e0", "new words", hours=1)
+    await scheduler.run_once()
+
+    assert store.entries["e0"].content == "new words"
+    assert "e1" not in store.entries
+
+
+async def test_cancellation_inside_a_part_of_the_host_does_not_end_the_loop() -> None:
+    class Cancelled(Store):
+        async def get_recent(self, n: int) -> list[MemoryEntry]:
+            raise asyncio.CancelledError
+
+    passes = asyncio.Semaphore(0)
+
+    async def wait(stopping: asyncio.Event, seconds: float) -> bool:
+        passes.release()
+        await asyncio.sleep(0)
+        return stopping.is_set()
+
+    scheduler = ConsolidationScheduler(Cancelled(), consolidator(), wait=wait)
+    with capture_logs() as logs:
+        await scheduler.start()
+        for _ in range(3):
+            await passes.acquire()
+        await scheduler.stop()
+
+    assert {line["error"] for line in logs} == {"CancelledError"}

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from slumberd.integrations.tiers import (
     BufferMemoryStore,
+    ConsolidationConfig,
+    ConsolidationScheduler,
     ConversationBuffer,
     ConversationMemoryStore,
     EntityMemoryStore,
     InMemoryMemoryBackend,
+    MemoryConsolidator,
     MemoryEntry,
     MemoryQuery,
+    MemorySearchResult,
     MemoryStoreProtocol,
     SummaryMemoryStore,
 )
+from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids
 
 pytestmark = pytest.mark.unit
@@ -338,3 +344,131 @@ async def test_window_keeps_a_turn_once() -> None:
 
     assert [one.content for one in window.get_context()] == ["content of b", "new"]
     assert window.total_tokens == 4
+
+
+async def test_pass_over_a_full_buffer_displaces_no_other_entry() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(ids(entries)))
+
+    day = 86_400
+    buffer = BufferMemoryStore(3)
+    await fill(buffer, entry("new"), entry("b", age=2 * day), entry("a", age=3 * day))
+    config = ConsolidationConfig(summary_size=2, recency_threshold=0)
+    consolidator = MemoryConsolidator(config, summarise, clock=FakeClock())
+
+    await ConsolidationScheduler(buffer, consolidator, clock=FakeClock()).run_once()
+
+    found = [one.content for one in await buffer.get_recent(9)]
+    assert found == ["summary of a b", "content of new"]
+
+
+async def test_turn_stays_in_its_session_when_the_caller_uses_its_metadata_again() -> None:
+    store = ConversationMemoryStore()
+    metadata = {"session_id": "s1"}
+    await store.store(entry("a", metadata=metadata))
+
+    metadata["session_id"] = "s2"
+    for found in (await store.get_recent(9), await store.get_session_entries("s1")):
+        cast("dict[str, Any]", found[0].metadata)["session_id"] = "s3"
+    await store.store(entry("b", metadata=metadata))
+
+    assert ids(await store.get_session_entries("s1")) == ["a"]
+    assert ids(await store.get_session_entries("s2")) == ["b"]
+
+
+class SlowBackend(InMemoryMemoryBackend):
+    """Lets other calls go on within each write and each deletion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+
+    async def store(self, entry: MemoryEntry) -> None:
+        await asyncio.sleep(0)
+        await super().store(entry)
+        if self.error is not None:
+            raise self.error
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        await asyncio.sleep(0)
+        await super().clear(owner_id=owner_id)
+
+
+@pytest.mark.parametrize("make", ALL)
+async def test_store_has_what_its_back_end_has_after_calls_at_once(make: Make) -> None:
+    kept = SlowBackend()
+    store = make(kept)
+    await store.store(entry("a"))
+
+    await asyncio.gather(store.store(entry("b")), store.clear(), store.store(entry("c")))
+
+    assert ids(await store.get_recent(9)) == ids(await kept.get_recent(9))
+
+
+@pytest.mark.parametrize("make", ALL)
+async def test_store_reads_again_after_a_write_that_failed_half_way(make: Make) -> None:
+    kept = SlowBackend()
+    store = make(kept)
+    await store.store(entry("a"))
+    kept.error = OSError("the network is gone")
+
+    with pytest.raises(OSError, match="network"):
+        await store.store(entry("b"))
+
+    assert ids(await store.get_recent(9)) == ids(await kept.get_recent(9))
+
+
+async def test_write_succeeds_when_the_back_end_cannot_store_the_summary() -> None:
+    class Refusing(InMemoryMemoryBackend):
+        async def replace_entries(self, *_: object, **__: object) -> bool:
+            raise OSError("the network is gone")
+
+    store = SummaryMemoryStore(2, 2, backend=Refusing())
+
+    with capture_logs() as logs:
+        await fill(store, entry("a"), entry("b"))
+
+    assert ids(await store.get_recent(9)) == ["b", "a"]
+    assert [line["event"] for line in logs] == ["tiers.summary_failed"]
+
+
+class Host:
+    """Has the methods of the specification; the first deletion of an entry may fail."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, MemoryEntry] = {}
+        self.broken = {"b"}
+
+    async def store(self, entry: MemoryEntry) -> None:
+        self.entries[entry.id] = entry
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        return []
+
+    async def get_recent(self, n: int) -> list[MemoryEntry]:
+        return sorted(self.entries.values(), key=lambda one: one.timestamp)[::-1][:n]
+
+    async def delete(self, entry_id: str) -> None:
+        if entry_id in self.broken:
+            self.broken.discard(entry_id)
+            raise OSError("the network is gone")
+        self.entries.pop(entry_id, None)
+
+    async def clear(self) -> None:
+        self.entries.clear()
+
+
+async def test_store_finishes_a_summary_whose_back_end_failed_half_way() -> None:
+    async def summarise(entries: list[MemoryEntry]) -> MemoryEntry:
+        return entry("any", "summary of " + " ".join(ids(entries)), age=9)
+
+    host = Host()
+    store = SummaryMemoryStore(3, 2, summarise, backend=host)
+    with capture_logs():
+        await fill(store, *(entry(id, id, age=age) for id, age in (("a", 9), ("b", 8), ("c", 7))))
+
+    await fill(store, entry("d", "d", age=6))
+
+    kept = sorted(one.content for one in host.entries.values())
+    assert kept == ["c", "d", "summary of a b"]
+    assert ids(await store.get_recent(9)) == ["d", "c"]

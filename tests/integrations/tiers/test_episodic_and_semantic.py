@@ -389,3 +389,21 @@ async def test_health_of_the_semantic_tier_counts_facts(
     async with SQLiteFactStore(tmp_path / "broken.db") as broken:
         found = await SemanticMemoryStore(DurableFactStore(broken)).health_check()
     assert found.is_degraded()
+
+
+@pytest.mark.parametrize(
+    ("subject", "metadata"),
+    [
+        pytest.param("\ud800", {}, id="half a character"),
+        pytest.param("Ada", {"x": object()}, id="an object"),
+        pytest.param("Ada", {"x": float("nan")}, id="no number"),
+        pytest.param("Ada", {1: "x"}, id="a key that is no text"),
+    ],
+)
+async def test_fact_that_would_not_come_back_is_refused(
+    facts: DurableFactStore, subject: str, metadata: dict[str, Any]
+) -> None:
+    with pytest.raises(MemoryStoreError, match="JSON"):
+        await facts.add(subject, "likes", "tea", metadata=metadata)
+
+    assert await facts.count() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from slumberd.integrations.tiers import (
     InMemoryMemoryBackend,
     MemoryConsolidator,
     MemoryEntry,
+    MemoryModule,
     MemoryParts,
     MemoryQuery,
     MemoryRetriever,
@@ -358,3 +360,116 @@ def test_protocols_of_the_host_s_parts_are_met() -> None:
     assert isinstance(HostStore(), MemoryStoreProtocol)
     assert not isinstance(HostStore(), OwnedStoreProtocol)
     assert ConsolidationResult(1, 2, 3, 4, 5.0).entries_pruned == 3
+
+
+async def test_empty_owner_cannot_replace_the_entry_of_another() -> None:
+    store = HostStore()
+    episodic = EpisodicMemoryStore(store)
+    await episodic.record(entry("own"))
+    await EpisodicMemoryStore(store).record(entry("e1", "Ada's", owner_id="ada"))
+    other = EpisodicMemoryStore(store)
+    await other.record(entry("e2", owner_id="bob"))
+
+    for tier in (other, EpisodicMemoryStore(store)):
+        with pytest.raises(MemoryStoreError, match="another owner"):
+            await tier.record(entry("e1"))
+
+    assert store.entries["e1"].content == "Ada's"
+
+
+async def test_owner_whose_entries_cannot_be_read_does_not_stop_the_others() -> None:
+    class Broken(InMemoryMemoryBackend):
+        async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+            if owner_id == "b":
+                raise OSError("a damaged page")
+            return await super().get_recent(n, owner_id=owner_id)
+
+    store = Broken()
+    for owner in "abc":
+        for id in ("e1", "e2"):
+            await store.store(entry(id, "the same words", age=90_000, owner_id=owner))
+    consolidator = MemoryConsolidator(clock=FakeClock())
+
+    with capture_logs() as logs:
+        found = await ConsolidationScheduler(store, consolidator).run_once()
+
+    assert found.entries_pruned == 2
+    assert [line["message"] for line in logs] == ["a damaged page"]
+
+
+async def test_consolidator_may_be_any_object_with_the_method() -> None:
+    async def consolidate(entries: list[MemoryEntry]) -> ConsolidationResult:
+        return ConsolidationResult(len(entries), 0, 0, 0, 0.0)
+
+    store = HostStore()
+    await store.store(entry("e1"))
+    scheduler = ConsolidationScheduler(store, SimpleNamespace(consolidate=consolidate))
+
+    assert (await scheduler.run_once()).entries_processed == 1
+
+
+async def test_second_boot_leaves_no_scheduler_running() -> None:
+    class Container:
+        """Always resolves the store of the host, whatever is registered."""
+
+        def __init__(self) -> None:
+            self.store = HostStore()
+
+        def singleton(self, key: type, value: object) -> None: ...
+
+        def resolve(self, key: type) -> object:
+            return self.store
+
+    container, provider = Container(), MemoryModule.configure()
+    first = await provider.boot(container)
+    container.store = HostStore()
+
+    second = await provider.boot(container)
+    third = await provider.boot(container)
+
+    assert (second is first, third is second) == (False, True)
+    assert (first.scheduler.running, second.scheduler.running) == (False, True)
+    await provider.shutdown()
+    assert not second.scheduler.running
+
+
+class OddTier:
+    """An episodic and semantic tier that answers what it was given."""
+
+    def __init__(self, found: Any = (), facts: Any = ()) -> None:
+        self.found, self.facts = found, facts
+
+    async def recall(self, query: MemoryQuery) -> Any:  # of a host
+        return self.found
+
+    async def query_facts(self, subject: str) -> Any:  # of a host
+        return self.facts
+
+
+TWICE = ("e2", "e1", "e1")
+FACT = {"id": 1, "subject": "bob", "predicate": "has", "object_": "a cat"}
+
+
+@pytest.mark.parametrize(
+    ("tier", "found"),
+    [
+        pytest.param(OddTier([entry("e1")]), [], id="entries in place of results"),
+        pytest.param(OddTier(None), [], id="nothing"),
+        pytest.param(
+            OddTier([MemorySearchResult(entry(id, age=id < "e2"), 1, "host") for id in TWICE]),
+            ["e1", "e2"],
+            id="an entry twice",
+        ),
+        pytest.param(
+            OddTier(facts=[{**FACT, "confidence": 7.5}, {**FACT, "id": 2}]),
+            ["fact:2"],
+            id="a confidence out of bounds",
+        ),
+        pytest.param(OddTier(facts=[{**FACT, "confidence": None}]), [], id="no confidence"),
+    ],
+)
+async def test_context_leaves_out_what_a_tier_answers_wrongly(tier: Any, found: list[str]) -> None:
+    config = WorkingMemoryConfig(system_prompt_tokens=0, max_recent_turns=1)
+    working = WorkingMemoryManager(tier, tier, config)
+
+    assert ids(await working.assemble("has bob a cat", 400)) == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -468,3 +469,37 @@ async def test_time_is_the_clock_s(config: MemoryConfig) -> None:
         [result] = await found.retriever.retrieve(MemoryQuery("", recency_weight=1))
 
     assert result.score < 0.6
+
+
+async def test_pass_keeps_the_correction_of_a_fact(config: MemoryConfig) -> None:
+    async with memory(config) as opened:
+        said = entry("e1", "I live in Oslo.", age=30 * 3_600, importance=0.9, owner_id="ada")
+        await opened.episodic.record(said)
+        await opened.scheduler.run_once()
+        [fact] = await opened.semantic.query_facts("", owner_id="ada")
+
+        await opened.semantic.update_fact(fact["id"], 0.1, owner_id="ada")
+        await opened.scheduler.run_once()
+
+        assert await opened.semantic.query_facts("", owner_id="ada") == []
+
+
+async def test_registering_twice_at_once_opens_one_memory(
+    config: MemoryConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    open_store = SQLiteMemoryStore.__aenter__
+
+    async def counted(store: SQLiteMemoryStore) -> SQLiteMemoryStore:
+        opened.append(folder(config))
+        await asyncio.sleep(0)
+        return await open_store(store)
+
+    monkeypatch.setattr(SQLiteMemoryStore, "__aenter__", counted)
+    provider = memory(config)
+
+    first, second = await asyncio.gather(provider.register(), provider.register())
+
+    assert first is second
+    assert len(opened) == 1
+    await provider.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -299,3 +300,19 @@ def test_sections_sum_to_the_budget(total: int, fractions: list[float]) -> None:
 def test_negative_budget_is_refused() -> None:
     with pytest.raises(ValueError, match="total_tokens"):
         TokenBudgetAllocator().allocate(-5)
+
+
+async def test_cancellation_inside_a_source_leaves_the_others(
+    in_memory: InMemoryMemoryBackend,
+) -> None:
+    class Cancelled:
+        async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+            raise asyncio.CancelledError
+
+    await in_memory.store(entry("e1", "tea"))
+
+    with capture_logs() as logs:
+        found = await MemoryRetriever([Cancelled(), in_memory]).retrieve(MemoryQuery("tea"))
+
+    assert ids(found) == ["e1"]
+    assert [line["error"] for line in logs] == ["CancelledError"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -269,3 +271,75 @@ async def test_each_content_is_kept_or_summarised_whatever_the_sizes(
     left = await store.get_recent(99)
     covered = {id for entry in left for id in (entry.id, *entry.metadata.get("compressed_ids", ()))}
     assert {given_ids[id] for id in covered if id in given_ids} == set(given_ids.values())
+
+
+class OwnEntry(MemoryEntry):
+    """An entry of a host that cannot be copied with changes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("own", text, "system", START)
+
+
+async def without_metadata(entries: list[MemoryEntry]) -> MemoryEntry:
+    metadata: Any = None
+    return replace(entries[-1], metadata=metadata)
+
+
+async def without_role(entries: list[MemoryEntry]) -> MemoryEntry:
+    role: Any = None
+    return replace(entries[-1], role=role)
+
+
+async def with_words_as_vector(entries: list[MemoryEntry]) -> MemoryEntry:
+    vector: Any = ["no", "number"]
+    return replace(entries[-1], embedding=vector)
+
+
+async def of_its_own_class(entries: list[MemoryEntry]) -> MemoryEntry:
+    return OwnEntry(text_of(entries))
+
+
+async def cancelled_inside(entries: list[MemoryEntry]) -> MemoryEntry:
+    raise asyncio.CancelledError
+
+
+ODD = [without_metadata, without_role, with_words_as_vector, of_its_own_class, cancelled_inside]
+
+
+@pytest.mark.parametrize("summarise", ODD)
+async def test_odd_summary_stops_neither_a_write_nor_the_next_owner(summarise: Summarise) -> None:
+    store = SummaryMemoryStore(2, 2, summarise)
+    backend = InMemoryMemoryBackend(clock=FakeClock())
+    for number in range(3):
+        await store.store(note(number))
+        await backend.store(note(number, owner_id="ada"))
+        await backend.store(note(number, owner_id="bob"))
+    consolidator = MemoryConsolidator(
+        ConsolidationConfig(summary_size=2, recency_threshold=0), summarise, clock=FakeClock()
+    )
+
+    with capture_logs() as logs:
+        await ConsolidationScheduler(backend, consolidator, clock=FakeClock()).run_once()
+
+    assert len(await store.get_recent(9)) == 3
+    assert [len(await backend.get_recent(9, owner_id=owner)) for owner in ("ada", "bob")] == [3, 3]
+    assert [line["error"] for line in logs] == ["ConsolidationError"] * 2
+
+
+async def test_summary_may_have_an_array_as_its_vector() -> None:
+    async def with_array(entries: list[MemoryEntry]) -> MemoryEntry:
+        vector: Any = numpy.array([0.5, 1.0])
+        return replace(entries[-1], embedding=vector)
+
+    found = await EpisodicCompressor(with_array).compress([note(1), note(2)])
+
+    assert found.embedding == [0.5, 1.0]
+
+
+async def test_summary_of_several_sessions_has_none_of_them() -> None:
+    sessions = [note(n, metadata={"session_id": f"s{n}", "kind": "chat"}) for n in (1, 2)]
+
+    found = await EpisodicCompressor(changed_copy).compress(sessions)
+
+    assert found.session_id == ""
+    assert found.metadata["kind"] == "chat"

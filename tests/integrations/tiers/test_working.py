@@ -242,3 +242,15 @@ async def test_health_of_the_working_tier_is_that_of_its_tiers(
     assert (await degraded.health_check()).status is HealthStatus.DEGRADED
     assert (await raises.health_check()).status is HealthStatus.UNHEALTHY
     assert (await hangs.health_check(timeout=0.001)).status is HealthStatus.UNHEALTHY
+
+
+async def test_turn_stays_in_its_session_when_the_caller_uses_its_metadata_again() -> None:
+    working = WorkingMemoryManager(config=ALL_OPEN)
+    metadata = {"session_id": "s1"}
+    await working.add(entry("secret", metadata=metadata))
+
+    metadata["session_id"] = "s2"
+    await working.add(entry("other", metadata=metadata))
+
+    assert ids(await working.assemble("", 400, "s2")) == ["other"]
+    assert ids(await working.assemble("", 400, "s1")) == ["secret"]

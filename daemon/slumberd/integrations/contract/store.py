@@ -172,7 +172,12 @@ class EpisodeMemoryStore(MemoryStore):
         Raises:
             MemoryScopeError: The namespace is no text, or holds a control character.
             StoreClosedError: The store is closed.
+            ValueError: The id is no text.
         """
+        if problem := json_problem(item_id, "item_id"):
+            raise ValueError(problem)
+        if type(item_id) is not str:
+            raise ValueError(f"item_id is {type(item_id).__name__}, not str")
         scope = scope_of_namespace(namespace, operation="get")
         return self._portal.call(partial(self._get, item_id, scope))
 
@@ -210,7 +215,9 @@ def _check(query: object) -> None:
         raise ValueError(f"metadata_filters is {type(filters).__name__}, not dict")  # noqa: TRY004
     _check_number("top_k", query.top_k)
     least: object = query.min_score
-    if least is not None and (not isinstance(least, int | float) or math.isnan(least)):
+    if not isinstance(least, int | float | None) or (
+        isinstance(least, float) and math.isnan(least)
+    ):
         raise ValueError("min_score is no number")
     if problem := json_problem(query.metadata_filters, "metadata_filters"):
         raise ValueError(problem)
@@ -222,6 +229,9 @@ def _check_number(name: str, value: object) -> None:
 
 
 _BYTES_OF_A_RECORD = 1_000
+
+_ABOVE_ALL = 2.0
+"""No score is as high; a whole number of any size is a `min_score`."""
 
 _MOST_EQUAL = 150
 """So many texts are scored anyway. More equal scores than this need another search."""
@@ -287,7 +297,7 @@ class Namespace:
         return self._index.search(
             query.text,
             limit=limit,
-            least=query.min_score or 0.0,
+            least=min(max(query.min_score or 0.0, 0.0), _ABOVE_ALL),
             accept=(lambda id: self._passes(id, filters)) if filters else None,
         )
 

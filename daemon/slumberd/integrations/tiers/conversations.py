@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from slumberd.integrations.tiers.entries import (
@@ -14,11 +15,18 @@ from slumberd.integrations.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     MemoryStoreProtocol,
+    copy_of,
 )
-from slumberd.integrations.tiers.errors import MemorySystemError, log_summary_failure
+from slumberd.integrations.tiers.errors import log_summary_failure
 from slumberd.integrations.tiers.extraction import EpisodicCompressor, SummariseFn
 from slumberd.integrations.tiers.search import newest_first, relevances_of, selects
-from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
+from slumberd.integrations.tiers.stores import (
+    OwnerEntries,
+    Unfinished,
+    are_unchanged,
+    owned_store,
+    without,
+)
 from slumberd.search.context import EstimatedTokens, TokenCounter
 
 DEFAULT_SESSION = "_default"
@@ -45,7 +53,16 @@ class _Store:
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first."""
-        return (await self._kept.newest(owner_id))[: max(0, n)]
+        return [*map(copy_of, (await self._kept.newest(owner_id))[: max(0, n)])]
+
+    async def replace_entries(
+        self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry], *, owner_id: str = ""
+    ) -> bool:
+        """Delete entries of an owner and store others; nothing when one of `old` has changed.
+
+        No entry is displaced, also in a full store: what replaces some entries takes their places.
+        """
+        return await self._kept.replace(owner_id, old, new)
 
     async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
         """Delete an entry of an owner; one that does not exist is ignored."""
@@ -126,7 +143,8 @@ class ConversationMemoryStore(_Store):
     ) -> list[MemoryEntry]:
         """Return the turns of a session of an owner, in the order in which they were stored."""
         turns = (await self._kept.of(owner_id)).values()
-        return [turn for turn in turns if (turn.session_id or DEFAULT_SESSION) == session_id]
+        found = (turn for turn in turns if (turn.session_id or DEFAULT_SESSION) == session_id)
+        return [*map(copy_of, found)]
 
 
 def _with_session(turn: MemoryEntry) -> MemoryEntry:
@@ -168,7 +186,8 @@ class EntityMemoryStore(_Store):
     async def get_by_entity(self, entity: str, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the entries of an owner that mention an entity, newest first; case is ignored."""
         entries = (await self._kept.of(owner_id)).values()
-        return newest_first(entry for entry in entries if entity.casefold() in _entities_of(entry))
+        found = (entry for entry in entries if entity.casefold() in _entities_of(entry))
+        return [*map(copy_of, newest_first(found))]
 
 
 def _entities_of(entry: MemoryEntry) -> set[str]:
@@ -210,7 +229,7 @@ class ConversationBuffer:
             self._turns.remove(turn)
             self._tokens -= turn[1]
         tokens = self._counter.count_tokens(entry.content)
-        self._turns.append((entry, tokens))
+        self._turns.append((copy_of(entry), tokens))
         self._tokens += tokens
         while len(self._turns) > 1 and self._is_over():
             self._tokens -= self._turns.popleft()[1]
@@ -293,7 +312,7 @@ class SummaryMemoryStore(_Store):
         self._compressing.add(entry.owner_id)
         try:
             await self._compress(entry.owner_id, hot[: self._batch])
-        except MemorySystemError as error:
+        except Exception as error:  # noqa: BLE001 # the entry itself is stored
             log_summary_failure(error)
         finally:
             self._compressing.discard(entry.owner_id)
@@ -301,7 +320,7 @@ class SummaryMemoryStore(_Store):
     async def _compress(self, owner_id: str, oldest: list[MemoryEntry]) -> None:
         summary = await self._compressor.compress(oldest)
         # While the summary was made, a caller may have deleted an entry or stored it anew.
-        await self._kept.replace(oldest, summary)
+        await self._kept.replace(owner_id, oldest, [summary])
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the latest summaries, at most half of the results, then the latest entries."""
@@ -316,7 +335,7 @@ class SummaryMemoryStore(_Store):
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner without the summaries, newest first."""
-        return (await self._hot(owner_id))[: max(0, n)]
+        return [*map(copy_of, (await self._hot(owner_id))[: max(0, n)])]
 
     async def _hot(self, owner_id: str) -> list[MemoryEntry]:
         return [one for one in await self._kept.newest(owner_id) if not _is_summary(one)]
@@ -340,17 +359,34 @@ class KeptEntries:
     def __init__(self, backend: MemoryStoreProtocol | None) -> None:
         self._backend = None if backend is None else owned_store(backend)
         self._owned: dict[str, dict[str, MemoryEntry]] = {}
-        self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(dict)
+        self._using: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, owner_id: str) -> dict[str, MemoryEntry]:
         """Return the entries of an owner, by id, the oldest first."""
-        async with self._loading[owner_id]:
-            if owner_id not in self._owned:
-                found: Sequence[MemoryEntry] = []
-                if self._backend is not None:
-                    found = await self._backend.get_recent(sys.maxsize, owner_id=owner_id)
-                self._owned[owner_id] = {entry.id: entry for entry in reversed(found)}
+        async with self._using[owner_id]:
+            return await self._load(owner_id)
+
+    async def _load(self, owner_id: str) -> dict[str, MemoryEntry]:
+        if owner_id not in self._owned:
+            found: Sequence[MemoryEntry] = []
+            if self._backend is not None:
+                await OwnerEntries(self._backend, owner_id, self._unfinished[owner_id]).finish()
+                found = await self._backend.get_recent(sys.maxsize, owner_id=owner_id)
+            self._owned[owner_id] = {entry.id: entry for entry in reversed(found)}
         return self._owned[owner_id]
+
+    @asynccontextmanager
+    async def _changing(self, owner_id: str) -> AsyncIterator[dict[str, MemoryEntry]]:
+        """Give the entries of an owner to one change at a time; read all again if it fails."""
+        async with self._using[owner_id]:
+            owned = await self._load(owner_id)
+            try:
+                yield owned
+            except BaseException:  # also a cancelled call: the back end may have done a part
+                if self._backend is not None:
+                    self._owned.pop(owner_id, None)
+                raise
 
     async def owners(self) -> list[str]:
         """Return the owners that may have entries, sorted."""
@@ -366,39 +402,43 @@ class KeptEntries:
 
     async def put(self, entry: MemoryEntry) -> None:
         """Add an entry as the newest; it replaces the one of its owner and id."""
-        owned = await self.of(entry.owner_id)
-        if self._backend is not None:
-            await self._backend.store(entry)
-        owned.pop(entry.id, None)
-        owned[entry.id] = entry
+        async with self._changing(entry.owner_id) as owned:
+            if self._backend is not None:
+                await self._backend.store(entry)
+            owned.pop(entry.id, None)
+            owned[entry.id] = copy_of(entry)
 
     async def drop(self, owner_id: str, entry_ids: Iterable[str]) -> None:
         """Remove entries of an owner; unknown ids are ignored."""
-        owned = await self.of(owner_id)
-        for entry_id in entry_ids:
-            if self._backend is not None:
-                await self._backend.delete(entry_id, owner_id=owner_id)
-            owned.pop(entry_id, None)
+        async with self._changing(owner_id) as owned:
+            for entry_id in entry_ids:
+                if self._backend is not None:
+                    await self._backend.delete(entry_id, owner_id=owner_id)
+                owned.pop(entry_id, None)
 
-    async def replace(self, old: Sequence[MemoryEntry], new: MemoryEntry) -> None:
-        """Remove entries and add one of their owner; do nothing when one has changed."""
-        owned = await self.of(new.owner_id)
-        if any(owned.get(entry.id) is not entry for entry in old):
-            return
-        if self._backend is not None and not await OwnerEntries(
-            self._backend, new.owner_id
-        ).replace(old, [new]):
-            del self._owned[new.owner_id]  # another program has written: read all again
-            return
-        for entry in old:
-            owned.pop(entry.id, None)
-        owned[new.id] = new
+    async def replace(
+        self, owner_id: str, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry]
+    ) -> bool:
+        """Remove entries of an owner and add others; return False when one has changed."""
+        async with self._changing(owner_id) as owned:
+            if not are_unchanged(old, owned):
+                return False
+            if self._backend is not None and not await OwnerEntries(
+                self._backend, owner_id, self._unfinished[owner_id]
+            ).replace(old, new):
+                del self._owned[owner_id]  # another program has written: read all again
+                return False
+            for entry_id in without(old, new):
+                del owned[entry_id]
+            owned.update({entry.id: copy_of(entry) for entry in new})
+            return True
 
     async def clear(self, owner_id: str) -> None:
         """Remove all entries of an owner."""
-        if self._backend is not None:
-            await self._backend.clear(owner_id=owner_id)
-        self._owned[owner_id] = {}
+        async with self._changing(owner_id) as owned:
+            if self._backend is not None:
+                await self._backend.clear(owner_id=owner_id)
+            owned.clear()
 
     async def newest(self, owner_id: str) -> list[MemoryEntry]:
         """Return the entries of an owner, the newest first."""
@@ -410,6 +450,8 @@ def results_of(
 ) -> list[MemorySearchResult]:
     """Return entries as results with their relevance; without a score it is the importance."""
     return [
-        MemorySearchResult(entry, entry.importance if score is None else score, source, relevance)
+        MemorySearchResult(
+            copy_of(entry), entry.importance if score is None else score, source, relevance
+        )
         for entry, relevance in zip(entries, relevances_of(entries, query.query), strict=True)
     ]

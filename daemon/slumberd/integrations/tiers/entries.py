@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -62,7 +62,22 @@ class MemoryEntry:
     @property
     def session_id(self) -> str:
         """The session in the metadata; empty without one."""
-        return str(self.metadata.get("session_id", ""))
+        found = self.metadata.get("session_id")
+        return "" if found is None else str(found)
+
+
+def copy_of(entry: MemoryEntry) -> MemoryEntry:
+    """Return an entry that shares no value with another one; tuples become lists, as in JSON."""
+    embedding = None if entry.embedding is None else [*entry.embedding]
+    return replace(entry, metadata=_plain(entry.metadata), embedding=embedding)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 # any value of JSON
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
 
 
 def entry_for_stages(entry: MemoryEntry) -> Entry:
@@ -76,6 +91,21 @@ def entry_for_stages(entry: MemoryEntry) -> Entry:
         importance=entry.importance,
         triple=canonical(stated) if stated else None,
     )
+
+
+def is_json(value: Any) -> bool:  # noqa: ANN401 # any value
+    """Return whether JSON can hold a value."""
+    match value:
+        case None | bool() | int() | str():
+            return True
+        case float():
+            return math.isfinite(value)
+        case Mapping():
+            return all(isinstance(key, str) and is_json(part) for key, part in value.items())
+        case list() | tuple():
+            return all(map(is_json, value))
+        case _:
+            return False
 
 
 @dataclass(frozen=True)

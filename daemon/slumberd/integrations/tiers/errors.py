@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import structlog
@@ -60,13 +61,24 @@ class FactExtractionError(MemorySystemError):
 _log = structlog.get_logger("slumberd")
 
 
-def log_consolidation_failure(error: Exception) -> None:
+HOST_ERRORS = (Exception, asyncio.CancelledError)
+"""What a part of a host raises; see `raise_if_cancelled`."""
+
+
+def raise_if_cancelled(error: BaseException) -> None:
+    """Raise a cancellation of this task again; one inside a part of the host is its error."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+
+
+def log_consolidation_failure(error: BaseException) -> None:
     """Log that a pass failed for one owner, or could not read."""
     if _has_log("tiers.consolidation_failed", error):
         _log.error("tiers.consolidation_failed", error=type(error).__name__, message=str(error))
 
 
-def log_source_failure(error: Exception) -> None:
+def log_source_failure(error: BaseException) -> None:
     """Log that a store of a search failed."""
     if _has_log("tiers.source_failed", error):
         _log.error("tiers.source_failed", error=type(error).__name__, message=str(error))
@@ -84,7 +96,7 @@ def log_summary_failure(error: Exception) -> None:
         _log.error("tiers.summary_failed", error=type(error).__name__, message=str(error))
 
 
-def _has_log(event: str, error: Exception) -> bool:
+def _has_log(event: str, error: BaseException) -> bool:
     """Return whether slumberd's log is set up; else tell the log of the host."""
     if structlog.is_configured():
         return True

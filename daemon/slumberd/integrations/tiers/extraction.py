@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from slumberd.consolidation.extraction.conversation import ConversationExtractor
 from slumberd.consolidation.stages.summary import summarise
 from slumberd.integrations.tiers.entries import MemoryEntry, Triple, entry_for_stages
-from slumberd.integrations.tiers.errors import ConsolidationError, FactExtractionError
-from slumberd.integrations.tiers.stores import takes
+from slumberd.integrations.tiers.errors import (
+    HOST_ERRORS,
+    ConsolidationError,
+    FactExtractionError,
+    raise_if_cancelled,
+)
+from slumberd.integrations.tiers.stores import takes, vector_of
 from slumberd.model.episode import PERSON, microseconds
 from slumberd.model.extraction import Turn
 from slumberd.rules.vocabulary_loader import shipped_vocabulary
@@ -48,7 +53,8 @@ class EntityExtractor:
             return _extract_sentences(entry)
         try:
             found = [tuple(triple) for triple in await self._extract_fn(entry.content)]
-        except Exception as error:  # whatever a function of the caller raises
+        except HOST_ERRORS as error:  # whatever a function raises
+            raise_if_cancelled(error)
             raise _failed(entry.id, f"{type(error).__name__}: {error}") from error
         return [_check_triple(entry.id, triple) for triple in found]
 
@@ -99,7 +105,7 @@ class EpisodicCompressor:
         the mean of their importance. Its metadata have ``type``, which is ``summary``, and
         ``compressed_ids``. The session is that of the entries when they have one, unless the
         function names another. A vector or an expiry that the function copied from one of the
-        entries is left out.
+        entries is left out, and so is the session of one of them when they have several.
 
         Args:
             entries: At least one.
@@ -107,7 +113,7 @@ class EpisodicCompressor:
 
         Raises:
             ConsolidationError: There are no entries, they have several owners, the function failed,
-                or it returned no `MemoryEntry` with a text.
+                or it returned no `MemoryEntry` with a text, or one with values of other types.
         """
         if not entries:
             raise ConsolidationError("there are no entries to compress")
@@ -119,24 +125,35 @@ class EpisodicCompressor:
         ids = [entry.id for entry in entries]
         importance = math.fsum(entry.importance for entry in entries) / len(entries)
         # A function may change a copy of an entry: what was true of that one alone must go.
-        copies_vector = found.embedding in [entry.embedding for entry in entries]
         copies_expiry = found.expires_at in [entry.expires_at for entry in entries]
-        return replace(
-            found,
-            id=_id_of(entries),
-            owner_id=entries[0].owner_id,
-            importance=min(1.0, importance),
-            metadata={**session, **found.metadata, "type": "summary", "compressed_ids": ids},
-            embedding=None if copies_vector else found.embedding,
-            expires_at=None if copies_expiry else found.expires_at,
-        )
+        metadata = dict(found.metadata)
+        if len(sessions) > 1 and found.session_id in sessions:
+            metadata.pop(
+                "session_id", None
+            )  # the texts of the other sessions must not appear in it
+        try:
+            vector = vector_of(found)
+            copies_vector = vector in [vector_of(entry) for entry in entries]
+            return replace(
+                found,
+                id=_id_of(entries),
+                owner_id=entries[0].owner_id,
+                importance=min(1.0, importance),
+                metadata={**session, **metadata, "type": "summary", "compressed_ids": ids},
+                embedding=None if copies_vector else vector,
+                expires_at=None if copies_expiry else found.expires_at,
+            )
+        except (TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ConsolidationError(f"the summary cannot be copied: {problem}") from error
 
     async def _summary(self, entries: Sequence[MemoryEntry], max_tokens: int) -> MemoryEntry:
         if self._summarise_fn is not None:
             try:
                 hint: dict[str, Any] = {"max_tokens": max_tokens} if self._takes_tokens else {}
                 found = await self._summarise_fn([*entries], **hint)
-            except Exception as error:  # whatever a function of the caller raises
+            except HOST_ERRORS as error:  # whatever a function raises
+                raise_if_cancelled(error)
                 problem = f"{type(error).__name__}: {error}"
                 raise ConsolidationError(f"the summary function failed: {problem}") from error
             return _check_summary(found)
@@ -167,6 +184,10 @@ def _check_summary(found: object) -> MemoryEntry:
     content: object = found.content
     if not isinstance(content, str) or not content.strip():
         raise ConsolidationError("the summary function returned an entry without a text")
+    role: object = found.role
+    metadata: object = found.metadata
+    if not isinstance(role, str) or not isinstance(metadata, Mapping):
+        raise ConsolidationError("the summary function returned an entry without role or metadata")
     return found
 
 

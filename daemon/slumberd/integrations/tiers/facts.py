@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slumberd.clock import Clock
-from slumberd.integrations.tiers.entries import StoredFact, Triple, user_of
+from slumberd.integrations.tiers.entries import StoredFact, Triple, is_json, user_of
 from slumberd.integrations.tiers.errors import MemoryStoreError
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.errors import SlumberdError
@@ -128,6 +128,20 @@ def _of_entity(facts: Iterable[StoredFact], entity: str) -> list[dict[str, Any]]
     ]
 
 
+def _check_json(value: object) -> None:
+    """Refuse what the database would not return.
+
+    Raises:
+        MemoryStoreError: JSON cannot hold a value.
+    """
+    try:
+        canonical(value)
+    except TypeError as error:
+        raise MemoryStoreError(f"the fact is not JSON: {error}", _SOURCE) from error
+    if not is_json(value):
+        raise MemoryStoreError("the fact has a value that JSON cannot hold", _SOURCE)
+
+
 class DurableFactStore:
     """Keeps triples as declared facts, which do not compete: a subject may like two things.
 
@@ -176,6 +190,7 @@ class DurableFactStore:
             MemoryStoreError: The store failed.
         """
         _check_triple(subject, predicate, object_)
+        _check_json([subject, predicate, object_, owner_id, metadata or {}])
         fact_id = self.id_of((subject, predicate, object_), owner_id)
         payload = {"subject": subject, "predicate": predicate, "object": object_}
         await self._pin(fact_id, owner_id, payload, confidence, metadata or {}, sources)

@@ -118,6 +118,7 @@ class MemoryProvider:
         self._consolidates = enable_consolidation
         self._parts = parts or MemoryParts()
         self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
         self._memory: Memory | None = None
         self._facts: FactStoreProtocol = FactStore()
         self._put: Callable[[type, object], object] | None = None
@@ -145,16 +146,18 @@ class MemoryProvider:
             MemorySystemError: The container is of another kind.
         """
         put = None if container is None else _putting(container)
-        if self._memory is None:
-            async with AsyncExitStack() as stack:
-                self._memory = self._build_on(
-                    await self._open_backend(stack), await self._open_facts(stack)
-                )
-                self._stack = stack.pop_all()
+        async with self._opening:
+            if self._memory is None:
+                async with AsyncExitStack() as stack:
+                    self._memory = self._build_on(
+                        await self._open_backend(stack), await self._open_facts(stack)
+                    )
+                    self._stack = stack.pop_all()
+            memory = self._memory
         if put is not None:
             self._put = put
-            await self._register_in(put, self._memory)
-        return self._memory
+            await self._register_in(put, memory)
+        return memory
 
     async def _register_in(self, put: Callable[[type, object], object], memory: Memory) -> None:
         for key, value in (
@@ -183,7 +186,9 @@ class MemoryProvider:
         memory = await self.register()
         if container is not None:
             store = await _taken(container, MemoryStoreProtocol)
-            if store is not None and store is not memory.backend:
+            known = memory.backend, getattr(memory.backend, "host", None)
+            if store is not None and not any(store is one for one in known):
+                await memory.scheduler.stop()
                 memory = self._memory = self._build_on(owned_store(store), self._facts)
                 await self._register_in(self._put or _putting(container), memory)
         if self._consolidates and self.config.enabled:
@@ -272,9 +277,11 @@ class MemoryProvider:
         semantic: SemanticMemoryStore,
     ) -> ConsolidationScheduler:
         async def store_triple(triple: Triple, entry: MemoryEntry) -> None:
-            await semantic.store_fact(
-                *triple, INGEST_CONFIDENCE, owner_id=entry.owner_id, sources=[entry.id]
-            )
+            # Each pass reads an old entry again: what was corrected since must stay.
+            if not await semantic.knows(triple, owner_id=entry.owner_id):
+                await semantic.store_fact(
+                    *triple, INGEST_CONFIDENCE, owner_id=entry.owner_id, sources=[entry.id]
+                )
 
         return ConsolidationScheduler(
             backend, consolidator, store_triple=store_triple, clock=self._parts.clock

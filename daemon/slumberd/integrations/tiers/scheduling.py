@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -23,11 +24,17 @@ from slumberd.integrations.tiers.entries import (
     Triple,
 )
 from slumberd.integrations.tiers.errors import (
+    HOST_ERRORS,
     ConsolidationError,
-    MemorySystemError,
     log_consolidation_failure,
+    raise_if_cancelled,
 )
-from slumberd.integrations.tiers.stores import ConsolidatedStore, OwnerEntries, owned_store
+from slumberd.integrations.tiers.stores import (
+    ConsolidatedStore,
+    OwnerEntries,
+    Unfinished,
+    owned_store,
+)
 from slumberd.integrations.tiers.strategies import CLOCK, DuplicateGroup
 
 StoreTriple = Callable[[Triple, MemoryEntry], Awaitable[object]]
@@ -81,7 +88,7 @@ class ConsolidationScheduler:
         self._store = owned_store(store)
         self._consolidator = consolidator
         # A class of the host may inherit ours, and consolidate in another way.
-        consolidates = type(consolidator).consolidate
+        consolidates = getattr(type(consolidator), "consolidate", None)
         ours = consolidates is MemoryConsolidator.consolidate
         self._planner = cast("MemoryConsolidator", consolidator) if ours else None
         own = getattr(consolidator, "config", None)
@@ -90,10 +97,12 @@ class ConsolidationScheduler:
         self._store_triple = store_triple
         self._clock = clock
         self._wait = wait
+        self._passing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last_places: dict[str, Place] = {}
         self._finished: set[str] = set()
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(dict)
         self._owners: list[str] | None = None
         self._waiting: _Waiting | None = None
 
@@ -119,7 +128,8 @@ class ConsolidationScheduler:
     async def run_once(self) -> ConsolidationResult:
         """Run one pass over at most `batch_size` entries; count what was written.
 
-        It begins where the last pass ended, and after all entries with the first again. An owner
+        It begins where the last pass ended, and after all entries with the first again. It waits
+        for a pass that is under way. An owner
         whose entries cannot be consolidated is logged, and the others go on. An entry that is
         written while a pass runs stays. What a summary replaces is deleted with the write of the
         summary, in one transaction.
@@ -128,8 +138,9 @@ class ConsolidationScheduler:
             ConsolidationError: Two entries have the same id, of whichever owners.
         """
         began = self._clock.monotonic()
-        self._forget_reads()  # since the last call, the host may have deleted what was read
-        results = await self._pass()
+        async with self._passing:
+            self._forget_reads()  # since the last call, the host may have deleted what was read
+            results = await self._pass()
         return ConsolidationResult(
             sum(result.entries_processed for result in results),
             sum(result.entries_consolidated for result in results),
@@ -168,7 +179,8 @@ class ConsolidationScheduler:
         if waiting is None or waiting.owner_id != owner_id:
             try:
                 waiting = await self._read(owner_id)
-            except MemorySystemError as error:  # the other owners can still be read
+            except HOST_ERRORS as error:  # the other owners can still be read
+                raise_if_cancelled(error)
                 log_consolidation_failure(error)
                 waiting = _Waiting(owner_id, [], ())
         batch, waiting.entries = waiting.entries[:most], waiting.entries[most:]
@@ -182,12 +194,16 @@ class ConsolidationScheduler:
 
     async def _read(self, owner_id: str) -> _Waiting:
         """Return the entries of an owner that come after those of the last pass."""
+        await self._owned(owner_id).finish()
         found = await self._store.get_recent(sys.maxsize, owner_id=owner_id)
         planner = self._planner
         due = sorted(found, key=place_of) if planner is None else planner.due(found)
         if (last := self._last_places.get(owner_id)) is not None:
             due = [entry for entry in due if place_of(entry) > last]
         return _Waiting(owner_id, due, () if planner is None else planner.groups(due))
+
+    def _owned(self, owner_id: str) -> OwnerEntries:
+        return OwnerEntries(self._store, owner_id, self._unfinished[owner_id])
 
     async def _consolidate_owner(
         self, owner_id: str, batch: list[MemoryEntry], groups: Sequence[DuplicateGroup]
@@ -199,9 +215,10 @@ class ConsolidationScheduler:
                 return _check_result(await self._consolidator.consolidate(batch))
             plan = await self._planner.plan_batch(batch, groups)
             written = ConsolidationPlan(plan.processed)
-            await self._write(plan, written, OwnerEntries(self._store, owner_id))
+            await self._write(plan, written, self._owned(owner_id))
             await self._store_triples(plan, written, {entry.id: entry for entry in batch})
-        except Exception as error:  # noqa: BLE001 # one owner must not stop the others
+        except HOST_ERRORS as error:  # one owner must not stop the others
+            raise_if_cancelled(error)
             log_consolidation_failure(error)
         return written.result()
 
@@ -242,14 +259,20 @@ class ConsolidationScheduler:
             begin = max(begin + self._config.interval_seconds, self._clock.monotonic())
             if await self._wait(self._stopping, begin - self._clock.monotonic()):
                 return
-            self._forget_reads()
-            try:
+            async with self._passing:
+                await self._pass_through()
+
+    async def _pass_through(self) -> None:
+        """Run passes until each entry was looked at once."""
+        self._forget_reads()
+        try:
+            await self._pass()
+            while (self._finished or self._last_places) and not self._stopping.is_set():
                 await self._pass()
-                while (self._finished or self._last_places) and not self._stopping.is_set():
-                    await self._pass()
-            except Exception as error:  # noqa: BLE001 # the next pass tries again
-                log_consolidation_failure(error)
-            self._forget_reads()
+        except HOST_ERRORS as error:  # the next pass tries again
+            raise_if_cancelled(error)
+            log_consolidation_failure(error)
+        self._forget_reads()
 
 
 def _check_result(found: object) -> ConsolidationResult:

@@ -22,7 +22,12 @@ from slumberd.integrations.tiers.entries import (
     MemoryStoreProtocol,
     SearchableProtocol,
 )
-from slumberd.integrations.tiers.errors import MemoryStoreError, log_source_failure
+from slumberd.integrations.tiers.errors import (
+    HOST_ERRORS,
+    MemoryStoreError,
+    log_source_failure,
+    raise_if_cancelled,
+)
 from slumberd.integrations.tiers.stores import owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.episode import microseconds
@@ -193,13 +198,13 @@ class MemoryRetriever:
             MemoryStoreError: All stores failed.
         """
         answers = await asyncio.gather(*(self._ask(source, query) for source in self._sources))
-        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
         self._failures += len(failures)
         if failures and len(failures) == len(self._sources):
             raise MemoryStoreError("every source of the search failed") from failures[0]
         best: dict[str, MemorySearchResult] = {}
         for answer in answers:
-            for result in () if isinstance(answer, Exception) else answer:
+            for result in () if isinstance(answer, BaseException) else answer:
                 known = best.get(result.entry.id)
                 if result.entry.owner_id == query.owner_id and (
                     known is None or known.raw_score < result.raw_score
@@ -212,10 +217,11 @@ class MemoryRetriever:
 
     async def _ask(
         self, source: SearchableProtocol, query: MemoryQuery
-    ) -> list[MemorySearchResult] | Exception:
+    ) -> list[MemorySearchResult] | BaseException:
         try:
             return await source.retrieve(query)
-        except Exception as error:  # noqa: BLE001 # the other stores still answer
+        except HOST_ERRORS as error:  # the other stores still answer
+            raise_if_cancelled(error)
             log_source_failure(error)
             return error
 

@@ -12,6 +12,7 @@ from slumberd.integrations.tiers.configs import SemanticMemoryConfig
 from slumberd.integrations.tiers.entries import (
     HealthCheckResult,
     MemoryEntry,
+    Triple,
     check_health,
 )
 from slumberd.integrations.tiers.errors import MemoryStoreError
@@ -171,6 +172,11 @@ class SemanticMemoryStore:
             MemoryWrittenHook(tier=TIER, backend="facts"),
         )
         return fact_id
+
+    async def knows(self, triple: Triple, *, owner_id: str = "") -> bool:
+        """Return whether an owner has a fact with a triple, of whatever confidence."""
+        found = await self._of_subject(triple[0], owner_id)
+        return any((one["subject"], one["predicate"], one["object_"]) == triple for one in found)
 
     async def _make_room(self, subject: str, fact_id: str, owner_id: str) -> None:
         """Delete the facts of a subject above the limit, but not the one that was just stored."""

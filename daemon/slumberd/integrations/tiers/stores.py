@@ -61,6 +61,10 @@ class ReplacingStoreProtocol(Protocol):
         ...
 
 
+Unfinished = dict[str, tuple[MemoryEntry, str]]
+"""Entries that a store must still delete, by id, each with the id of its stored summary."""
+
+
 class OwnerEntries:
     """Replaces and deletes entries of one owner, unless they have changed since they were read.
 
@@ -71,11 +75,16 @@ class OwnerEntries:
     Args:
         store: The store.
         owner_id: The owner.
+        unfinished: Outlives this object: the entries of the owner that a failing store has not
+            deleted yet, each with the id of its stored summary.
     """
 
-    def __init__(self, store: OwnedStoreProtocol, owner_id: str) -> None:
+    def __init__(
+        self, store: OwnedStoreProtocol, owner_id: str, unfinished: Unfinished | None = None
+    ) -> None:
         self._store = store
         self._owner_id = owner_id
+        self._unfinished: Unfinished = {} if unfinished is None else unfinished
         self._stored: dict[str, MemoryEntry] | None = None
 
     async def replace(self, old: Sequence[MemoryEntry], new: Sequence[MemoryEntry]) -> bool:
@@ -83,23 +92,41 @@ class OwnerEntries:
         store = self._store
         if isinstance(store, ReplacingStoreProtocol):
             return await store.replace_entries(old, new, owner_id=self._owner_id)
-        if self._stored is None:
-            found = await store.get_recent(sys.maxsize, owner_id=self._owner_id)
-            self._stored = {entry.id: entry for entry in found}
-        if not are_unchanged(old, self._stored):
+        stored = await self._load()
+        if not are_unchanged(old, stored):
             return False
+        # Before the write: one that fails may have written all the same.
+        gone, known = without(old, new), {entry.id: entry for entry in old}
+        for summary in [entry for entry in new if entry.id not in known]:
+            self._unfinished.update({id: (known[id], summary.id) for id in gone})
         # The owner is known to have these ids, so a store without owners need not be asked again.
         host = store.host if isinstance(store, _PlainStore) else None
         for entry in new:
-            into = host if host is not None and entry.id in self._stored else store
+            into = host if host is not None and entry.id in stored else store
             await into.store(entry)
-            self._stored[entry.id] = entry
+            stored[entry.id] = entry
         delete: Callable[..., Awaitable[object]] = (store if host is None else host).delete
         whose = _whose(delete, self._owner_id)
-        for entry_id in without(old, new):
+        for entry_id in gone:
             await delete(entry_id, **whose)
-            del self._stored[entry_id]
+            del stored[entry_id]
+            self._unfinished.pop(entry_id, None)
         return True
+
+    async def finish(self) -> None:
+        """Delete what a stored summary replaces, if both are as they were: a call before failed."""
+        if self._unfinished:
+            stored = await self._load()
+            for entry_id, (entry, summary_id) in [*self._unfinished.items()]:
+                if summary_id in stored:
+                    await self.replace([entry], [])
+                self._unfinished.pop(entry_id, None)
+
+    async def _load(self) -> dict[str, MemoryEntry]:
+        if self._stored is None:
+            found = await self._store.get_recent(sys.maxsize, owner_id=self._owner_id)
+            self._stored = {entry.id: entry for entry in found}
+        return self._stored
 
     async def delete(self, entries: Sequence[MemoryEntry], deleted: list[MemoryEntry]) -> None:
         """Delete those of some entries that have not changed.
@@ -135,19 +162,22 @@ def is_unchanged(entry: MemoryEntry, stored: MemoryEntry | None) -> bool:
     """Return whether a store still has an entry as it was; lists and tuples count as equal."""
     if stored is None:
         return False
-    if entry == stored:
+    if entry is stored:
         return True
-    # The database returns tuples as lists.
+    # The database returns tuples as lists, and a host's vectors may be arrays.
     plain, other = (replace(one, metadata={}, embedding=None) for one in (entry, stored))
     try:
-        return plain == other and _document(entry) == _document(stored)
-    except TypeError:  # a store of a host keeps values that JSON does not have
+        if plain != other or vector_of(entry) != vector_of(stored):
+            return False
+        same = bool(entry.metadata == stored.metadata)
+        return same or canonical(entry.metadata) == canonical(stored.metadata)
+    except (TypeError, ValueError):  # a store of a host keeps values that JSON does not have
         return False
 
 
-def _document(entry: MemoryEntry) -> str:
-    embedding = None if entry.embedding is None else [float(value) for value in entry.embedding]
-    return canonical([entry.metadata, embedding])
+def vector_of(entry: MemoryEntry) -> list[float] | None:
+    """Return the vector of an entry as numbers; that of a host may be an array."""
+    return None if entry.embedding is None else [float(value) for value in entry.embedding]
 
 
 def owned_store(store: ConsolidatedStore) -> OwnedStoreProtocol:
@@ -183,16 +213,24 @@ class _PlainStore:
     def __init__(self, host: ConsolidatedStore) -> None:
         self.host = host
         self.source = getattr(host, "source", type(host).__name__)
+        self._may_have_owners = True
 
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry.
 
+        All entries are read first, but not for an entry without an owner in a store in which no
+        entry had one at the last such write.
+
         Raises:
             MemoryStoreError: Another owner has an entry of that id, which would be lost.
         """
-        if entry.owner_id and not takes(self.host.get_recent, "owner_id"):
+        asks = entry.owner_id or self._may_have_owners
+        if asks and not takes(self.host.get_recent, "owner_id"):
             # A store without owners would replace it by its id.
+            self._may_have_owners = True
             stored = await self.host.get_recent(sys.maxsize)
+            if not entry.owner_id:
+                self._may_have_owners = any(one.owner_id for one in stored)
             if any(one.id == entry.id and one.owner_id != entry.owner_id for one in stored):
                 message = f"another owner has an entry with the id {entry.id!r}"
                 raise MemoryStoreError(message, self.source)

@@ -19,9 +19,10 @@ from slumberd.integrations.tiers.entries import (
     MemoryEntry,
     MemoryQuery,
     SemanticMemoryProtocol,
+    copy_of,
 )
 from slumberd.integrations.tiers.episodic import EpisodicMemoryStore
-from slumberd.integrations.tiers.errors import log_source_failure
+from slumberd.integrations.tiers.errors import HOST_ERRORS, log_source_failure, raise_if_cancelled
 from slumberd.integrations.tiers.events import (
     MemoryRetrievedEvent,
     MemoryRetrievedHook,
@@ -156,14 +157,14 @@ class WorkingMemoryManager:
             return []
         if session_id is not None:
             query = replace(query, filters={"session_id": session_id})
-        found = await _or_nothing(self._episodic.recall(query), ())
-        # A tier of the host need not know filters and owners.
-        return [
-            result.entry
-            for result in found
-            if result.entry.owner_id == query.owner_id
-            and session_id in (None, result.entry.session_id)
-        ]
+        found = await _or_nothing(_entries_of(self._episodic, query), ())
+        # A tier of the host need not know filters and owners, and may find an entry twice.
+        entries = {
+            entry.id: entry
+            for entry in reversed(found)
+            if entry.owner_id == query.owner_id and session_id in (None, entry.session_id)
+        }
+        return [*entries.values()][::-1]
 
     async def _facts(self, query: str, owner_id: str) -> list[MemoryEntry]:
         tier = self._semantic
@@ -175,7 +176,13 @@ class WorkingMemoryManager:
             found = await _or_nothing(_facts_in(partial(_ask_of, tier, owner_id), query), ())
         else:
             found = () if owner_id else await _or_nothing(_facts_in(tier.query_facts, query), ())
-        return [self._entry_of(fact, owner_id) for fact in found]
+        entries = []
+        for fact in found:
+            try:
+                entries.append(self._entry_of(fact, owner_id))
+            except (KeyError, TypeError, ValueError) as error:  # a fact of the host is malformed
+                log_source_failure(error)
+        return entries
 
     def _entry_of(self, fact: dict[str, Any], owner_id: str) -> MemoryEntry:
         """Return a fact as an entry."""
@@ -195,6 +202,7 @@ class WorkingMemoryManager:
         Raises:
             MemoryStoreError: The episodic tier failed; the turn is in the context all the same.
         """
+        entry = copy_of(entry)  # the caller may use its metadata for the next turn
         _put_last(self._streams[entry.owner_id], entry)
         if (context := self._contexts.get(entry.owner_id)) is not None:
             _put_last(context, entry)
@@ -253,6 +261,11 @@ def _combined(result: HealthCheckResult, found: Sequence[HealthCheckResult]) -> 
     )
 
 
+async def _entries_of(tier: EpisodicMemoryProtocol, query: MemoryQuery) -> list[MemoryEntry]:
+    """Return the entries that a tier finds, best first."""
+    return [result.entry for result in await tier.recall(query)]
+
+
 async def _facts_in(
     query_facts: Callable[[str], Awaitable[Facts]], text: str
 ) -> list[dict[str, Any]]:
@@ -278,6 +291,7 @@ async def _or_nothing(answer: Awaitable[Sequence[T]], nothing: Sequence[T]) -> S
     """Return an answer; log its error, and return nothing then."""
     try:
         return await answer
-    except Exception as error:  # noqa: BLE001 # the other tiers still answer
+    except HOST_ERRORS as error:  # the other tiers still answer
+        raise_if_cancelled(error)
         log_source_failure(error)
         return nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,6 +15,8 @@ from slumberd.integrations.tiers.entries import (
     MemoryQuery,
     MemorySearchResult,
     check_health,
+    copy_of,
+    is_json,
 )
 from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreError
 from slumberd.integrations.tiers.search import EntryIndex, best, is_expired, newest_first
@@ -195,44 +196,23 @@ def storable(entry: MemoryEntry, ttl_seconds: float, at: datetime, store: str) -
         store: The name of the store, for errors.
 
     Raises:
-        MemoryStoreError: The entry has values that JSON cannot hold.
+        MemoryStoreError: A value is of another type, or JSON cannot hold it.
     """
+    for name in ("id", "content", "role", "owner_id"):
+        if not isinstance(getattr(entry, name), str):
+            raise MemoryStoreError(f"{name} of entry {entry.id!r} is no text", store)
+    if not isinstance(entry.metadata, Mapping):
+        raise MemoryStoreError(f"metadata of entry {entry.id!r} is no mapping", store)
+    if not isinstance(entry.embedding, list | tuple | None):
+        raise MemoryStoreError(f"embedding of entry {entry.id!r} is no list", store)
     try:
         canonical([entry.id, entry.content, entry.role, entry.owner_id, entry.embedding])
         canonical(entry.metadata)
     except TypeError as error:
         raise MemoryStoreError(f"entry {entry.id!r} is not JSON: {error}", store) from error
-    if not _is_json([entry.metadata, entry.embedding]):
+    if not is_json([entry.metadata, entry.embedding]):
         raise MemoryStoreError(f"entry {entry.id!r} has a value that JSON cannot hold", store)
     expires_at = entry.expires_at
     if expires_at is None and ttl_seconds > 0:
         expires_at = at + timedelta(seconds=ttl_seconds)
     return replace(copy_of(entry), expires_at=expires_at)
-
-
-def copy_of(entry: MemoryEntry) -> MemoryEntry:
-    """Return an entry that shares no value with another one; tuples become lists, as in JSON."""
-    embedding = None if entry.embedding is None else [*entry.embedding]
-    return replace(entry, metadata=_plain(entry.metadata), embedding=embedding)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 # any value of JSON
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value
-
-
-def _is_json(value: Any) -> bool:  # noqa: ANN401 # any value
-    match value:
-        case None | bool() | int() | str():
-            return True
-        case float():
-            return math.isfinite(value)
-        case Mapping():
-            return all(map(_is_json, value.values()))
-        case list() | tuple():
-            return all(map(_is_json, value))
-        case _:
-            return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from slumberd.integrations.tiers.entries import (
 )
 from slumberd.integrations.tiers.errors import EmbeddingError
 from slumberd.integrations.tiers.search import best
-from slumberd.integrations.tiers.stores import OwnerEntries, owned_store
+from slumberd.integrations.tiers.stores import OwnerEntries, Unfinished, owned_store
 from slumberd.integrations.tiers.strategies import CLOCK
 from slumberd.model.salience import cosine
 from slumberd.search.embeddings import WordEmbedder
@@ -76,6 +77,7 @@ class VectorMemoryBackend:
         )
         self._embed_fn = embed_fn
         self._clock = clock
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(dict)
 
     async def store(self, entry: MemoryEntry) -> None:
         """Store an entry with its vector; it replaces the entry of the same owner and id.
@@ -101,7 +103,10 @@ class VectorMemoryBackend:
             MemoryStoreError: The store failed.
         """
         embedded = [await self._with_vector(entry) for entry in new]
-        return await OwnerEntries(self._entries, owner_id).replace(old, embedded)
+        return await self._owned(owner_id).replace(old, embedded)
+
+    def _owned(self, owner_id: str) -> OwnerEntries:
+        return OwnerEntries(self._entries, owner_id, self._unfinished[owner_id])
 
     async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
         """Return the best entries of an owner, best first.
@@ -111,7 +116,7 @@ class VectorMemoryBackend:
         Raises:
             EmbeddingError: The text of the query cannot be embedded.
         """
-        entries = await self._entries.get_recent(sys.maxsize, owner_id=query.owner_id)
+        entries = await self.get_recent(sys.maxsize, owner_id=query.owner_id)
         if query.query.strip():
             wanted = await self._embed(query.query)
             relevances = [max(0.0, cosine(wanted, entry.embedding or ())) for entry in entries]
@@ -122,6 +127,7 @@ class VectorMemoryBackend:
 
     async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
         """Return the latest entries of an owner, newest first."""
+        await self._owned(owner_id).finish()
         return await self._entries.get_recent(n, owner_id=owner_id)
 
     async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
