@@ -867,6 +867,15 @@ def test_killed_daemon_applies_and_logs_every_delta_of_a_host_once(
 
 @pytest.mark.acceptance
 @pytest.mark.slow
+def test_daemon_stops_while_the_factory_does_not_answer(home: Home) -> None:
+    home.configure({"host_store": f"python:{MODULE}:never_make_stores"})
+
+    with home.started(until="not json", **environment(home)) as daemon:
+        assert daemon.stop() == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.slow
 def test_daemon_answers_status_and_reload_on_a_hosts_stores(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -538,7 +538,9 @@ class HostDaemon(Daemon):
     """
 
     async def _run_under_tenure(self) -> None:
-        stores = await open_host_stores(self._settings.host_store or "")
+        stores = await self._open_unless_stopped()
+        if stores is None:
+            return
         with closing(HostRecord(self._settings.host_record_path)) as record:
             consolidator = HostConsolidator(
                 stores, record, self._logs.keyed(b""), self._clock, self._in_force.pause
@@ -551,6 +553,18 @@ class HostDaemon(Daemon):
                 fire=consolidator.fire,
             )
             await self._serve_host(consolidator, scheduler)
+
+    async def _open_unless_stopped(self) -> HostStores | None:
+        """Open the stores; return None when the daemon shall stop, as while one does not answer."""
+        opening = asyncio.ensure_future(open_host_stores(self._settings.host_store or ""))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return await opening if opening.done() else None
+        finally:
+            opening.cancel()
+            stopping.cancel()
+            await asyncio.wait((opening, stopping), timeout=self._settings.stop_seconds)
 
     async def _serve_host(self, consolidator: HostConsolidator, scheduler: Scheduler) -> None:
         stop, settings = self._stop, self._settings
