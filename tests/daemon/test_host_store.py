@@ -934,6 +934,14 @@ def test_next_shows_the_cron_instants_of_a_hosts_rules(home: Home) -> None:
     assert "03:00" in home.call("next", "all").stdout
 
 
+def test_next_needs_no_readable_record(home: Home) -> None:
+    home.rule("all", cadence={"cron": "0 3 * * *"})
+    home.state.mkdir()
+    (home.state / "host.db").write_text("no database")
+
+    assert "03:00" in home.call("next", "all").stdout
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
