@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +374,144 @@ async def test_delta_without_provenance_reaches_no_store(host: Host) -> None:
     assert host.applied() == []
 
 
+def _deep() -> list[Any]:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    return nested
+
+
+class _Unreadable:
+    kind = "add"
+
+    @property
+    def source_episode_ids(self) -> list[str]:
+        raise OSError("the row is gone")
+
+
+_EARLIEST = datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))
+_ODD: dict[str, Any] = {
+    "identifier that is no text": HostDelta(
+        "add", "all", ["o"], START, fact_payload={"id": "\ud800"}
+    ),
+    "payload that nests deeply": HostDelta(
+        "add", "all", ["o"], START, fact_payload={"id": "o", "o": _deep()}
+    ),
+    "number of too many digits": HostDelta(
+        "add", "all", ["o"], START, fact_payload={"id": 10**5000}
+    ),
+    "instant before the first": HostDelta("add", "all", ["o"], _EARLIEST, fact_payload={"id": "o"}),
+    "no list of episodes": HostDelta("add", "all", 5, START, fact_payload={"id": "o"}),  # type: ignore[arg-type]
+    "attribute that fails": _Unreadable(),
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("odd", _ODD.values(), ids=_ODD)
+async def test_odd_delta_reaches_no_store_and_stops_no_other_delta(host: Host, odd: Any) -> None:
+    host.memory.consolidate = _returning(odd)  # type: ignore[method-assign]
+
+    with host.started() as consolidator:
+        await consolidator.changed()
+        pending = await consolidator.pending(0, at_most=2, rule_id="all")
+        with pytest.raises(HostStoreError, match="refused 1 deltas, the first an odd delta"):
+            await consolidator.fire(ALL, DUE, START)
+
+    assert pending == 2
+    assert host.applied() == ["last"]
+
+
+def _add(id: Any, episode: Any, at: Any = START) -> HostDelta:
+    payload = {"id": id, "user": "u", "agent": "a", "object": "tea"}
+    return HostDelta("add", "all", [episode], at, fact_payload=payload)
+
+
+def _returning(*deltas: Any) -> Any:
+    async def consolidate(_: Any) -> list[Any]:
+        return [*deltas, _add("last", "last")]
+
+    return consolidate
+
+
+async def test_invalid_delta_holds_back_later_deltas_of_its_facts(host: Host) -> None:
+    no_source = HostDelta("add", "all", [], START, fact_payload={"id": "last", "object": "first"})
+    host.memory.consolidate = _returning(no_source)  # type: ignore[method-assign]
+
+    with pytest.raises(HostStoreError, match="refused 1 deltas"):
+        await host.fire()
+
+    assert host.applied() == []
+
+
+async def test_delta_with_its_instant_as_text_is_applied_once(host: Host) -> None:
+    written = _add("e1", "e1", START.isoformat())
+    host.memory.consolidate = _returning(written)  # type: ignore[method-assign]
+
+    await host.fire()
+    await host.fire()
+
+    assert host.applied() == ["e1", "last"]
+    assert {line.at for line in host.log.lines} == {START}
+
+
+async def test_replaced_facts_may_be_a_set(host: Host) -> None:
+    update = replace(_add("e2", "e2"), kind="update", replaces={"e1"})  # type: ignore[arg-type]
+    host.memory.consolidate = _returning(update)  # type: ignore[method-assign]
+
+    await host.fire()
+
+    assert host.log.lines[0].replaces == ("e1",)
+
+
+@pytest.mark.parametrize("end", [SystemExit(0), asyncio.CancelledError()], ids=repr)
+async def test_store_ends_neither_the_process_nor_slumberds_own_task(
+    host: Host, end: BaseException
+) -> None:
+    async def ending(_: Any) -> None:
+        raise end
+
+    consolidate, apply = host.memory.consolidate, host.facts.apply_delta
+    host.put(says("e1", 1, "tea"))
+    host.memory.consolidate = ending  # type: ignore[assignment,method-assign]
+    with pytest.raises(HostStoreError, match="'consolidate' failed: RuntimeError"):
+        await host.fire()
+    host.memory.consolidate = consolidate  # type: ignore[method-assign]
+    host.facts.apply_delta = ending  # type: ignore[assignment,method-assign]
+    with pytest.raises(HostStoreError, match="refused 1 deltas"):
+        await host.fire()
+    host.facts.apply_delta = apply  # type: ignore[method-assign]
+
+    await host.fire()
+
+    assert host.facts_by_id() == {"e1": "tea"}
+
+
+async def test_delta_in_doubt_is_applied_when_the_facts_cannot_be_compared(host: Host) -> None:
+    async def query(_: Any) -> list[Any]:
+        return [object()]
+
+    host.put(says("e1", 1, "tea"))
+    host.facts.kill, host.facts.left = "before", 1
+    with pytest.raises(KilledError):
+        await host.fire()
+    host.facts.query = query  # type: ignore[assignment,method-assign]
+
+    await host.fire()
+
+    assert host.facts_by_id() == {"e1": "tea"}
+
+
+async def test_rule_that_counts_episodes_ends_at_its_timeout(host: Host) -> None:
+    async def consolidate(_: Any) -> list[Any]:
+        await asyncio.Event().wait()
+        return []
+
+    host.memory.consolidate = consolidate  # type: ignore[assignment,method-assign]
+
+    with host.started(rule("all", timeout=0.001)) as consolidator:
+        assert await consolidator.pending(0, at_most=1, rule_id="all") == 1
+
+
 async def test_firing_stops_between_two_deltas_and_goes_on_later(host: Host) -> None:
     def stopping(_: HostDelta) -> None:
         host.stop.set()
@@ -729,6 +867,15 @@ def test_killed_daemon_applies_and_logs_every_delta_of_a_host_once(
 
 @pytest.mark.acceptance
 @pytest.mark.slow
+def test_daemon_stops_while_the_factory_does_not_answer(home: Home) -> None:
+    home.configure({"host_store": f"python:{MODULE}:never_make_stores"})
+
+    with home.started(until="not json", **environment(home)) as daemon:
+        assert daemon.stop() == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.slow
 def test_daemon_answers_status_and_reload_on_a_hosts_stores(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -793,6 +940,14 @@ def test_check_judges_no_filter_of_a_hosts_own_language(home: Home) -> None:
 
 def test_next_shows_the_cron_instants_of_a_hosts_rules(home: Home) -> None:
     home.rule("all", cadence={"cron": "0 3 * * *"})
+
+    assert "03:00" in home.call("next", "all").stdout
+
+
+def test_next_needs_no_readable_record(home: Home) -> None:
+    home.rule("all", cadence={"cron": "0 3 * * *"})
+    home.state.mkdir()
+    (home.state / "host.db").write_text("no database")
 
     assert "03:00" in home.call("next", "all").stdout
 

@@ -6,9 +6,11 @@ process of its own imports this module by its path, so it imports nothing of the
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -217,6 +219,12 @@ def make_stores() -> tuple[FileMemoryStore, FileFactStore]:
     folder = Path(os.environ[FOLDER_VARIABLE])
     facts = FileFactStore(folder / "facts.json", os.environ.get(KILL_VARIABLE, ""))
     return FileMemoryStore(folder / "episodes.jsonl"), facts
+
+
+async def never_make_stores() -> None:
+    """Wait for ever, as for a database that does not answer."""
+    sys.stderr.write("waiting\n")
+    await asyncio.Event().wait()
 
 
 NOT_A_FUNCTION = 1

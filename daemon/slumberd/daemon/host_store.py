@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -25,10 +25,10 @@ from slumberd.daemon.control_socket import listen
 from slumberd.daemon.daemon import Daemon
 from slumberd.daemon.reload import Reloading
 from slumberd.daemon.systemd import Watchdog
-from slumberd.model.delta import Delta, validate_delta
+from slumberd.model.delta import AnyDelta, Delta, validate_delta
 from slumberd.model.errors import FiringTimeoutError, HostStoreError, StoppedError
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import START, Counts, Firing, Kind, Outcome, Position, Record
+from slumberd.model.firing import START, Counts, Firing, Outcome, Position, Record
 from slumberd.model.rule import ConsolidationRule, describe_exception
 from slumberd.operations.caller import Caller
 from slumberd.operations.change_runner import new_run_id
@@ -81,17 +81,35 @@ async def open_host_stores(name: str) -> HostStores:
         HostStoreError: It fails, or returns something else.
     """
     try:
-        made = load_function(name).call()
-        made = await made if inspect.isawaitable(made) else made
+        made = await _call(load_function(name).call)
         memory, facts = made if isinstance(made, tuple) else (made, made)
         _require(memory, "consolidate")
         _require(facts, "apply_delta")
         for store in {id(one): one for one in (memory, facts)}.values():
             if bootstrap := getattr(store, "bootstrap", None):
-                await bootstrap()
+                await _call(bootstrap)
     except Exception as error:
         raise HostStoreError(name, f"cannot be opened: {describe_exception(error)}") from error
     return HostStores(name, memory, facts)
+
+
+async def _call(host: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 # the host's
+    """Call a function of the host, and await what it returns when that is awaitable.
+
+    Raises:
+        RuntimeError: It would end the process, or cancelled itself. Only slumberd may end its
+            own task.
+    """
+    try:
+        result = host(*arguments)
+        return await result if inspect.isawaitable(result) else result
+    except SystemExit as error:
+        raise RuntimeError(f"it called for the exit of the process ({error.code})") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("it was cancelled by the host's own code") from error
 
 
 def _require(store: object, method: str) -> None:
@@ -103,19 +121,49 @@ class NamedDelta(NamedTuple):
     """A delta, and what it is known by.
 
     Attributes:
+        delta: As the memory store returned it.
+        own: The same, with valid provenance; an error when it is not valid.
         digest: Changes with all that a delta says; not with its instant, which differs at each
             call.
         fact_ids: The facts that it writes or removes.
+        sources: The episodes that it comes from.
     """
 
     delta: Delta
+    own: AnyDelta | Exception
     digest: bytes
     fact_ids: frozenset[str]
+    sources: frozenset[str]
 
 
-def name_delta(delta: Delta) -> NamedDelta:
-    """Return a delta with its digest."""
-    payload, replaces = _payload(delta), _replaces(delta)
+def name_delta(delta: Delta, number: int = 0) -> NamedDelta:
+    """Return a delta with its digest; one that cannot be named is named by its number."""
+    fact_ids, sources = frozenset[str](), frozenset([f"delta {number}"])
+    try:
+        fact_ids = _fact_ids(delta)
+        sources = frozenset(map(str, delta.source_episode_ids)) or sources
+        own = validate_delta(delta)
+        return NamedDelta(delta, own, _digest(own), fact_ids, sources)
+    except Exception as error:  # noqa: BLE001 - an odd delta must not stop the others
+        digest = hashlib.sha256(f"delta {number}".encode()).digest()
+        return NamedDelta(delta, error, digest, fact_ids, sources)
+
+
+def _fact_ids(delta: Delta) -> frozenset[str]:
+    payload = _payload(delta)
+    own = [str(payload["id"])] if payload.get("id") is not None else []
+    return frozenset([*_replaces(delta), *own])
+
+
+def _digest(delta: AnyDelta) -> bytes:
+    """Return what a delta is known by.
+
+    Raises:
+        ValueError: The record or the log cannot hold it.
+    """
+    for name in _fact_ids(delta):
+        name.encode()
+    delta.promotion_ts.astimezone(UTC)
     said = [
         getattr(delta, name, None)
         for name in ("kind", "source_episode_ids", "replaces", "fact_payload", "confidence")
@@ -124,8 +172,7 @@ def name_delta(delta: Delta) -> NamedDelta:
         text = json.dumps(said, sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted; a loop
         text = repr(said)
-    own = [str(payload["id"])] if payload.get("id") is not None else []
-    return NamedDelta(delta, hashlib.sha256(text.encode()).digest(), frozenset([*replaces, *own]))
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _payload(delta: Delta) -> Mapping[str, Any]:
@@ -134,12 +181,7 @@ def _payload(delta: Delta) -> Mapping[str, Any]:
 
 
 def _replaces(delta: Delta) -> tuple[str, ...]:
-    replaces = getattr(delta, "replaces", None)
-    return tuple(map(str, replaces)) if isinstance(replaces, list | tuple) else ()
-
-
-def _sources(delta: Delta) -> list[str]:
-    return [*map(str, getattr(delta, "source_episode_ids", None) or ())]
+    return tuple(map(str, getattr(delta, "replaces", None) or ()))
 
 
 def choose_deltas(deltas: Sequence[NamedDelta], known: Known) -> list[NamedDelta]:
@@ -178,7 +220,11 @@ class _Refusals:
 
     def add(self, one: NamedDelta, error: Exception) -> None:
         """Note that a store refused a delta."""
-        what = f"{getattr(one.delta, 'kind', '?')} of episode {', '.join(_sources(one.delta))}"
+        what = ", ".join(one.sources)
+        if isinstance(one.own, Exception):
+            what = f"odd delta ({what})"
+        else:
+            what = f"{one.own.kind} of episode {what}"
         self.first = self.first or f"{what}: {describe_exception(error)}"
         self.count, self.in_a_row = self.count + 1, self.in_a_row + 1
         self._fact_ids |= one.fact_ids
@@ -238,7 +284,7 @@ class HostConsolidator:
     async def _count_episodes(self) -> int | None:
         """Return the number of episodes; None when the store does not say it."""
         try:
-            count = (await self._stores.memory.health()).fragment_count
+            count = (await _call(self._stores.memory.health)).fragment_count
         except Exception:  # noqa: BLE001 - without a number, the deltas are read more often
             return None
         return count if isinstance(count, int) else None
@@ -261,12 +307,12 @@ class HostConsolidator:
         if self._last_look.get(rule_id) == self._look:
             return 0
         try:
-            deltas = await self._consolidate(rule)
-        except HostStoreError:
+            async with asyncio.timeout(rule.timeout):
+                deltas = await self._consolidate(rule)
+        except (HostStoreError, TimeoutError):
             return at_most  # the firing reports it
         done = self._record.known(rule_id).done
-        fresh = [one.delta for one in deltas if one.digest not in done]
-        count = len({name for delta in fresh for name in _sources(delta)})
+        count = len({name for one in deltas if one.digest not in done for name in one.sources})
         if count >= at_most:
             self._read[rule_id] = deltas
         else:
@@ -350,7 +396,8 @@ class HostConsolidator:
     async def _consolidate(self, rule: ConsolidationRule) -> list[NamedDelta]:
         began = self._clock.monotonic()
         try:
-            return [name_delta(delta) for delta in await self._stores.memory.consolidate(rule)]
+            deltas = await _call(self._stores.memory.consolidate, rule)
+            return [name_delta(delta, number) for number, delta in enumerate(deltas, 1)]
         except Exception as error:
             problem = f"'consolidate' failed: {describe_exception(error)}"
             raise HostStoreError(self._stores.name, problem) from error
@@ -361,17 +408,21 @@ class HostConsolidator:
     async def _apply(
         self, one: NamedDelta, firing: _Firing, refusals: _Refusals, *, in_doubt: bool
     ) -> None:
-        rule_id = firing.rule.id
+        rule_id, own = firing.rule.id, one.own
+        if isinstance(own, Exception):
+            refusals.add(one, own)
+            return
         number = self._record.begin_delta(rule_id, one.digest, one.fact_ids)
+        line = firing.record(own, number)  # before the store can change the delta
         try:
-            own = validate_delta(one.delta)
             if not (in_doubt and await self._is_applied(one.delta)):
-                await self._stores.facts.apply_delta(one.delta)
+                await _call(self._stores.facts.apply_delta, one.delta)
         except Exception as error:  # noqa: BLE001 - one refused delta must not stop the others
             refusals.add(one, error)
             return
         refusals.in_a_row = 0
-        self._log.applied([firing.record(one.delta, own.kind, number)])
+        firing.counts[own.kind] += 1
+        self._log.applied([line])
         self._record.end_delta(number, rule_id, one.digest, one.fact_ids)
 
     async def _is_applied(self, delta: Delta) -> bool:
@@ -381,10 +432,13 @@ class HostConsolidator:
         own, replaces = payload.get("id"), set(_replaces(delta))
         if query is None or not (payload or replaces):
             return False
-        facts = await query(FactPattern())
-        if any(fact.id in replaces and fact.id != own for fact in facts):
+        try:
+            facts = await _call(query, FactPattern())
+            if any(fact.id in replaces and fact.id != own for fact in facts):
+                return False
+            return not payload or any(_is_fact_of(delta, fact) for fact in facts)
+        except (AttributeError, NotImplementedError, TypeError):  # facts of another form
             return False
-        return not payload or any(_is_fact_of(delta, fact) for fact in facts)
 
 
 def _is_fact_of(delta: Delta, fact: Any) -> bool:  # noqa: ANN401 # a fact of the host's class
@@ -408,15 +462,14 @@ class _Firing:
     run: str = field(default_factory=new_run_id)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def record(self, delta: Delta, kind: Kind, number: int) -> Record:
-        """Count an applied delta, and return what its log line says."""
-        self.counts[kind] += 1
+    def record(self, delta: AnyDelta, number: int) -> Record:
+        """Return what the log line of a delta says."""
         payload, at = _payload(delta), delta.promotion_ts
         return Record(
             seq=number,
             firing_id=self.firing_id,
             rule_id=self.rule.id,
-            kind=kind,
+            kind=delta.kind,
             fact_id=_text(payload.get("id")),
             replaces=_replaces(delta),
             source_episode_ids=tuple(delta.source_episode_ids),
@@ -485,7 +538,9 @@ class HostDaemon(Daemon):
     """
 
     async def _run_under_tenure(self) -> None:
-        stores = await open_host_stores(self._settings.host_store or "")
+        stores = await self._open_unless_stopped()
+        if stores is None:
+            return
         with closing(HostRecord(self._settings.host_record_path)) as record:
             consolidator = HostConsolidator(
                 stores, record, self._logs.keyed(b""), self._clock, self._in_force.pause
@@ -498,6 +553,18 @@ class HostDaemon(Daemon):
                 fire=consolidator.fire,
             )
             await self._serve_host(consolidator, scheduler)
+
+    async def _open_unless_stopped(self) -> HostStores | None:
+        """Open the stores; return None when the daemon shall stop, as while one does not answer."""
+        opening = asyncio.ensure_future(open_host_stores(self._settings.host_store or ""))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return await opening if opening.done() else None
+        finally:
+            opening.cancel()
+            stopping.cancel()
+            await asyncio.wait((opening, stopping), timeout=self._settings.stop_seconds)
 
     async def _serve_host(self, consolidator: HostConsolidator, scheduler: Scheduler) -> None:
         stop, settings = self._stop, self._settings

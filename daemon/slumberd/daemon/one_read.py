@@ -88,11 +88,11 @@ async def _cadences(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.rules import CadenceReads, served_instants
 
     async def served() -> Mapping[str, datetime]:
-        if settings.host_store is not None:
-            from slumberd.daemon.host_store import read_served
-
-            return await asyncio.to_thread(read_served, settings)
         try:
+            if settings.host_store is not None:
+                from slumberd.daemon.host_store import read_served
+
+                return await asyncio.to_thread(read_served, settings)
             async with open_facts_if_present(settings) as facts:
                 return {} if facts is None else await served_instants(facts)
         except StoreError:  # another command reports the unreadable store
