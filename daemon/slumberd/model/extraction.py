@@ -385,15 +385,6 @@ class Extraction:
         return self.extractor.parts if isinstance(self.extractor, Several) else (self,)
 
     @property
-    def speakers(self) -> Mapping[str, str]:
-        """What the rule calls its speakers; a function of a user names them itself."""
-        return {
-            speaker: name
-            for part in reversed(self.parts)
-            for speaker, name in getattr(part.extractor, "speakers", {}).items()
-        }
-
-    @property
     def named_predicates(self) -> frozenset[str]:
         """The predicates that it names with their number of values."""
         return self.single_valued | self.multi_valued
