@@ -745,10 +745,11 @@ def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home)
             time.sleep(2)
             readings.append(processor_seconds(daemon.process.pid))
 
-    # The watch of the memory is in there too; what is new must stay below a hundredth of a core.
+    # All that an idle daemon does is in there. It takes 0.02 seconds of each two on a fast machine,
+    # and 0.09 on a slow one. A poll that reads a table takes several times as much.
     # The median: the daemon still starts during the first, and a busy machine may spoil another.
     used = [after - before for before, after in pairwise(readings)]
-    assert median(used) < 0.04, used
+    assert median(used) < 0.15, used
 
 
 @pytest.mark.slow
