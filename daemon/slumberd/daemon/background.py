@@ -139,7 +139,7 @@ class ReductionAlarm:
     Args:
         reads: Reads the ledger.
         fraction: Returns the setting ``limits.alarm_fraction``.
-        rows: So many rows of the ledger need no look; below 0, earlier commands are not logged.
+        rows: The row of the ledger to begin after; below 0, earlier commands are not logged.
     """
 
     def __init__(

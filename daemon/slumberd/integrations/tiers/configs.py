@@ -116,8 +116,8 @@ class ConsolidationConfig(_Config):
         importance_prune_threshold: Entries of a lower importance are pruned, 0 to 1.
         similarity_threshold: Entries that are this similar are duplicates, above 0, at most 1.
         batch_size: The most entries that one pass looks at, 1 or more.
-        summary_size: So many entries of a session become one summary, but at most `batch_size`;
-            2 or more.
+        summary_size: How many entries of a session become one summary: 2 or more, at most
+            `batch_size`.
         max_summary_tokens: The most tokens of a summary, for a function that takes `max_tokens`;
             1 or more.
     """

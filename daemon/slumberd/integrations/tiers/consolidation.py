@@ -75,7 +75,7 @@ class MemoryConsolidator:
         config: The configuration; None takes the defaults.
         summarise_fn: Returns one entry for several; None summarises none.
         extractor: Extracts triples from the entries that are left; None extracts none.
-        on_strategy: Is told of each strategy that ran, after the pass.
+        on_strategy: Called with an event of each strategy that ran, after the pass.
         clock: Gives the ages of entries.
     """
 
@@ -109,7 +109,7 @@ class MemoryConsolidator:
         return plan.result(self._clock.monotonic() - began)
 
     def tell(self) -> None:
-        """Tell of each strategy of a pass; what is told of has happened."""
+        """Publish an event for each strategy of a pass that has happened."""
         summarisation = () if self._compressor is None else ("summarisation",)
         publisher = Publisher(self._on_strategy)
         for strategy in ("deduplication", "recency_decay", "importance", *summarisation):

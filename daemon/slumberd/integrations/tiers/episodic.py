@@ -39,7 +39,7 @@ class EpisodicMemoryStore:
     Args:
         backend: Keeps the entries.
         config: The weights of a recall, and how long entries are kept; None takes the defaults.
-        on_event: Is told of each write and each search.
+        on_event: Called with each write and each search.
         clock: The time of events and expiries.
     """
 

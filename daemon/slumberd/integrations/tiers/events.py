@@ -86,14 +86,14 @@ MemoryEvent = (
 """Anything that a subscriber is told."""
 
 Subscriber = Callable[[MemoryEvent], None]
-"""Is told of each event, after it happened. What it raises is logged."""
+"""Called with each event, after it happened. The tiers log what it raises."""
 
 
 class Publisher:
     """Tells a subscriber of events; an error of the subscriber is logged and goes no further.
 
     Args:
-        subscriber: Is told of each event; None for nobody.
+        subscriber: Called with each event; None for nobody.
     """
 
     def __init__(self, subscriber: Subscriber | None = None) -> None:

@@ -53,7 +53,7 @@ class EntityExtractor:
             return _extract_sentences(entry)
         try:
             found = [tuple(triple) for triple in await self._extract_fn(entry.content)]
-        except HOST_ERRORS as error:  # whatever a function raises
+        except HOST_ERRORS as error:  # a function of the host may raise anything
             raise_if_cancelled(error)
             raise _failed(entry.id, f"{type(error).__name__}: {error}") from error
         return [_check_triple(entry.id, triple) for triple in found]
@@ -152,7 +152,7 @@ class EpisodicCompressor:
             try:
                 hint: dict[str, Any] = {"max_tokens": max_tokens} if self._takes_tokens else {}
                 found = await self._summarise_fn([*entries], **hint)
-            except HOST_ERRORS as error:  # whatever a function raises
+            except HOST_ERRORS as error:  # a function of the host may raise anything
                 raise_if_cancelled(error)
                 problem = f"{type(error).__name__}: {error}"
                 raise ConsolidationError(f"the summary function failed: {problem}") from error

@@ -60,7 +60,7 @@ class MemoryParts:
         summarise_fn: Returns one entry for several; None summarises none.
         extract_fn: Returns the triples of a text; None takes plain English sentences.
         token_counter: Counts tokens; None estimates them.
-        on_event: Is told of each write, each search and each strategy of a consolidation.
+        on_event: Called with each write, each search and each strategy of a consolidation.
         clock: The time.
     """
 

@@ -88,7 +88,7 @@ class SemanticMemoryStore:
         extractor: Extracts triples from entries, for `ingest`; None extracts none.
         min_confidence: Facts of a lower confidence are neither stored nor returned, 0 to 1.
         max_facts_per_entity: The most facts of one subject of an owner, 1 or more.
-        on_event: Is told of each write and each search.
+        on_event: Called with each write and each search.
         clock: The time of events.
 
     Raises:

@@ -61,7 +61,7 @@ class WorkingMemoryManager:
         semantic: Knows facts; None knows none. One without owners has the facts of the empty owner.
         config: How a budget is divided; None takes the defaults.
         token_counter: Counts tokens; None estimates them.
-        on_event: Is told of each turn that is added, and of each context.
+        on_event: Called with each turn that is added, and with each context.
         clock: The time of health checks, of events, and of entries that are facts.
     """
 
