@@ -19,6 +19,7 @@ from slumberd.model.errors import (
     NotRunningError,
     RequestTooLargeError,
     StaleWriterError,
+    StoppedError,
     StoreError,
 )
 from slumberd.operations.caller import Caller
@@ -337,6 +338,41 @@ def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_nex
 
     assert answer == {"echo": "late"}
     assert [request["text"] for request in operations.seen] == ["between", "late"]
+
+
+async def result_after_a_stop(address: str, operation: str) -> object:
+    """Ask for an operation that fails while its shard is given up, and serve the shard again."""
+    shard, served = Shard(0, address), ServedShards()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def end_with_the_shard(_: dict[str, Any], __: Caller) -> Answer:
+        begun.set()
+        await ended.wait()
+        raise StoppedError("the store was stopped")
+
+    async def answer(_: dict[str, Any], __: Caller) -> Answer:
+        return {"answered": "later"}
+
+    tenure = DatabaseTenure(shard, address, SystemClock(), seconds=3, is_daemon=True)
+    async with tenure, answer_requests(served, holder=tenure.name):
+        async with served.serve(shard, {operation: end_with_the_shard}):
+            asked = asking(address, operation)
+            await begun.wait()
+            asyncio.get_running_loop().call_soon(ended.set)  # when the shard is no longer served
+        async with served.serve(shard, {operation: answer}):
+            return await asyncio.to_thread(asked.result)
+
+
+async def test_read_that_failed_since_its_shard_was_given_up_is_answered_by_the_next_daemon(
+    postgres_address: str,
+) -> None:
+    assert await result_after_a_stop(postgres_address, "outcome") == {"answered": "later"}
+
+
+async def test_change_that_failed_since_its_shard_was_given_up_is_not_repeated(
+    postgres_address: str,
+) -> None:
+    assert isinstance(await result_after_a_stop(postgres_address, "undo"), RefusedError)
 
 
 def test_daemon_performs_no_request_whose_sender_has_ended_long_ago(

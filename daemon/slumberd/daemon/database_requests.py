@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import orjson
 import structlog
 
 from slumberd.clock import set_within
@@ -29,6 +30,7 @@ from slumberd.daemon.database_tenure import process_name
 from slumberd.model.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, for_forwarded
+from slumberd.operations.registry import OPERATIONS
 from slumberd.storage.postgres.connection import Connection, translate_errors, where
 from slumberd.storage.postgres.connection_pool import pool_for
 from slumberd.storage.postgres.requests import (
@@ -41,7 +43,7 @@ from slumberd.storage.postgres.requests import (
 )
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import RequestWatch
-from slumberd.storage.strict_json import MOST_REQUEST_BYTES
+from slumberd.storage.strict_json import MOST_REQUEST_BYTES, read_object
 
 T = TypeVar("T")
 
@@ -255,13 +257,18 @@ class _Answerer:
         self._forgotten_at = now
 
     async def _answer(self, request: Request) -> None:
+        give_back = partial(give_back_request, request=request, holder=self._holder)
         operations = self._served.operations(request.shard)
         if operations is None:  # another host gets the shard, and then the request
-            await self._repeat(partial(give_back_request, request=request, holder=self._holder))
+            await self._repeat(give_back)
             return
         caller = Caller(name=request.host)
         if request.line:
             answer = await answer_line(operations, request.line, caller)
+            ended = self._served.operations(request.shard) is not operations
+            if ended and _is_failed_read(request.line, answer):
+                await self._repeat(give_back)
+                return
         else:  # the queue has left it out
             answer = refused_by(RequestTooLargeError(MOST_REQUEST_BYTES))
         if len(answer) > _MOST_ANSWER_BYTES:
@@ -290,3 +297,11 @@ class _Answerer:
     async def _run(self, work: Callable[[Connection], T]) -> T:
         with translate_errors(self._place):
             return await self._pool.run("requests", work)
+
+
+def _is_failed_read(line: bytes, answer: bytes) -> bool:
+    """Return whether a request that changes nothing failed; another daemon may repeat it."""
+    if orjson.loads(answer)["ok"]:
+        return False
+    operation = OPERATIONS.get(str(read_object(line).get("operation")))
+    return operation is not None and operation.read_only

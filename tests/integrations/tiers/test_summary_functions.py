@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -327,6 +326,8 @@ async def test_odd_summary_stops_neither_a_write_nor_the_next_owner(summarise: S
 
 
 async def test_summary_may_have_an_array_as_its_vector() -> None:
+    import numpy  # slow to import
+
     async def with_array(entries: list[MemoryEntry]) -> MemoryEntry:
         vector: Any = numpy.array([0.5, 1.0])
         return replace(entries[-1], embedding=vector)
