@@ -90,7 +90,8 @@ def inspect(*words: str, target: Sequence[str], strict: bool = False) -> dict[st
     helped = subprocess.run([found, "--cli", "--help"], capture_output=True, text=True)
     if "--header" not in helped.stdout:
         pytest.skip(f"this {INSPECTOR} sends no headers: version 2 does, on Node.js 22")
-    more = ["--strict"] if strict else []
+    more = ["--connect-timeout", str(1_000 * round(PATIENCE_SECONDS))]  # by default 15,000 ms
+    more += ["--strict"] if strict else []
     ended = subprocess.run(
         [found, "--cli", *words, *more, *target],
         capture_output=True,
