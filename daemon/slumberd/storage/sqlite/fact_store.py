@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slumberd.clock import Clock
@@ -13,6 +13,7 @@ from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
+from slumberd.storage.sqlite.helpers import Helper
 from slumberd.storage.sqlite.replay import rebuild
 from slumberd.storage.sqlite.session import Pragmas, Synchronous
 
@@ -34,6 +35,7 @@ class SQLiteFactStore(EngineFactStore):
         comparer: Returns what compares texts, for rules that compare; None when there is none.
         checkpoints: When SQLite checkpoints the write-ahead log.
         backlog_rows: A batch of so many candidates counts as a backlog.
+        helpers: Processes that share reads which can be divided.
     """
 
     def __init__(  # noqa: PLR0913 # one per setting
@@ -48,6 +50,7 @@ class SQLiteFactStore(EngineFactStore):
         comparer: Callable[[], TextComparer] | None = None,
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
         backlog_rows: int = BACKLOG_ROWS,
+        helpers: Sequence[Helper] = (),
     ) -> None:
         self.path = path_of(path)
         self._key = key
@@ -57,6 +60,7 @@ class SQLiteFactStore(EngineFactStore):
             key=key,
             traceless=traceless,
             checkpoints=checkpoints,
+            helpers=helpers,
         )
         super().__init__(
             self.engine,
