@@ -37,8 +37,8 @@ MOST_XIDS = 1_000_000
 _SHARED_BYTES = 16 * 2**20
 """From so many bytes on, several processes verify a file of facts."""
 
-_MOST_PROCESSES = 4
-"""So many processes verify a file of facts at most, because each takes memory."""
+_MOST_PROCESSES = 3
+"""So many processes verify a file of facts at most: together they take less than 150 MiB."""
 
 FEW_DEAD_ROWS = 100_000
 """So many old versions of rows of one table do not matter."""
@@ -263,7 +263,7 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[EngineFactSt
 
 @contextmanager
 def _started_helpers(settings: Settings) -> Iterator[Sequence[Helper]]:
-    """Fork helpers for a large file of facts, one less than there are processors, 3 at most."""
+    """Fork helpers for a large file of facts, one less than there are processors, 2 at most."""
     size = 0
     if settings.store is None and settings.host_store is None:
         with suppress(OSError):  # the store reports a file that cannot be read

@@ -203,7 +203,7 @@ class Summaries:
                 stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
             expected = filter(_has_content, summary_rows(state, key, number))
-            if stored[key] != set(map(_normalize, expected)):
+            if stored[key] != {*map(_normalize, expected)}:
                 self.changed.append(number)
         self.found += sum(map(len, stored.values()))
 
@@ -215,6 +215,8 @@ def _has_content(row: _Row) -> bool:
 def _normalize(row: _Row) -> _Row:
     """Return a row with its retractions sorted; the ledger keeps them in order of arrival."""
     *columns, reach, trail = row
+    if reach is None:
+        return row
     try:
         text = orjson.dumps(orjson.loads(reach), option=orjson.OPT_SORT_KEYS) if reach else None
     except orjson.JSONDecodeError:

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -46,6 +47,9 @@ from slumberd.storage.sqlite.session import (
 from slumberd.storage.sqlite.watch import notify_watches
 
 T = TypeVar("T")
+
+_HELPER_CACHE_MEBIBYTES = 8
+"""Page cache of each helper: all processes together must stay small."""
 
 
 class _NotInstalledError(Exception):
@@ -278,7 +282,7 @@ class SQLiteFactEngine(SQLiteEngine):
     def _run_reading(self, connection: sqlite3.Connection, work: Work[T]) -> T:
         if not self._helpers or not isinstance(connection, KeyedConnection):
             return super()._run_reading(connection, work)
-        pragmas = self.database.pragmas
+        pragmas = replace(self.database.pragmas, cache_mebibytes=_HELPER_CACHE_MEBIBYTES)
         opening = Opening(self.path, pragmas, connection.key, connection.how)
         with sharing(connection, self._helpers, opening) as shared:
             return run_in_session(connection, self.where, work, shared)
