@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 from slumberd.clock import Clock
 from slumberd.search.vectors import TextComparer
@@ -81,4 +83,9 @@ class SQLiteFactStore(EngineFactStore):
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
         depth = self.transactions.lineage_depth
-        return await asyncio.to_thread(rebuild, self.path, path, depth, self._key)
+        stopped = Event()
+        build = partial(rebuild, self.path, path, depth, self._key, cancelled=stopped.is_set)
+        try:
+            return await asyncio.to_thread(build)
+        finally:
+            stopped.set()  # a cancelled caller leaves no thread at work, and no file
