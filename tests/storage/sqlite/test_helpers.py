@@ -24,6 +24,7 @@ from slumberd.storage.sqlite.connection import LOCKED, connect
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.helpers import Helper, Opening, sharing, started_helpers
 from slumberd.storage.sqlite.session import Pragmas, SQLiteSession, snapshot
+from tests.support.example_ledgers import write_ledger_of_every_kind
 from tests.support.sessions import connection_of
 from tests.support.waiting import wait_until
 
@@ -169,6 +170,41 @@ def test_helpers_verify_a_file_as_one_process_does(
     assert together == again == alone
     assert (alone[2] is None) == (column is None)
     assert column is None or Break(*alone[2]).seq == 9
+
+
+KEY = bytes(range(32))
+
+
+def verify_with_a_key(path: Path, helpers: Sequence[Helper]) -> Any:
+    async def verify() -> Any:
+        async with SQLiteFactStore(path, traceless=True, helpers=helpers, key=KEY) as store:
+            return await store.verify()
+
+    return asyncio.run(verify())
+
+
+def test_helpers_verify_a_chain_with_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    asyncio.run(write_ledger_of_every_kind(path, KEY))
+
+    assert in_process(verify_with_a_key, path)[2] is None
+
+
+WITHOUT_FORKS = """
+import os, resource
+from slumberd.storage.sqlite.helpers import started_helpers
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit does not hold for root
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+with started_helpers(2) as helpers:
+    print(len(helpers))
+"""
+
+
+def test_there_is_no_helper_where_the_system_cannot_fork() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_FORKS], stdout=subprocess.PIPE, check=True)
+
+    assert done.stdout == b"0\n"
 
 
 def print_helpers_and_wait(_: Path, helpers: Sequence[Helper]) -> Any:
