@@ -177,6 +177,11 @@ class KnownState:
             for effective in self.effective_claims(fact_id)
             if effective.claim.key == key
         ]
+        if len(claims) == 1 and self._is_plain(claims[0]):
+            claim = claims[0]
+            winner = Assertion(claim.precedence, claim.fact_id, claim.object)
+            self.heads[key] = {self.multi_valued.slot_of(claim): SlotState(winner, replaced=[])}
+            return
         self.heads[key] = {}
         claims.sort(key=_order_of_folding)
         for claim in claims:
@@ -185,6 +190,12 @@ class KnownState:
         for claim in claims:
             if claim.asserts:
                 self._assert(claim)
+
+    def _is_plain(self, claim: Claim) -> bool:
+        """Return whether a claim asserts, and neither it nor any other known claim retracts."""
+        retracts = claim.clears_key or claim.names or claim.declared
+        alone = len(self.evaluations.get(claim.fact_id, ())) == 1
+        return claim.asserts and not retracts and alone and not self.referrers_of(claim)
 
     def fold_in(self, claim: Claim) -> None:
         """Fold a claim on its own key, and the retractions that cover it, into the heads."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,16 @@ if TYPE_CHECKING:  # a command that reads one store does not import the other
     from slumberd.search.searcher import Searcher
     from slumberd.storage.episodes.store import EngineMemoryStore
     from slumberd.storage.facts.store import EngineFactStore
+    from slumberd.storage.sqlite.helpers import Helper
 
 MOST_XIDS = 1_000_000
 """A transaction of unknown age counts as old when so many transactions began after it."""
+
+_SHARED_BYTES = 16 * 2**20
+"""From so many bytes on, several processes verify a file of facts."""
+
+_MOST_PROCESSES = 3
+"""So many processes verify a file of facts at most: together they take less than 150 MiB."""
 
 FEW_DEAD_ROWS = 100_000
 """So many old versions of rows of one table do not matter."""
@@ -102,12 +110,14 @@ def facts_of(
     *,
     key: bytes | None = None,
     traceless: bool = False,
+    helpers: Sequence[Helper] = (),
 ) -> EngineFactStore:
     """Return the fact store of a configuration, not yet opened.
 
     Args:
         key: The ledger key; reading rows and facts needs none.
         traceless: Whether reads leave no files beside a database that no program has open.
+        helpers: Processes that share reads which can be divided; only of a file.
     """
     refuse_host_store(settings)
     if settings.store is not None:
@@ -125,6 +135,7 @@ def facts_of(
         key=key,
         traceless=traceless,
         comparer=WordEmbedder,
+        helpers=helpers,
     )
 
 
@@ -245,9 +256,25 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[EngineFactSt
         NoInputError: The database does not exist yet.
     """
     # The pass frees its objects page by page, and makes no cycles.
-    with collection_paused():
-        async with _open_existing_facts(settings, key=key_of(settings)) as facts:
+    with collection_paused(), _started_helpers(settings) as helpers:
+        async with _open_existing_facts(settings, key=key_of(settings), helpers=helpers) as facts:
             yield facts
+
+
+@contextmanager
+def _started_helpers(settings: Settings) -> Iterator[Sequence[Helper]]:
+    """Fork helpers for a large file of facts, one less than there are processors, 2 at most."""
+    size = 0
+    if settings.store is None and settings.host_store is None:
+        with suppress(OSError):  # the store reports a file that cannot be read
+            size = settings.facts_path.stat().st_size
+    if size < _SHARED_BYTES:
+        yield ()
+        return
+    from slumberd.storage.sqlite.helpers import started_helpers
+
+    with started_helpers(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES) - 1) as helpers:
+        yield helpers
 
 
 @asynccontextmanager
@@ -264,14 +291,16 @@ async def open_facts(settings: Settings) -> AsyncIterator[EngineFactStore]:
 
 @asynccontextmanager
 async def _open_existing_facts(
-    settings: Settings, *, key: bytes | None = None
+    settings: Settings, *, key: bytes | None = None, helpers: Sequence[Helper] = ()
 ) -> AsyncIterator[EngineFactStore]:
     path, found = settings.facts_path, inspections_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
         raise NoInputError(found.where, remedy)
     found.check_version()
-    async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
+    async with facts_of(
+        settings, SystemClock(), path, key=key, traceless=True, helpers=helpers
+    ) as facts:
         yield facts
 
 

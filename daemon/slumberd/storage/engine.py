@@ -79,6 +79,23 @@ class Session(Protocol):
         """The store in words, for errors: a path, or an address without its password."""
         ...
 
+    @property
+    def processes(self) -> int:
+        """How many processes share the work that `share` gets; 1 when only this one does it."""
+        ...
+
+    def share(self, works: Sequence[SharedWork[T]]) -> list[T | None]:
+        """Run pieces of work that only read, in several processes; return the results in order.
+
+        Each process reads the snapshot of this session. The result of a piece is None when no
+        process has finished it: because one process does all work, or because it failed. The
+        caller runs such a piece itself, and gets its error.
+
+        Args:
+            works: Independent of each other, the longest first; their results are never None.
+        """
+        ...
+
     def rows(self, name: str, values: Values = ()) -> list[Row]:
         """Return all rows of a statement."""
         ...
@@ -143,6 +160,23 @@ class Session(Protocol):
 
 Work = Callable[[Session], T]
 """Work within one transaction; it must not keep the session."""
+
+SharedWork = Callable[[Session], T]
+"""Work that another process may do: a function of a module, or a `partial` of one, and values that
+can be pickled."""
+
+
+def run_missing(
+    session: Session, works: Sequence[SharedWork[T]], found: Sequence[T | None]
+) -> Iterator[T]:
+    """Yield the results of works in order; run those that `Session.share` did not finish.
+
+    Args:
+        works: Some of the works that were shared, in the same order.
+        found: The results of these works, and perhaps further ones.
+    """
+    for work, result in zip(works, found, strict=False):
+        yield work(session) if result is None else result
 
 
 class Transact(Protocol):

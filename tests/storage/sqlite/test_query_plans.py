@@ -95,8 +95,9 @@ FLAT = {
     "rewrites": "finish pending",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
-    "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
-    "first_key_between "
+    "add_row any_firing_of approve_held_batch batch_ends chain chain_at "
+    "channels_between count_rows_before firings_from first_key_between hash_links "
+    "last_firing_before link_before rows_to_export "
     "channels declared_states drop_held_batch drop_quarantine drop_states end_of_firing "
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
@@ -127,7 +128,7 @@ FIRST = {
 """Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
-    "inspection": "changes_by_user erasures_since",
+    "inspection": "changes_by_firing changes_by_user erasures_since",
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys latest_batches "
     "learned_versions readings "
     "firings_since kinds_in_firings parts last_of_rule "
@@ -160,7 +161,6 @@ WHOLE = {
     "ledger.claims_with_references": "verification reads all",
     "ledger.all_evaluations": "a caller asks for the facts of all users at an instant",
     "ledger.all_references": "the same, and verification",
-    "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.cap_served": "a person accepts the clock; rules are few",
     "ledger.cap_successes": "the same",
@@ -177,8 +177,6 @@ WHOLE = {
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
-    "ledger.hash_links": "verification reads all",
-    "ledger.rows_to_export": "verification reads all",
     "inspection.facts_by_user": "the alarm about a reduction counts all facts",
     "inspection.quarantined": "people look through what is quarantined, so it is not much",
     "inspection.future": "the doctor reads all timestamps, while it has time",

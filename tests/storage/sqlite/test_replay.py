@@ -11,11 +11,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.model.errors import OutputExistsError
+from slumberd.model.errors import OutputExistsError, StoppedError
 from slumberd.model.record import Break
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.ledger.rows import EVENTS, GENESIS, KINDS, chain_of, commitment_of, fixed_part
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.replay import rebuild
 from tests.support.example_ledgers import (
     ALL,
     copied,
@@ -376,3 +377,12 @@ async def test_a_payload_of_invalid_json_is_exported_in_hexadecimal(
         _, [line] = await store.reads.export(after=1, limit=1)
 
     assert orjson.loads(line)["payload"] == {"broken": "7b"}
+
+
+def test_a_cancelled_replay_leaves_no_file(much: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again.db"
+
+    with pytest.raises(StoppedError):
+        rebuild(much, path, 8, None, cancelled=lambda: True)
+
+    assert [*tmp_path.iterdir()] == []

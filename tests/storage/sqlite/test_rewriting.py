@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.sqlite import scrubbing
-from slumberd.storage.sqlite.session import schema_version
+from slumberd.storage.sqlite import episode_installation, scrubbing
+from slumberd.storage.sqlite.session import schema_version, snapshot
 from tests.support.builders import at, triple
 from tests.support.failpoints import KILLED
 from tests.support.installation import Installation
@@ -114,6 +114,25 @@ async def test_an_episode_that_a_host_puts_before_the_log_is_corrected_is_read_o
         assert report.channels["facts"].added == 3
         assert await home.objects() == objects_of(1, 2, 3)
         assert (await home.fire()).channels["facts"].read == 0
+
+
+async def test_a_vacuum_of_a_host_after_the_comparison_of_numbers_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: sqlite3.Connection
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said(1), said(2))
+
+        @contextmanager
+        def ending_before_a_vacuum(connection: sqlite3.Connection) -> Iterator[None]:
+            with snapshot(connection):
+                yield
+            number_anew(host)
+
+        monkeypatch.setattr(episode_installation, "snapshot", ending_before_a_vacuum)
+        await home.memory.scrub()
+
+        log = host.execute("SELECT eid, rid FROM slumberd_episode_log ORDER BY seq").fetchall()
+        assert log == host.execute("SELECT id, rowid FROM episodes ORDER BY id").fetchall()
 
 
 @pytest.mark.parametrize("first", ["fire", "put", "recent"])

@@ -121,8 +121,8 @@ def test_texts_of_a_statement_that_decodes_bytes_are_bytes(
     )
     session = session_of(connection)
 
-    assert session.rows("ledger.all_firings")[0][1] == b"valid"
-    assert next(session.stream("ledger.all_firings"))[1] == b"valid"
+    assert session.rows("ledger.firings_from", {"first": 0})[0][1] == b"valid"
+    assert next(session.stream("ledger.firings_from", {"first": 0}))[1] == b"valid"
     assert connection.text_factory is str
 
 

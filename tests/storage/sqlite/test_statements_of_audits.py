@@ -54,14 +54,26 @@ def find(rows: list[SimpleNamespace], **columns: Any) -> SimpleNamespace:
     return next(matching, SimpleNamespace(**dict.fromkeys(vars(rows[0]))))
 
 
-@FACT_CHECK.rows()
-def claims_by_key(t: Tables) -> list[Any]:
-    rows = [row for row in t.ledger if row.key_id and row.what == 1 and row.fact_id]
+@FACT_CHECK.rows({"first": 0, "last": LARGE}, {"first": 4, "last": 9})
+def claims_by_key(t: Tables, first: int, last: int) -> list[Any]:
+    keyed = [row for row in t.ledger if row.key_id and first <= row.key_id <= last]
+    rows = [row for row in keyed if row.what == 1 and row.fact_id]
     return [
         (row.fact_id, row.seq, t.firing(row).rule, row.version, row.what, row.at, row.payload,
          t.firing(row).at, row.firing, row.key_id)
         for row in sorted(rows, key=lambda row: (row.key_id, row.seq))
     ]  # fmt: skip
+
+
+@FACT_CHECK.rows()
+def count_keyed_rows(t: Tables) -> list[Any]:
+    return [[sum(row.key_id is not None for row in t.ledger)]]
+
+
+@FACT_CHECK.rows(*({"place": place} for place in (0, 5, LARGE)))
+def key_at(t: Tables, place: int) -> list[Any]:
+    keys = sorted(row.key_id for row in t.ledger if row.key_id is not None)
+    return [[key] for key in keys[place : place + 1]]
 
 
 @FACT_CHECK.rows(in_any_order=True)

@@ -129,6 +129,16 @@ def facts_by_user(t: Tables) -> list[Any]:
 
 
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
+def changes_by_firing(t: Tables, first: int) -> list[Any]:
+    found: dict[int, list[int]] = {}
+    for row in t.ledger:
+        if row.seq >= first and row.kind in (1, 2, 3):
+            more = (row.kind != 3) - len(orjson.loads(row.replaces or "[]"))
+            found.setdefault(row.firing, []).append(more)
+    return [[firing, sum(some), min(some) < 0] for firing, some in found.items()]
+
+
+@INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
 def changes_by_user(t: Tables, first: int) -> list[Any]:
     owners = {fact.fact_id: fact.user for fact in t.facts}
     found: dict[tuple[Any, ...], list[int]] = {}

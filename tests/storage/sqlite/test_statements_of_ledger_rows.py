@@ -31,6 +31,8 @@ ROW = ("seq", "delta", "firing", "what", "kind", "reason", "version", "key_id", 
        "replaces", "payload")  # fmt: skip
 FIRING = ("rule", "rule_hash", "cause", "at")
 LARGE = 1_000
+RANGES = [{"first": -(2**63), "last": 2**63 - 1}, {"first": 3, "last": 9}]
+OF_FIRING = ("n", *FIRING, "last_seq", "generation", "upto_seq", "counts")
 ALL_WHOLE_ROWS = ("ledger.whole_rows", {"after": 0, "limit": LARGE})
 ALL_RECORDS = ("ledger.records", {"after": 0, "limit": LARGE})
 
@@ -324,21 +326,36 @@ def whole_rows(t: Tables, after: int, limit: int) -> list[Any]:
     return [[*values_of(row, *columns), *values_of(t.firing(row), *FIRING)] for row in rows]
 
 
-@ORACLES.rows()
-def rows_to_export(t: Tables) -> list[Any]:
-    return [values_of(row, *ROW, "salt", "commitment", "chain") for row in t.ledger]
+@ORACLES.rows(*RANGES)
+def rows_to_export(t: Tables, first: int, last: int) -> list[Any]:
+    rows = [row for row in t.ledger if first <= row.seq <= last]
+    return [values_of(row, *ROW, "salt", "commitment", "chain") for row in rows]
 
 
-@ORACLES.rows()
-def hash_links(t: Tables) -> list[Any]:
+@ORACLES.rows(*RANGES)
+def hash_links(t: Tables, first: int, last: int) -> list[Any]:
     columns = ("seq", "delta", "firing", "version", "what", "kind", "reason", "commitment", "chain")
-    return [values_of(row, *columns) for row in t.ledger]
+    return [values_of(row, *columns) for row in t.ledger if first <= row.seq <= last]
 
 
-@ORACLES.rows()
-def all_firings(t: Tables) -> list[Any]:
-    columns = ("n", *FIRING, "last_seq", "generation", "upto_seq", "counts")
-    return [values_of(firing, *columns) for firing in t.firings]
+@ORACLES.rows(*({"seq": seq} for seq in (1, 2, 12, 2**63 - 1)))
+def link_before(t: Tables, seq: int) -> list[Any]:
+    return [values_of(row, "seq", "chain") for row in t.ledger if row.seq < seq][-1:]
+
+
+@ORACLES.rows(*({"seq": seq} for seq in (1, 2, 12, 2**63 - 1)))
+def count_rows_before(t: Tables, seq: int) -> list[Any]:
+    return [[sum(row.seq < seq for row in t.ledger)]]
+
+
+@ORACLES.rows(*({"first": first} for first in (-(2**63), 2, 12)))
+def firings_from(t: Tables, first: int) -> list[Any]:
+    return [values_of(firing, *OF_FIRING) for firing in t.firings if firing.n >= first]
+
+
+@ORACLES.rows(*({"first": first} for first in (-(2**63), 2, 12)))
+def last_firing_before(t: Tables, first: int) -> list[Any]:
+    return [values_of(firing, *OF_FIRING) for firing in t.firings if firing.n < first][-1:]
 
 
 @ORACLES.rows(in_any_order=True)

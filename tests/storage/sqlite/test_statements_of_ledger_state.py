@@ -313,9 +313,9 @@ def add_channels(t: Tables, *values: Any) -> list[Any]:
     return [*map(values_of, t.channels), values]
 
 
-@ORACLES.rows(in_any_order=True)
-def all_channels(t: Tables) -> list[Any]:
-    return [values_of(row) for row in t.channels]
+@ORACLES.rows(*({"first": first, "last": 2**63 - 1} for first in (0, 5)), in_any_order=True)
+def channels_between(t: Tables, first: int, last: int) -> list[Any]:
+    return [values_of(row) for row in t.channels if first <= row.seq <= last]
 
 
 @ORACLES.table("quarantine", *((*key, 7, "bob", "new", "text", 99) for key in QUARANTINED))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,7 +31,13 @@ from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import GENERATION_BITS, fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
-from slumberd.storage.ledger.rows import evaluation_from, evaluations_from, firing_id_of
+from slumberd.storage.ledger.rows import (
+    LEAST,
+    MOST,
+    evaluation_from,
+    evaluations_from,
+    firing_id_of,
+)
 from slumberd.storage.ledger.state_loader import episodes_of, law_at, summary_rows
 
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
@@ -50,18 +56,32 @@ class MixedKeysError(Exception):
     """One key has two numbers, or two keys have one; verify catches this error and reads by key."""
 
 
+class KeyRange(NamedTuple):
+    """The numbers of keys from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+ALL_KEYS = KeyRange(LEAST, MOST)
+
+
 class KeyPages:
     """The facts that the ledger makes current, a page of keys at a time, by the keys' numbers.
 
     Attributes:
         summaries: Compares the stored summaries of the keys that were read.
+        key_hashes: Hashes of the keys that were read, with repetitions.
     """
 
-    def __init__(self, session: Session, depth: int, rows: int = ROWS) -> None:
-        """Read pages of about so many ledger rows."""
+    def __init__(
+        self, session: Session, depth: int, rows: int = ROWS, keys: KeyRange = ALL_KEYS
+    ) -> None:
+        """Read pages of about so many ledger rows; only those of the keys in a range."""
         self._session = session
         self._depth = depth
         self._rows = rows
+        self._keys = keys
         self._multi, self._law = channels_at(session), law_at(session)
         self._ids_of_other_rows = {
             fact_id for (fact_id,) in session.stream("fact_check.ids_of_other_rows")
@@ -69,7 +89,7 @@ class KeyPages:
         self._referrers: dict[str, list[str]] = {}
         for name, referrer in session.stream("ledger.all_references"):
             self._referrers.setdefault(name, []).append(referrer)
-        self._key_hashes = array("q")
+        self.key_hashes = array("q")
         self.summaries = Summaries(session)
 
     def __iter__(self) -> Iterator[list[CurrentFact]]:
@@ -78,12 +98,11 @@ class KeyPages:
         Raises:
             MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
-        self._key_hashes, self.summaries = array("q"), Summaries(self._session)
-        for rows in _pages(self._session.stream("fact_check.claims_by_key"), self._rows):
+        self.key_hashes, self.summaries = array("q"), Summaries(self._session)
+        found = self._session.stream("fact_check.claims_by_key", self._keys._asdict())
+        for rows in _pages(found, self._rows):
             yield list(current_facts_on(self._load_state(rows)))
-        # Two keys of equal hash are harmless: the facts are then read by key.
-        if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
-            raise MixedKeysError
+        _check_distinct([self.key_hashes])
 
     def _load_state(self, rows: Sequence[_Row]) -> KnownState:
         evaluations = self._load_evaluations(rows)
@@ -104,8 +123,8 @@ class KeyPages:
             if keys.setdefault(number, claim.key) != claim.key:
                 raise MixedKeysError
             state.complete_keys.setdefault(claim.key, set()).add(claim.fact_id)
-        # Python's hash of a text differs in each process; these hashes never leave this one.
-        self._key_hashes.extend(map(hash, keys.values()))
+        # Python's hash of a text is the same in this process and in its forks only.
+        self.key_hashes.extend(map(hash, keys.values()))
         self._load_references(state)
         for key in state.complete_keys:
             state.fold(key)
@@ -146,6 +165,17 @@ class KeyPages:
         return evaluations_from(self._session.stream("ledger.evaluations", parameters))
 
 
+def _check_distinct(hashes: Iterable[Iterable[int]]) -> None:
+    """Check that no hash of a key occurs twice.
+
+    Raises:
+        MixedKeysError: One does. Two keys of equal hash are harmless: the facts are then read by
+            key.
+    """
+    if any(key == other for key, other in pairwise(sorted(chain.from_iterable(hashes)))):
+        raise MixedKeysError
+
+
 def _claims_of(evaluations: Mapping[str, Sequence[Evaluation]]) -> list[Claim]:
     found = [evaluation.claim for some in evaluations.values() for evaluation in some]
     return [claim for claim in found if claim is not None]
@@ -173,7 +203,7 @@ class Summaries:
                 stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
             expected = filter(_has_content, summary_rows(state, key, number))
-            if stored[key] != set(map(_normalize, expected)):
+            if stored[key] != {*map(_normalize, expected)}:
                 self.changed.append(number)
         self.found += sum(map(len, stored.values()))
 
@@ -185,6 +215,8 @@ def _has_content(row: _Row) -> bool:
 def _normalize(row: _Row) -> _Row:
     """Return a row with its retractions sorted; the ledger keeps them in order of arrival."""
     *columns, reach, trail = row
+    if reach is None:
+        return row
     try:
         text = orjson.dumps(orjson.loads(reach), option=orjson.OPT_SORT_KEYS) if reach else None
     except orjson.JSONDecodeError:
@@ -218,7 +250,47 @@ class PartialComparison(NamedTuple):
     found: int
 
 
-def first_changed_fact(session: Session, depth: int) -> Break | None:
+class ComparedKeys(NamedTuple):
+    """How the facts of some keys compare with the ledger.
+
+    Attributes:
+        facts: The comparison; None when one number belongs to two keys, or one key has two numbers.
+        summaries: How many summaries these keys have.
+        changed: The first key whose summary differs; None without one.
+        hashes: Hashes of these keys, without repetitions.
+    """
+
+    facts: PartialComparison | None
+    summaries: int = 0
+    changed: int | None = None
+    hashes: array[int] = array("q")
+
+
+def divide_keys(session: Session) -> list[KeyRange]:
+    """Return ranges of all keys, with about equally many rows, one for each process."""
+    count = session.processes
+    rows = session.value("fact_check.count_keyed_rows") if count > 1 else 0
+    places = {rows * part // count for part in range(1, count)} if rows else set()
+    starts = {session.value("fact_check.key_at", {"place": place}) for place in places}
+    bounds = [LEAST, *sorted(starts - {LEAST})]
+    return [KeyRange(low, high - 1) for low, high in pairwise([*bounds, MOST + 1])]
+
+
+def compare_keys(session: Session, depth: int, keys: KeyRange) -> ComparedKeys:
+    """Compare the facts and summaries of the keys in a range with the ledger."""
+    pages = KeyPages(session, depth, keys=keys)
+    try:
+        facts = _compare(session, pages)
+    except MixedKeysError:
+        return ComparedKeys(None)
+    summaries = pages.summaries
+    changed = min(summaries.changed, default=None)
+    return ComparedKeys(facts, summaries.found, changed, pages.key_hashes)
+
+
+def first_changed_fact(
+    session: Session, depth: int, compared: Iterable[ComparedKeys]
+) -> Break | None:
     """Return the first fact or summary that differs from the ledger; None when all agree.
 
     Changes by other programs that the ledger does not record yet come last.
@@ -226,10 +298,11 @@ def first_changed_fact(session: Session, depth: int) -> Break | None:
     Args:
         session: Inside a snapshot.
         depth: Links of lineage.
+        compared: The comparisons of all keys, by ranges.
     """
     touched = _read_texts(session, "external_changes.all_changed_ids")
     pending = ""
-    changed, summary = _find_changes(session, depth)
+    changed, summary = _find_changes(session, depth, compared)
     for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
@@ -245,22 +318,50 @@ def _read_texts(
     return {text for (text,) in session.stream(sql, parameters)}
 
 
-def _find_changes(session: Session, depth: int) -> tuple[list[_Problem], str]:
+def _find_changes(
+    session: Session, depth: int, compared: Iterable[ComparedKeys]
+) -> tuple[list[_Problem], str]:
     """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
-    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(session, depth))
+    whole: Sequence[CurrentFact] | None = None
     try:
-        comparison = _compare(session, pages)
-        summary = _find_changed_summary(session, by_number.summaries)
+        comparison, summary = _join(session, compared)
     except MixedKeysError:
-        pages = [facts_at(session, user=None, depth=depth)]
-        comparison = _compare(session, pages)
+        whole = facts_at(session, user=None, depth=depth)
+        comparison = _compare(session, [whole])
     differing = comparison.differing
     if comparison.found < session.value("facts.count_facts"):
+        pages = KeyPages(session, depth) if whole is None else [whole]
         differing += _find_surplus(session, pages)
     wrong = sorted(_exclude_unreadable(session, differing), key=lambda row: printable_id(row[0]))
     problems = [(row[0], OTHER) for row in wrong]
     return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
+
+
+def _join(session: Session, compared: Iterable[ComparedKeys]) -> tuple[PartialComparison, str]:
+    """Return what the comparisons of all keys say together.
+
+    Raises:
+        MixedKeysError: One number belongs to two keys, or one key has two numbers.
+    """
+    differing: list[_Row] = []
+    missing: list[str] = []
+    found, summaries = 0, 0
+    changed: list[int] = []
+    hashes = []
+    for part in compared:
+        if part.facts is None:
+            raise MixedKeysError
+        differing += part.facts.differing
+        missing += part.facts.missing
+        found += part.facts.found
+        summaries += part.summaries
+        changed += [] if part.changed is None else [part.changed]
+        hashes.append(part.hashes)
+    if len(hashes) > 1:
+        _check_distinct(hashes)
+    comparison = PartialComparison(differing, missing, found)
+    return comparison, _find_changed_summary(session, changed, summaries)
 
 
 def _compare(session: Session, pages: Iterable[Sequence[CurrentFact]]) -> PartialComparison:
@@ -279,11 +380,10 @@ def _compare(session: Session, pages: Iterable[Sequence[CurrentFact]]) -> Partia
     return PartialComparison(differing, missing, found)
 
 
-def _find_changed_summary(session: Session, summaries: Summaries) -> str:
-    if summaries.changed:
-        number = min(summaries.changed)
-        return f"slumberd_keys is not what the ledger says of the key of row {number}"
-    if summaries.found != session.value("fact_check.count_summaries"):
+def _find_changed_summary(session: Session, changed: Sequence[int], found: int) -> str:
+    if changed:
+        return f"slumberd_keys is not what the ledger says of the key of row {min(changed)}"
+    if found != session.value("fact_check.count_summaries"):
         return "slumberd_keys has a key that the ledger does not know"
     return ""
 

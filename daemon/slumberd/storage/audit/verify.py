@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,11 +22,13 @@ from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList, ErasedRows
 from slumberd.model.record import Break, Checkpoint, ForeignBlank
 from slumberd.storage.audit.table_check import (
+    compare_keys,
+    divide_keys,
     first_changed_fact,
     first_changed_schema,
     first_changed_table,
 )
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Session, SharedWork, run_missing
 from slumberd.storage.erased_scopes import read_erased_list
 from slumberd.storage.ledger.arrivals import copies_in
 from slumberd.storage.ledger.erased_rows import ERASED, FOREIGN, compare_erasures, runs_of
@@ -35,6 +38,8 @@ from slumberd.storage.ledger.rows import (
     FIRING,
     GENESIS,
     HASH_BYTES,
+    LEAST,
+    MOST,
     SALT_BYTES,
     LedgerRow,
     chain_of,
@@ -72,6 +77,49 @@ NOT_COMPARED = ErasedRows()
 
 _NO_FIRING = FiringRow(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
+_PARTS_PER_PROCESS = 4
+"""Parts of the rows for each process: the last ones keep all processes at work until the end."""
+
+
+class RowRange(NamedTuple):
+    """A part of the ledger that is verified on its own.
+
+    Attributes:
+        before: The number of the row before it; 0 before the first row.
+        chain: The stored chain hash of that row, which the part before verifies.
+        first: No row of the part has a lower number.
+        last: No row of the part has a higher number.
+    """
+
+    before: int = 0
+    chain: bytes = GENESIS
+    first: int = LEAST
+    last: int = MOST
+
+
+class VerifiedRows(NamedTuple):
+    """What the verification of a part of the ledger found.
+
+    Attributes:
+        seq: The last row before the first break.
+        head: Its chain hash.
+        broken: The first break; None without one.
+        blank: The numbers of the blank rows.
+        erasures: The rows of erasures, and what each of them names.
+        firing: The last firing that began.
+        next: The firing after it, which has no row; None without one.
+        channels: The rows of ``slumberd_channels`` in the part that no firing has.
+    """
+
+    seq: int
+    head: bytes
+    broken: Break | None
+    blank: array[int] = array("q")
+    erasures: Sequence[tuple[int, object]] = ()
+    firing: FiringRow = _NO_FIRING
+    next: FiringRow | None = None
+    channels: Sequence[int] = ()
+
 
 def verify(
     session: Session,
@@ -82,6 +130,8 @@ def verify(
     episodes: ErasedList | None = None,
 ) -> tuple[int, str, Break | None]:
     """Verify a ledger; return the number of the last row read, the head and the first break.
+
+    The processes of the session share the work, and find the same as one process.
 
     Args:
         session: A session that may read only.
@@ -94,11 +144,19 @@ def verify(
     Raises:
         LedgerKeyError: The key of the session is not the key of the ledger.
     """
+    require_key(session)
+    check: Callable[..., VerifiedRows] = check_links if chain_only else check_rows
+    rows = [partial(check, part=part) for part in divide_rows(session)]
+    keys = [partial(compare_keys, depth=depth, keys=part) for part in divide_keys(session)]
     if chain_only:
-        count, head, broken = _check_chain(session)
-        broken = broken or _check_against(session, count, against)
-        return count, head.hex(), broken
-    count, head, broken, erased = first_break(session)
+        found = run_missing(session, rows, session.share(rows))
+        count, head, broken, _ = _join(session, found)
+        return count, head.hex(), broken or _check_against(session, count, against)
+    # A part of the keys takes the longest.
+    works: list[SharedWork[Any]] = [*keys, *rows]
+    shared = session.share(works)
+    parts = run_missing(session, rows, shared[len(keys) :])
+    count, head, broken, erased = _join(session, parts)
     if broken is None:
         broken = _with_foreign(
             erased,
@@ -107,7 +165,7 @@ def verify(
             or first_changed_schema(session)
             or _first_changed_name(session)
             or first_changed_table(session)
-            or first_changed_fact(session, depth)
+            or first_changed_fact(session, depth, run_missing(session, keys, shared))
             or _changed_list(session, episodes),
         )
     return count, head.hex(), broken
@@ -143,37 +201,101 @@ def foreign_break(erased: ErasedRows) -> Break | None:
     return ForeignBlank(erased.foreign[0], problem)
 
 
-def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
-    key = require_key(session)
-    previous, before = GENESIS, 0
-    numbering = _Numbering(session)
-    for *numbers, reason, commitment, chain in session.stream("ledger.hash_links"):
+def divide_rows(session: Session) -> list[RowRange]:
+    """Return parts of the ledger, in order, for the processes of a session to share."""
+    whole = RowRange()
+    newest = session.one("ledger.link_before", {"seq": MOST})
+    if session.processes == 1 or newest is None:
+        return [whole]
+    count = _PARTS_PER_PROCESS * session.processes
+    places = {newest[0] * part // count for part in range(1, count)}
+    found = [session.one("ledger.link_before", {"seq": place}) for place in sorted(places)]
+    parts = [whole]
+    for before, chain in dict.fromkeys(row for row in found if row is not None):
+        parts[-1] = parts[-1]._replace(last=before)
+        parts.append(RowRange(before, chain, before + 1))
+    return parts
+
+
+def check_links(session: Session, part: RowRange) -> VerifiedRows:
+    """Recompute the chain of a part of the ledger."""
+    key = session.key
+    before, previous = part.before, part.chain
+    numbering = _Numbering(session, part)
+    between = {"first": part.first, "last": part.last}
+    for *numbers, reason, commitment, chain in session.stream("ledger.hash_links", between):
         seq = numbers[0]
         if problem := numbering.find_problem(seq):
-            return before, previous, Break(seq, problem)
+            return VerifiedRows(before, previous, Break(seq, problem))
         if chain != _chain(numbers, reason, previous, commitment, key):
-            return before, previous, Break(seq, _OTHER_CHAIN)
+            return VerifiedRows(before, previous, Break(seq, _OTHER_CHAIN))
         previous, before = chain, seq
-    return before, previous, None
+    return VerifiedRows(before, previous, None)
+
+
+def check_rows(session: Session, part: RowRange) -> VerifiedRows:
+    """Recompute the chain of a part of the ledger, and check its content and its firings."""
+    key = session.key
+    firings, erasures, numbering = _Firings(session, part), _Erasures(), _Numbering(session, part)
+    seq, previous = part.before, part.chain
+    between = {"first": part.first, "last": part.last}
+    rows = map(LedgerRow[bytes]._make, session.stream("ledger.rows_to_export", between))
+    for row in rows:
+        problem = numbering.find_problem(row.seq) or _find_problem(row, previous, key, firings)
+        if problem:
+            return VerifiedRows(seq, previous, Break(row.seq, problem))
+        seq, previous = row.seq, row.chain
+        erasures.read(row)
+    return VerifiedRows(
+        seq, previous, None, erasures.blank, erasures.named, firings.current, firings.next,
+        [*firings.channels],
+    )  # fmt: skip
 
 
 def first_break(session: Session) -> tuple[int, bytes, Break | None, ErasedRows]:
-    """Recompute the chain and check the firings.
+    """Recompute the chain and check the firings, in this process.
 
     Returns:
         The last row, the head, the first break, and how the blank rows compare with the erasures.
     """
-    key = require_key(session)
-    firings, erasures, numbering = _Firings(session), _ErasureCheck(), _Numbering(session)
-    previous, seq = GENESIS, 0
-    rows = map(LedgerRow[bytes]._make, session.stream("ledger.rows_to_export"))
-    for row in rows:
-        problem = numbering.find_problem(row.seq) or _find_problem(row, previous, key, firings)
-        if problem:
-            return seq, previous, Break(row.seq, problem), NOT_COMPARED
-        seq, previous = row.seq, row.chain
-        erasures.read(row)
-    return seq, previous, firings.find_missing_end(session, seq), erasures.result()
+    require_key(session)
+    return _join(session, [check_rows(session, RowRange())])
+
+
+def _join(
+    session: Session, parts: Iterable[VerifiedRows]
+) -> tuple[int, bytes, Break | None, ErasedRows]:
+    """Return what the parts of a ledger, in order, say together: up to the first break."""
+    blank = array("q")
+    erasures: list[tuple[int, object]] = []
+    channels: list[int] = []
+    part = VerifiedRows(0, GENESIS, None)
+    for part in parts:  # the last part says how the ledger ends
+        if part.broken is not None:
+            return part.seq, part.head, part.broken, NOT_COMPARED
+        blank += part.blank
+        erasures += part.erasures
+        channels += part.channels
+    broken = _find_missing_end(session, part, channels)
+    return part.seq, part.head, broken, compare_erasures(blank, erasures)
+
+
+def _find_missing_end(
+    session: Session, last: VerifiedRows, channels: Sequence[int]
+) -> Break | None:
+    """Return what refers to rows after the last one; None when nothing does."""
+    mentions = {
+        last.firing.last_seq: f"firing {last.firing.n} reaches",
+        **{firing.n: "slumberd_firings goes on" for firing in [last.next] if firing},
+        max(channels, default=0): "slumberd_channels goes on",
+        session.value("ledger.last_mentioned"): "there was a row",
+    }
+    for seq, how in mentions.items():
+        if seq and seq > last.seq:
+            return Break(last.seq, f"the ledger ends here, but {how} to row {seq}")
+    if channels:
+        return Break(min(channels), "slumberd_channels has this firing, the ledger does not")
+    return None
 
 
 def _find_problem(
@@ -222,14 +344,16 @@ def _is_validly_erased(row: LedgerRow[bytes]) -> bool:
 
 
 class _Numbering:
-    """Checks that no row is missing, by the numbers of the rows."""
+    """Checks that no row of a part is missing, by the numbers of the rows."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, part: RowRange) -> None:
         newest = next(copies_in(session), None)
         self._copied_at = newest[0] if newest else 0
         self._kept = newest[1].kept if newest else 0
-        self._rows = 0
-        self._before = 0
+        counts = part.before < self._copied_at
+        parameters = {"seq": part.first}
+        self._rows = session.value("ledger.count_rows_before", parameters) if counts else 0
+        self._before = part.before
 
     def find_problem(self, seq: int) -> str:
         """Return what is wrong with the number of the next row; an empty text when nothing is."""
@@ -242,79 +366,72 @@ class _Numbering:
         return ""
 
 
-class _ErasureCheck:
-    """Compares the blank rows with the rows that the erasures name."""
+class _Erasures:
+    """Collects the blank rows, and the rows that the erasures name.
+
+    Attributes:
+        blank: The numbers of the blank rows.
+        named: The number of the row of each erasure, and what it names.
+    """
 
     def __init__(self) -> None:
-        self._blank = array("q")
-        self._erasures: list[tuple[int, object]] = []
+        self.blank = array("q")
+        self.named: list[tuple[int, object]] = []
 
     def read(self, row: LedgerRow[bytes]) -> None:
         """Read the next row of the ledger."""
         if row.salt is None:
-            self._blank.append(row.seq)
+            self.blank.append(row.seq)
         elif row.event == FIRING and _NAMES_ROWS in (row.payload or b""):
             document = document_in(row.payload)
             if ERASED in document:
-                self._erasures.append((row.seq, document[ERASED]))
-
-    def result(self) -> ErasedRows:
-        """Return the blank rows that no erasure names."""
-        return compare_erasures(self._blank, self._erasures)
+                self.named.append((row.seq, document[ERASED]))
 
 
 class _Firings:
-    """Compares the tables of firings and of channels with the ledger, row by row."""
+    """Compares the tables of firings and of channels with the ledger, row by row.
 
-    def __init__(self, session: Session) -> None:
-        self._firings = map(FiringRow._make, session.stream("ledger.all_firings"))
-        self._channels: dict[int, bytes] = dict(session.stream("ledger.all_channels"))
-        self._current = _NO_FIRING
-        self._next = next(self._firings, None)
+    Attributes:
+        current: The firing whose rows are read.
+        next: The firing after it; None without one.
+        channels: By number the multi-valued predicates of firings whose rows are not read yet.
+    """
+
+    def __init__(self, session: Session, part: RowRange) -> None:
+        values = {"first": part.first}
+        before = session.one("ledger.last_firing_before", values)
+        self.current = _NO_FIRING if before is None else FiringRow._make(before)
+        self._firings = map(FiringRow._make, session.stream("ledger.firings_from", values))
+        self.next = next(self._firings, None)
+        between = {"first": part.first, "last": part.last}
+        self.channels: dict[int, bytes] = dict(session.stream("ledger.channels_between", between))
 
     def check_row(self, row: LedgerRow[bytes]) -> str:
         """Return what contradicts the next row of the ledger; an empty text when nothing does."""
         if row.event == FIRING:
             return self._begin(row.seq, row.payload)
-        if self._next is not None and self._next.n <= row.seq:
-            return f"slumberd_firings has a firing {self._next.n} that the ledger lacks"
-        if row.firing != self._current.n or row.seq > self._current.last_seq:
+        if self.next is not None and self.next.n <= row.seq:
+            return f"slumberd_firings has a firing {self.next.n} that the ledger lacks"
+        if row.firing != self.current.n or row.seq > self.current.last_seq:
             return f"is not a row of its firing {row.firing}"
         return ""
 
     def _begin(self, seq: int, payload: bytes | None) -> str:
-        if self._current.last_seq != seq - 1:
-            return f"comes before the last row of firing {self._current.n}"
-        if self._next is None or self._next.n != seq:
+        if self.current.last_seq != seq - 1:
+            return f"comes before the last row of firing {self.current.n}"
+        if self.next is None or self.next.n != seq:
             return "slumberd_firings does not have this firing"
-        self._current, self._next = self._next, next(self._firings, None)
-        return self._compare(self._current, document_in(payload))
+        self.current, self.next = self.next, next(self._firings, None)
+        return self._compare(self.current, document_in(payload))
 
     def _compare(self, row: FiringRow, document: dict[str, Any]) -> str:
         for column, value in _columns(document).items():
             if getattr(row, column) != value:
                 return f"slumberd_firings has another {column} for this firing"
         multi = orjson.dumps(document["multi_valued"]) if "multi_valued" in document else None
-        if self._channels.pop(row.n, None) != multi:
+        if self.channels.pop(row.n, None) != multi:
             return "slumberd_channels has other predicates for this firing"
         return ""
-
-    def find_missing_end(self, session: Session, count: int) -> Break | None:
-        """Return what refers to rows after the last one; None when nothing does."""
-        mentions = {
-            self._current.last_seq: f"firing {self._current.n} reaches",
-            **{firing.n: "slumberd_firings goes on" for firing in [self._next] if firing},
-            max(self._channels, default=0): "slumberd_channels goes on",
-            session.value("ledger.last_mentioned"): "there was a row",
-        }
-        for seq, how in mentions.items():
-            if seq and seq > count:
-                return Break(count, f"the ledger ends here, but {how} to row {seq}")
-        if self._channels:
-            return Break(
-                min(self._channels), "slumberd_channels has this firing, the ledger does not"
-            )
-        return None
 
 
 def _columns(document: dict[str, Any]) -> dict[str, object]:

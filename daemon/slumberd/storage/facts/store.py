@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
@@ -443,11 +444,16 @@ class EngineFactStore:
         """
         require_iterable("against", against)
         depth = self.transactions.lineage_depth
-        return await self.transactions.read(
-            lambda session: verify(
-                session, depth, against, chain_only=chain_only, episodes=episodes
+        stopped = Event()
+        try:
+            return await self.transactions.engine.read(
+                lambda session: verify(
+                    session, depth, against, chain_only=chain_only, episodes=episodes
+                ),
+                cancelled=stopped.is_set,
             )
-        )
+        finally:
+            stopped.set()  # a cancelled caller leaves no thread at work
 
     async def close(self) -> None:
         """Close the file; the next call opens the file that is at the path then."""

@@ -55,6 +55,9 @@ from slumberd.storage.strict_json import written
 GENESIS = bytes(32)
 """The chain hash before the first row."""
 
+LEAST, MOST = -(2**63), 2**63 - 1
+"""No number of a row is lower or higher: the bounds of a whole table."""
+
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
 EVENTS = (
     "firing", "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased",

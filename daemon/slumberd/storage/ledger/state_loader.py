@@ -419,7 +419,10 @@ def _row_of(
 
 def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_StateRow]:
     """Yield the slot state rows of a key that is fully loaded."""
-    for slot, head in ({ALL: SlotState()} | known_state.heads.get(key, {})).items():
+    heads = known_state.heads.get(key, {})
+    if ALL not in heads:
+        yield _row_of(key, ALL, key_id, SlotState(), known_state)
+    for slot, head in heads.items():
         yield _row_of(key, slot, key_id, head, known_state)
 
 

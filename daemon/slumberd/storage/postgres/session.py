@@ -14,17 +14,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import psycopg
 
 from slumberd.rules.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement
-from slumberd.storage.engine import Row, Values
+from slumberd.storage.engine import Row, SharedWork, Values
 from slumberd.storage.postgres.arrays import ELEMENT_TYPES, array_of
 from slumberd.storage.postgres.connection import Connection
 from slumberd.storage.postgres.filter_rows import FilterRows
+
+T = TypeVar("T")
 
 PACKAGE = "slumberd.storage.postgres"
 """The package whose ``sql/`` has the statements."""
@@ -122,6 +124,15 @@ class PostgresSession:
         self.where = where
         self.key = key
         self.written = 0
+
+    @property
+    def processes(self) -> int:
+        """One: only this process does the work."""
+        return 1
+
+    def share(self, works: Sequence[SharedWork[T]]) -> list[T | None]:
+        """Return None for each piece of work: the caller does it."""
+        return [None] * len(works)
 
     def _execute(self, name: str, values: Values) -> tuple[psycopg.RawCursor[Row], _Statement]:
         if self._check is not None:

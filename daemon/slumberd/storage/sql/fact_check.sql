@@ -3,10 +3,22 @@ SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, le
   ledger.payload, firings.at, ledger.firing, ledger.key_id
 FROM slumberd_ledger AS ledger
 INNER JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.key_id IS NOT NULL
+WHERE ledger.key_id BETWEEN :first AND :last
   AND ledger.what = 1
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
+
+-- name: count_keyed_rows
+SELECT count(*)
+FROM slumberd_ledger
+WHERE key_id IS NOT NULL
+
+-- name: key_at
+SELECT key_id
+FROM slumberd_ledger
+WHERE key_id IS NOT NULL
+ORDER BY key_id
+LIMIT 1 OFFSET :place
 
 -- name: facts_of
 -- texts: escaped

@@ -440,24 +440,48 @@ LIMIT :limit
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
   salt, commitment, chain
 FROM slumberd_ledger
+WHERE seq BETWEEN :first AND :last
 ORDER BY seq
 
 -- name: hash_links
 -- texts: bytes
 SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
 FROM slumberd_ledger
+WHERE seq BETWEEN :first AND :last
 ORDER BY seq
 
--- name: all_firings
+-- name: link_before
+SELECT seq, chain
+FROM slumberd_ledger
+WHERE seq < :seq
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: count_rows_before
+SELECT count(*)
+FROM slumberd_ledger
+WHERE seq < :seq
+
+-- name: firings_from
 -- texts: bytes
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
 FROM slumberd_firings
+WHERE n >= :first
 ORDER BY n
 
--- name: all_channels
+-- name: last_firing_before
+-- texts: bytes
+SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
+FROM slumberd_firings
+WHERE n < :first
+ORDER BY n DESC
+LIMIT 1
+
+-- name: channels_between
 -- texts: bytes
 SELECT seq, multi_valued
 FROM slumberd_channels
+WHERE seq BETWEEN :first AND :last
 
 -- name: firing_rows_of_rule
 SELECT ledger.seq, ledger.payload

@@ -61,7 +61,7 @@ def connect(
             cached_statements=256,
             factory=KeyedConnection,
         )
-        connection.key = key
+        connection.key, connection.how = key, how
         try:
             _configure(connection, pragmas, access)
         except BaseException:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -28,8 +29,10 @@ from slumberd.storage.sqlite.episode_installation import (
 )
 from slumberd.storage.sqlite.file_schema import prepare_reader
 from slumberd.storage.sqlite.health import check_after_a_crash
+from slumberd.storage.sqlite.helpers import Helper, Opening, sharing
 from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import (
+    KeyedConnection,
     Pragmas,
     SQLiteSession,
     data_version,
@@ -44,6 +47,9 @@ from slumberd.storage.sqlite.session import (
 from slumberd.storage.sqlite.watch import notify_watches
 
 T = TypeVar("T")
+
+_HELPER_CACHE_MEBIBYTES = 8
+"""Page cache of each helper: all processes together must stay small."""
 
 
 class _NotInstalledError(Exception):
@@ -244,6 +250,7 @@ class SQLiteFactEngine(SQLiteEngine):
         key: The key of the ledger; None for a ledger without a key.
         traceless: Whether reads leave no files beside a database that no program has open.
         checkpoints: When SQLite checkpoints the write-ahead log.
+        helpers: Processes that share reads which can be divided.
     """
 
     def __init__(
@@ -254,6 +261,7 @@ class SQLiteFactEngine(SQLiteEngine):
         key: bytes | None = None,
         traceless: bool = False,
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+        helpers: Sequence[Helper] = (),
     ) -> None:
         kind = TracelessDatabase if traceless else Database
         database = kind(
@@ -269,6 +277,15 @@ class SQLiteFactEngine(SQLiteEngine):
         super().__init__(database, table="facts", store="sqlite_fact", checkpoints=checkpoints)
         self._epoch: int | None = None
         self._head: Row | None = None
+        self._helpers = helpers
+
+    def _run_reading(self, connection: sqlite3.Connection, work: Work[T]) -> T:
+        if not self._helpers or not isinstance(connection, KeyedConnection):
+            return super()._run_reading(connection, work)
+        pragmas = replace(self.database.pragmas, cache_mebibytes=_HELPER_CACHE_MEBIBYTES)
+        opening = Opening(self.path, pragmas, connection.key, connection.how)
+        with sharing(connection, self._helpers, opening) as shared:
+            return run_in_session(connection, self.where, work, shared)
 
     def _install(self, connection: sqlite3.Connection) -> None:
         ledger_schema.create(connection, SQLiteSession(connection, self.where))

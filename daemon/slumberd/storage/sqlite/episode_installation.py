@@ -20,7 +20,7 @@ from slumberd.storage.sqlite.file_schema import (
     find_number,
     upgrade,
 )
-from slumberd.storage.sqlite.session import schema_version, transaction
+from slumberd.storage.sqlite.session import schema_version, snapshot, transaction
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
@@ -243,7 +243,8 @@ def keeping_numbers(connection: sqlite3.Connection) -> Iterator[None]:
     The documentation of SQLite allows VACUUM to number the rows of episodes anew. No version that
     slumberd knows does so to a table with an index. No transaction can contain VACUUM, so a table
     notes the number of the schema before, which VACUUM increments. Whoever uses the log next,
-    after a crash too, or after a put of another program, first corrects it.
+    after a crash too, or after a put of another program, first corrects it. The rows are compared
+    on a snapshot, while other programs write: only another VACUUM could number them anew then.
     """
     with transaction(connection):
         connection.execute(_SQL["drop_rewriting"])
@@ -252,8 +253,14 @@ def keeping_numbers(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
+        with snapshot(connection):
+            compared_at = schema_version(connection)
+            is_kept = connection.execute(_SQL["is_renumbered"]).fetchone() == (0,)
         with transaction(connection):
-            _end_rewriting(connection)
+            if is_kept and schema_version(connection) == compared_at:
+                connection.execute(_SQL["drop_rewriting"])
+            else:
+                _end_rewriting(connection)
 
 
 def _end_rewriting(connection: sqlite3.Connection) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 from slumberd.clock import Clock
 from slumberd.search.vectors import TextComparer
@@ -13,6 +15,7 @@ from slumberd.storage.facts.apply import BACKLOG_ROWS, LINEAGE_DEPTH
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
+from slumberd.storage.sqlite.helpers import Helper
 from slumberd.storage.sqlite.replay import rebuild
 from slumberd.storage.sqlite.session import Pragmas, Synchronous
 
@@ -34,6 +37,7 @@ class SQLiteFactStore(EngineFactStore):
         comparer: Returns what compares texts, for rules that compare; None when there is none.
         checkpoints: When SQLite checkpoints the write-ahead log.
         backlog_rows: A batch of so many candidates counts as a backlog.
+        helpers: Processes that share reads which can be divided.
     """
 
     def __init__(  # noqa: PLR0913 # one per setting
@@ -48,6 +52,7 @@ class SQLiteFactStore(EngineFactStore):
         comparer: Callable[[], TextComparer] | None = None,
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
         backlog_rows: int = BACKLOG_ROWS,
+        helpers: Sequence[Helper] = (),
     ) -> None:
         self.path = path_of(path)
         self._key = key
@@ -57,6 +62,7 @@ class SQLiteFactStore(EngineFactStore):
             key=key,
             traceless=traceless,
             checkpoints=checkpoints,
+            helpers=helpers,
         )
         super().__init__(
             self.engine,
@@ -77,4 +83,9 @@ class SQLiteFactStore(EngineFactStore):
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
         depth = self.transactions.lineage_depth
-        return await asyncio.to_thread(rebuild, self.path, path, depth, self._key)
+        stopped = Event()
+        build = partial(rebuild, self.path, path, depth, self._key, cancelled=stopped.is_set)
+        try:
+            return await asyncio.to_thread(build)
+        finally:
+            stopped.set()  # a cancelled caller leaves no thread at work, and no file

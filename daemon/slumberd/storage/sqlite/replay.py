@@ -35,6 +35,7 @@ from slumberd.storage.sqlite.session import (
     decode_texts_with,
     escaped,
     insert,
+    interrupting_when,
     own_writes,
     transaction,
     translate_errors,
@@ -60,7 +61,13 @@ FORGETTING = (
 
 
 def rebuild(
-    live: Path, path: Path, depth: int, key: bytes | None, *, part_rows: int = ROWS
+    live: Path,
+    path: Path,
+    depth: int,
+    key: bytes | None,
+    *,
+    part_rows: int = ROWS,
+    cancelled: Callable[[], bool] | None = None,
 ) -> Replay:
     """Build a new database of facts from the ledger of another one, and compare the two.
 
@@ -72,17 +79,20 @@ def rebuild(
         depth: Links of lineage.
         key: The key of the ledger's chain.
         part_rows: Resolve about so many rows at a time.
+        cancelled: Called often; True ends the replay, and removes the file.
 
     Raises:
         OutputExistsError: The new file exists already.
         LedgerKeyError: The key is not the key of the ledger.
+        StoppedError: `cancelled` returned True.
     """
     try:
         os.close(create_file(path))
     except FileExistsError as error:
         raise OutputExistsError(str(path)) from error
     try:
-        replay = traceless(live, partial(_rebuild, live, path, depth, key, part_rows))
+        write = partial(_write_file, path, depth, key, cancelled)
+        replay = traceless(live, partial(_rebuild, live, write, part_rows))
     except BaseException:
         path.unlink()
         raise
@@ -92,21 +102,29 @@ def rebuild(
 
 
 def _rebuild(
-    live: Path, path: Path, depth: int, key: bytes | None, part_rows: int, how: str
+    live: Path, write: Callable[[str, _Divide], Replay], part_rows: int, how: str
 ) -> Replay:
-    build = partial(_write_file, f"{live.absolute().as_uri()}?{how}", path, depth, key)
+    uri = f"{live.absolute().as_uri()}?{how}"
     with translate_errors(live, _PRAGMAS):
         # Not in `except`: the frames of an error hold cursors, and these keep the file locked.
         with suppress(DependentPartsError):
-            return build(partial(Partition, rows=part_rows))
-        return build(read_as_one_part)
+            return write(uri, partial(Partition, rows=part_rows))
+        return write(uri, read_as_one_part)
 
 
-def _write_file(uri: str, path: Path, depth: int, key: bytes | None, divide: _Divide) -> Replay:
+def _write_file(
+    path: Path,
+    depth: int,
+    key: bytes | None,
+    cancelled: Callable[[], bool] | None,
+    uri: str,
+    divide: _Divide,
+) -> Replay:
     os.truncate(path, 0)
     with (
         closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
         closing(SQLiteSession(connection, str(path))) as session,
+        interrupting_when(connection, cancelled),
     ):
         return _fill(connection, session, uri, depth, divide)
 

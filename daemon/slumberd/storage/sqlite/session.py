@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -28,7 +28,7 @@ from slumberd.model.errors import (
 )
 from slumberd.rules.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement, statements
-from slumberd.storage.engine import Mangled, Row, Values, Work
+from slumberd.storage.engine import Mangled, Row, SharedWork, Values, Work
 
 Synchronous = Literal["off", "normal", "full"]
 
@@ -65,9 +65,11 @@ class KeyedConnection(sqlite3.Connection):
 
     Attributes:
         key: The key of the ledger's hash chain; None for a chain without a key.
+        how: The parameters of the URI with which it was opened.
     """
 
     key: bytes | None = None
+    how: str = ""
 
 
 @contextmanager
@@ -268,6 +270,19 @@ def _find_statement(name: str) -> _Statement:
     return _Statement(statement(file, own_name), _DECODERS.get(texts), texts == "bytes")
 
 
+class Sharing(Protocol):
+    """The processes that read the same snapshot as a session."""
+
+    @property
+    def processes(self) -> int:
+        """How many there are, the session's own included."""
+        ...
+
+    def share(self, session: SQLiteSession, works: Sequence[SharedWork[T]]) -> list[T | None]:
+        """Run pieces of work in all of them, as `Session.share` says."""
+        ...
+
+
 class SQLiteSession:
     """A transaction on a SQLite connection; implements ``Session``.
 
@@ -278,15 +293,30 @@ class SQLiteSession:
     Args:
         connection: In a transaction.
         where: The path of the file.
+        sharing: The processes that read the same snapshot; None when only this one does.
     """
 
-    __slots__ = ("_connection", "_cursors", "key", "where")
+    __slots__ = ("_connection", "_cursors", "_sharing", "key", "where")
 
-    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, where: str, sharing: Sharing | None = None
+    ) -> None:
         self._connection = connection
+        self._sharing = sharing
         self._cursors: list[sqlite3.Cursor] = []
         self.where = where
         self.key = connection.key if isinstance(connection, KeyedConnection) else None
+
+    @property
+    def processes(self) -> int:
+        """How many processes share the work that `share` gets."""
+        return 1 if self._sharing is None else self._sharing.processes
+
+    def share(self, works: Sequence[SharedWork[T]]) -> list[T | None]:
+        """Run pieces of work in several processes; return the results, None for what is left."""
+        if self._sharing is None:
+            return [None] * len(works)
+        return self._sharing.share(self, works)
 
     def rows(self, name: str, values: Values = ()) -> list[Row]:
         """Return all rows of a statement."""
@@ -320,9 +350,10 @@ class SQLiteSession:
         read = 0
         if not found.always:
             try:
-                for row in self._open(found.sql, values):
-                    read += 1
-                    yield row
+                cursor = self._open(found.sql, values)
+                while page := cursor.fetchmany(_PAGE_ROWS):
+                    read += len(page)
+                    yield from page
             except sqlite3.OperationalError as error:
                 if not is_invalid_text(error):
                     raise
@@ -392,9 +423,11 @@ class SQLiteSession:
         return rule_filter.select(self._connection, numbers)
 
 
-def run_in_session(connection: sqlite3.Connection, where: str, work: Work[T]) -> T:
+def run_in_session(
+    connection: sqlite3.Connection, where: str, work: Work[T], sharing: Sharing | None = None
+) -> T:
     """Run `work` in the current transaction of a connection; return its result."""
-    session = SQLiteSession(connection, where)
+    session = SQLiteSession(connection, where, sharing)
     try:
         return work(session)
     finally:

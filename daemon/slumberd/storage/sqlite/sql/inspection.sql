@@ -124,6 +124,18 @@ SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
 
+-- name: changes_by_firing
+SELECT changes.firing, sum(changes.asserted - changes.removed),
+  max(changes.removed > changes.asserted)
+FROM (
+  SELECT firing, kind != 3 AS asserted,
+    CASE WHEN json_valid(replaces) THEN json_array_length(replaces) ELSE 0 END AS removed
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND kind IN (1, 2, 3)
+) AS changes
+GROUP BY changes.firing
+
 -- name: changes_by_user
 SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
   json_extract(changes.document, '$.owner'),
