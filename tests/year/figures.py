@@ -99,8 +99,11 @@ def laws(figures: Figures) -> list[Law]:
 
 
 def _ratios(first: Month, last: Month) -> list[Law]:
+    slower = last.reference / first.reference  # of the machine itself
+
     def ratio(name: str, of: Callable[[Month], float], most: float) -> Law:
-        return Law(f"{name}, last month to first", of(last) / of(first), "x", most, is_time=True)
+        value = of(last) / of(first) / slower
+        return Law(f"{name}, last month to first", value, "x", most, is_time=True)
 
     return [
         ratio("a firing with new claims", lambda month: month.firing, 1.3),

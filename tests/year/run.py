@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ CORRECTIONS = 3
 MOST_SAMPLED = 40
 """Users whose facts are compared with the oracle."""
 
+REFERENCE_ROWS = 5_000
+
 ROUNDS = 200
 """At the end of the year, rounds of requests after which the daemon has no more memory or files."""
 
@@ -65,6 +68,7 @@ class Month:
     Attributes:
         month: Its number, from 1.
         put: Versions of episodes that were put until then.
+        reference: Processor milliseconds of a fixed work; the load of the machine changes it, too.
         firing: Processor milliseconds of a firing with new claims.
         nightly: Processor milliseconds of a firing of the rule with stages, with the same claims.
         nights: Processor milliseconds of the nightly firings of the month, on average.
@@ -80,6 +84,7 @@ class Month:
 
     month: int
     put: int
+    reference: float
     firing: float
     nightly: float
     nights: float
@@ -393,9 +398,10 @@ class YearRun:
         """Measure, erase a user, make a backup, and begin a new log file."""
         day = (month + 1) * self.size.days_of_month - 1
         self._ask("fire", rules=["stated", "tastes", "trial", "nightly"])
-        firing, nightly = [], []
+        reference, firing, nightly = [], [], []
         for number in range(FIRINGS):
             self._put_many(self.year.measured(month, number))
+            reference.append(reference_milliseconds())
             firing.append(self._cost_of_firing("stated"))
             nightly.append(self._cost_of_firing("nightly"))
             self._ask("fire", rules=["tastes", "trial"])
@@ -413,6 +419,7 @@ class YearRun:
             Month(
                 month=month + 1,
                 put=self._put,
+                reference=min(reference),
                 firing=min(firing),
                 nightly=min(nightly),
                 nights=sum(self._night_costs) / max(1, len(self._night_costs)),
@@ -459,6 +466,16 @@ class YearRun:
 
     def _file_sizes(self) -> dict[str, int]:
         sizes = {file.name: file.stat().st_size for file in self.home.state.iterdir()}
+        for name in (
+            "memory.db",
+            "facts.db",
+        ):  # with the pages that the write-ahead log still holds
+            with self._reading(name) as connection:
+                pages, of_page = (
+                    connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+                    for pragma in ("page_count", "page_size")
+                )
+            sizes[name] = pages * of_page
         sizes["largest write-ahead log"], self._most_log_bytes = self._most_log_bytes, 0
         return dict(sorted(sizes.items()))
 
@@ -558,6 +575,18 @@ class YearRun:
 _IDS = "SELECT eid FROM slumberd_episode_log WHERE eid >= ? AND eid < ?"
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _FACTS = "SELECT fact_id, payload FROM facts WHERE user = ?"
+
+
+def reference_milliseconds() -> float:
+    """Return the processor time of a fixed work of this process, like that of a firing."""
+    before = time.process_time()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY, document BLOB, digest BLOB)")
+        for number in range(REFERENCE_ROWS):
+            document = orjson.dumps({"number": number, "text": f"word {number}" * 5})
+            row = str(number * 7919 % REFERENCE_ROWS), document, sha256(document).digest()
+            connection.execute("INSERT OR REPLACE INTO t VALUES (?, ?, ?)", row)
+    return (time.process_time() - before) * 1e3
 
 
 def processor_milliseconds(pid: int) -> float:
