@@ -199,8 +199,11 @@ def panels(figures: Figures) -> list[Panel]:
     return [
         Panel(f"Firing with {new} new claims, ms", {"firing": line(lambda one: one.firing)}),
         Panel(
-            f"Nightly rule with {new} new claims, ms",
-            {"stages": line(lambda one: one.nightly)},
+            "Nightly rule, ms",
+            {
+                f"{new} claims": line(lambda one: one.nightly),
+                "a night": line(lambda one: one.nights),
+            },
         ),
         Panel("Search, ms", {"search": line(lambda one: one.search)}),
         Panel(

@@ -34,7 +34,7 @@ from tests.soak.checks import BrokenPromise, check_once_each
 from tests.support.daemons import Home
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from tests.year.set_clock import SetClock
-from tests.year.stream import AGENT, MULTI, START, Correction, Size, Year, expected_facts
+from tests.year.stream import AGENT, KEYS, MULTI, START, Correction, Size, Year, expected_facts
 
 RESTARTS = {1: signal.SIGTERM, 3: signal.SIGTERM, 4: signal.SIGKILL}
 """The days of a week on which the daemon is restarted, and how it ends."""
@@ -164,6 +164,8 @@ class YearRun:
         purged_after = f"{round(self.size.age(10).total_seconds())}s"
         return {
             "logging": {"format": "json", "file": "slumberd.log"},
+            # Facts name few older episodes: so what is replaced is deleted, and the data stay alike.
+            "facts": {"lineage_depth": 2},
             "retention": {"purge_archived_after": purged_after},
             # Of few users, one is many.
             "limits": {"max_deletes": None, "alarm_fraction": None},
@@ -315,7 +317,7 @@ class YearRun:
         chance = self.size.chance("correct", day)
         for number in range(CORRECTIONS):
             user = self.size.user(chance.randrange(self.size.users), day)
-            predicate, value = f"p{chance.randrange(20)}", f"corrected on day {day}"
+            predicate, value = f"p{chance.randrange(KEYS)}", f"corrected on day {day}"
             id, at = f"corrected-{day:03}-{number}", microseconds(self._clock.now())
             self._ask(
                 "pin", user=user, agent=AGENT, subject=user, predicate=predicate, object=value,

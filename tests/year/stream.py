@@ -22,7 +22,7 @@ MULTI = {("facts", "likes"), ("tastes", "likes")}
 _CLAIMS, _DELETIONS, _NAMED, _REPEATED = 0.25, 0.05, 0.05, 0.03
 _UNIMPORTANT, _PROTECTED = 0.1, 0.01
 _EDITS = 0.02
-_KEYS, _TASTES, _TRIALS = 20, 30, 50
+KEYS, _TASTES, _TRIALS = 6, 4, 50
 _WORDS = [f"word{number:x}" for number in range(3_000)]
 _LONG_SESSIONS = 10
 """One user in so many has a session a month; the others have one a day."""
@@ -185,7 +185,7 @@ def _random_claim(
     if chance.random() < 0.3:
         what = f"thing {chance.randrange(_TASTES)}"
         return f"{user} likes {what}.", _claim(user, "likes", what)
-    predicate, kind = f"p{chance.randrange(_KEYS)}", chance.random()
+    predicate, kind = f"p{chance.randrange(KEYS)}", chance.random()
     metadata = _claim(user, predicate, value)
     if kind < _DELETIONS:
         metadata = {**_claim(user, predicate, None), "intent": "delete"}

@@ -28,7 +28,7 @@ from tests.year.set_clock import SetClock
 from tests.year.stream import Size, Year, expected_facts
 
 TINY = Size(users=5, episodes=300, days=6, months=2)
-SMALL = Size(users=20, episodes=30_000, days=120, months=12)
+SMALL = Size(users=20, episodes=24_000, days=72, months=12)
 
 NAMES = ("memory.db", "facts.db", "largest write-ahead log", *FIXED_FILES)
 FILES = dict.fromkeys(NAMES, 1_000_000)
@@ -44,8 +44,9 @@ def month(number: int) -> Month:
     """Return a month like every other one."""
     return Month(
         month=number, put=1_000, reference=10.0, firing=5.0, nightly=9.0, nights=9.0, search=3.0,
-        first_search=9.0, start=600.0, status=500.0, resident=80.0, anonymous=60.0, peak=90.0, open_files=20,
-        threads=10, files=dict(FILES), log_bytes=10_000, log_lines=100, rows=dict(ROWS),
+        first_search=9.0, start=600.0, status=500.0, resident=80.0, anonymous=60.0, peak=90.0,
+        open_files=20, threads=10, files=dict(FILES), log_bytes=10_000, log_lines=100,
+        rows=dict(ROWS),
     )  # fmt: skip
 
 
