@@ -164,7 +164,7 @@ class YearRun:
         purged_after = f"{round(self.size.age(10).total_seconds())}s"
         return {
             "logging": {"format": "json", "file": "slumberd.log"},
-            # Facts name few older episodes: so what is replaced is deleted, and the data stay alike.
+            # Facts name few older episodes, so what is replaced is soon deleted.
             "facts": {"lineage_depth": 2},
             "retention": {"purge_archived_after": purged_after},
             # Of few users, one is many.
