@@ -23,7 +23,7 @@ def measure(table: Table, shop: Workshop) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     year = YearRun(folder, shop.year, show=_show)
-    figures = Figures(shop.year, year.run(), year.grown, commit())
+    figures = Figures(shop.year, year.run(), year.grown, year.compared, commit())
     figures.write(shop.folder / FILE)
     print(f"{SECTION}: the figures are in {shop.folder / FILE}")
     for law in laws(figures):

@@ -10,47 +10,37 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import sqlite3
 import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.daemon.control_socket import ask
 from slumberd.model.episode import Episode, microseconds
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.bench.measuring import Cost, run
 from tests.soak.checks import BrokenPromise, check_once_each
 from tests.support.daemons import Home
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
-from tests.year.set_clock import SetClock
+from tests.year.clocked_daemon import ClockedDaemon
 from tests.year.stream import AGENT, KEYS, MULTI, START, Correction, Size, Year, expected_facts
 
 RESTARTS = {1: signal.SIGTERM, 3: signal.SIGTERM, 4: signal.SIGKILL}
 """The days of a week on which the daemon is restarted, and how it ends."""
 
+RULES = ["stated", "tastes", "trial", "nightly"]
 FIRINGS = 5
 """Measured firings of each rule at the end of a month."""
 
 SEARCHES = 20
+"""Users for whom is searched in each measurement."""
+
 CORRECTIONS = 3
 MOST_SAMPLED = 40
 """Users whose facts are compared with the oracle."""
-
-REFERENCE_ROWS = 5_000
-
-ROUNDS = 200
-"""At the end of the year, rounds of requests after which the daemon has no more memory or files."""
 
 EXPECTED_FINDING = "claims.unreached"
 """Some people retract what nobody has said."""
@@ -58,25 +48,28 @@ EXPECTED_FINDING = "claims.unreached"
 _WRONG_PERIOD = 45
 """Days from one wrong clock to the next one of its kind."""
 
-_ERASED_FIRST = timedelta(minutes=20)
+_MORNING, _EVENING = timedelta(hours=3), timedelta(hours=23)
 
 
 @dataclass
 class Month:
-    """What was measured at the end of a month.
+    """What was measured at the end of a month. Times are milliseconds of processor time.
 
     Attributes:
         month: Its number, from 1.
         put: Versions of episodes that were put until then.
-        reference: Processor milliseconds of a fixed work; the load of the machine changes it, too.
-        firing: Processor milliseconds of a firing with new claims.
-        nightly: Processor milliseconds of a firing of the rule with stages, with the same claims.
-        nights: Processor milliseconds of the nightly firings of the month, on average.
-        search: Processor milliseconds of a search, and of the first one after a start.
-        start: Processor milliseconds of a start, until the daemon is ready.
-        status: Processor milliseconds of the command `status`.
-        resident: Memory in MiB: all, without files, and its peak.
-        files: Bytes of each file of the state directory; the largest size of write-ahead logs.
+        firing: Of a firing with new claims.
+        nightly: Of a firing of the rule with stages, with the same claims.
+        nights: Of the nightly firings of the month, on average.
+        search: Of a search.
+        first_search: Of the first search after a start.
+        start: Of a start, until the daemon is ready.
+        status: Of the command `status`.
+        resident: Memory in MiB.
+        anonymous: Memory in MiB, without files.
+        peak: The most memory since the last start, in MiB.
+        files: Bytes of each file of the state directory, and of the month's largest write-ahead
+            log.
         log_bytes: Bytes of the log file of this month.
         log_lines: Lines of it.
         rows: Rows of each table.
@@ -84,7 +77,6 @@ class Month:
 
     month: int
     put: int
-    reference: float
     firing: float
     nightly: float
     nights: float
@@ -100,10 +92,7 @@ class Month:
     files: dict[str, int]
     log_bytes: int
     log_lines: int
-    rows: dict[str, int] = field(default_factory=dict)
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
+    rows: dict[str, int]
 
 
 class Growth(NamedTuple):
@@ -118,17 +107,24 @@ class Growth(NamedTuple):
     threads: int
 
 
+Pairs = dict[str, tuple[float, float]]
+"""What a daemon needs above the first month's data, and above the last one's, by what it does."""
+
+
 class YearRun:
     """Runs a year.
 
     Attributes:
         months: What was measured so far.
         grown: What the daemon has more after further requests, at the end of the year.
+        compared: Two daemons on the data of the first month and of the last one, in turns: other
+            programs disturb both alike.
 
     Args:
         folder: An empty directory, for all files.
         size: How large the year is.
-        nights: The cron expression of the rule with stages.
+        rounds: So many further rounds of equal requests are measured at the end.
+        turns: So often two daemons are compared at the end.
         show: Called after each month.
     """
 
@@ -137,65 +133,28 @@ class YearRun:
         folder: Path,
         size: Size,
         *,
-        nights: str = "0 3 * * *",
+        rounds: int = 200,
+        turns: int = 7,
         show: Callable[[Month], object] = lambda _: None,
     ) -> None:
         self.size = size
         self.year = Year(size)
         self.months: list[Month] = []
         self.grown = Growth(0, 0, 0)
-        self.home = Home(folder, self._settings())
-        self._nights = nights
+        self.compared: Pairs = {}
+        self.home = make_home(folder, size)
+        self.daemon = ClockedDaemon(self.home)
+        self._folder = folder
+        self._rounds = rounds
+        self._turns = turns
         self._show = show
-        self._clock = SetClock(folder / "clock")
-        self._process: subprocess.Popen[bytes] | None = None
         self._runner = asyncio.Runner()
         self._memory = SQLiteMemoryStore(self.home.state / "memory.db")
         self._put = 0
-        self._put_of_day: dict[int, int] = {}
         self._corrections: list[Correction] = []
         self._erased: list[str] = []
         self._night_costs: list[float] = []
         self._most_log_bytes = 0
-        self._every = max(self.size.daily // 4, 2 * self.size.new * FIRINGS)
-        self._write_rules()
-
-    def _settings(self) -> dict[str, Any]:
-        purged_after = f"{round(self.size.age(10).total_seconds())}s"
-        return {
-            "logging": {"format": "json", "file": "slumberd.log"},
-            # Facts name few older episodes, so what is replaced is soon deleted.
-            "facts": {"lineage_depth": 2},
-            "retention": {"purge_archived_after": purged_after},
-            # Of few users, one is many.
-            "limits": {"max_deletes": None, "alarm_fraction": None},
-        }
-
-    def _write_rules(self) -> None:
-        half_life = f"{round(self.size.age(3).total_seconds())}s"
-        home, claims = self.home, f"subject IS NOT NULL AND agent = '{AGENT}'"
-        home.rule("stated", cadence={"every": self._every}, when_filter=claims)
-        home.rule(
-            "tastes", cadence={"every": 2 * self._every}, then_emits=["tastes"],
-            when_filter=f"{claims} AND predicate = 'likes'",
-        )  # fmt: skip
-        # The expression matches on 29 February only: this rule fires when a person says so.
-        home.rule(
-            "trial", cadence={"cron": "0 0 29 2 *"}, when_filter="agent = 'trial'",
-            then_emits=["trial"],
-        )  # fmt: skip
-        home.rule(
-            "nightly", cadence={"cron": self._nights}, then_emits=[],
-            stages=[
-                {"dedup": {"method": "jaccard", "similarity": 0.85, "keep": "newest"}},
-                {"decay": {"half_life": half_life, "threshold": 0.05}},
-                {"importance": {"below": 0.1}},
-                {"summarise": {"when_more_than": 40, "max_tokens": 100}},
-            ],
-        )  # fmt: skip
-        channels = {channel: {"multi_valued": [predicate]} for channel, predicate in MULTI}
-        document = orjson.dumps({"channels": channels, "rules": []})
-        (home.rules / "channels.yaml").write_bytes(document)
 
     def run(self) -> list[Month]:
         """Live the year, check what is left of it, and return its months.
@@ -204,50 +163,48 @@ class YearRun:
             BrokenPromise: A promise is broken.
         """
         try:
-            self._clock.set(START)
+            self.daemon.clock.set(START)
             self._runner.run(self._memory.bootstrap())
-            self._start()
+            self.daemon.start()
             for day in range(self.size.days):
                 self._live(day)
                 if (day + 1) % self.size.days_of_month == 0:
                     self._end_month(day // self.size.days_of_month)
             self._end()
         finally:
-            self._end_process(signal.SIGKILL)
+            self.daemon.close()
             self._runner.run(self._memory.close())
             self._runner.close()
-            self._clock.close()
         return self.months
 
     # a day
 
     def _live(self, day: int) -> None:
-        begin, place = START + timedelta(days=day), day % min(_WRONG_PERIOD, self.size.days)
-        third = min(_WRONG_PERIOD, self.size.days) // 3
-        episodes = self.year.day(day)
-        middle = len(episodes) // 2
-        if place == third:
-            self._put_under_wrong_clock(begin + timedelta(days=1, hours=1), episodes[:middle])
-            self._clock.set(begin + timedelta(hours=23))
-            self._call("clock", "accept", "--yes", "--reason", "simulated")
-        elif place == 2 * third:
-            self._put_under_wrong_clock(begin - timedelta(hours=2), episodes[:middle])
+        begin, episodes = START + timedelta(days=day), self.year.day(day)
+        morning, evening = episodes[: len(episodes) // 2], episodes[len(episodes) // 2 :]
+        period = min(_WRONG_PERIOD, self.size.days)
+        if day % period == period // 3:
+            self._put_under_wrong_clock(begin + timedelta(days=1, hours=1), morning)
+            self.daemon.clock.set(begin + _EVENING)
+            self.daemon.call("clock", "accept", "--yes", "--reason", "simulated")
+        elif day % period == 2 * (period // 3):
+            self._put_under_wrong_clock(begin - timedelta(hours=2), morning)
         else:
-            self._put_many(episodes[:middle])
-        self._clock.set(begin + timedelta(hours=23))
-        self._put_many(episodes[middle:])
-        if signal_of_day := RESTARTS.get(day % 7):
-            self._restart(signal_of_day, day)
+            self._put_many(morning)
+        self.daemon.clock.set(begin + _EVENING)
+        self._put_many(evening)
+        if how := RESTARTS.get(day % 7):
+            self._restart(how, day)
         self._wait_for_rules()
-        self._check_logs()
+        self._note_log_sizes()
         if self.year.is_trial_day(day):
             self._try_and_undo(day)
             self._correct(day)
-        self._search(self.size.chance("search", day).randrange(self.size.users), day)
+        self.daemon.search(self._user(self.size.chance("search", day).random(), day))
         self._sleep(day)
 
     def _put_under_wrong_clock(self, wrong: datetime, episodes: list[Episode]) -> None:
-        self._clock.set(wrong)
+        self.daemon.clock.set(wrong)
         self._put_many(episodes)
         self._wait_for_rules()
 
@@ -259,129 +216,17 @@ class YearRun:
         """Wait until fewer rows are pending than make a rule due."""
 
         def are_few() -> bool:
-            marks = self._watermarks()
-            read = {rule: marks.get(rule, (0, 0))[0] for rule in ("stated", "tastes")}
-            pending = {rule: self._put - seq for rule, seq in read.items()}
-            return pending["stated"] < self._every and pending["tastes"] < 2 * self._every
+            marks = watermarks(self.daemon)
+            pending = [self._put - marks.get(rule, (0, 0))[0] for rule in ("stated", "tastes")]
+            return pending[0] < every(self.size) and pending[1] < 2 * every(self.size)
 
-        self._wait(are_few)
-
-    def _sleep(self, day: int) -> None:
-        """Set the clock to the next morning, and wait until the night's rule has fired."""
-        morning = START + timedelta(days=day + 1, hours=3)
-        pid, before = self._pid(), processor_milliseconds(self._pid())
-        self._clock.set(morning)
-        is_every_night = self._nights.endswith("* * *")
-        if is_every_night:
-            self._wait(lambda: self._watermarks()["nightly"][1] >= microseconds(morning))
-            self._night_costs.append(processor_milliseconds(pid) - before)
-
-    def _watermarks(self) -> dict[str, tuple[int, int]]:
-        """Return the number of the last row that each rule has read, and its served instant."""
-        with self._reading("facts.db") as facts:
-            rows = facts.execute("SELECT rule, seq, served FROM slumberd_watermark")
-            return {rule: (seq, served) for rule, seq, served in rows}
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[sqlite3.Connection]:
-        path = f"file:{self.home.state / name}?mode=ro"
-        with closing(sqlite3.connect(path, uri=True, timeout=60)) as connection:
-            yield connection
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        def holds() -> bool:
-            if self._process is not None and self._process.poll() is not None:
-                raise BrokenPromise(f"the daemon ended with {self._process.poll()}")
-            try:
-                return condition()
-            except sqlite3.OperationalError:  # no table yet, or the file is rewritten
-                return False
-
-        wait_until(holds)
-
-    # people
-
-    def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
-        answer = ask(self.home.state, operation, **fields)
-        assert isinstance(answer, dict), answer
-        return answer
-
-    def _try_and_undo(self, day: int) -> None:
-        """Fire a rule of few episodes, and undo it on some days."""
-        self._put_many(self.year.trial(day))
-        fired = self._ask("fire", rules=["trial"])
-        if self.year.trial_is_undone(day):
-            self._ask("undo", run=fired["run"], reason="simulated")
-
-    def _correct(self, day: int) -> None:
-        chance = self.size.chance("correct", day)
-        for number in range(CORRECTIONS):
-            user = self.size.user(chance.randrange(self.size.users), day)
-            predicate, value = f"p{chance.randrange(KEYS)}", f"corrected on day {day}"
-            id, at = f"corrected-{day:03}-{number}", microseconds(self._clock.now())
-            self._ask(
-                "pin", user=user, agent=AGENT, subject=user, predicate=predicate, object=value,
-                id=id, reason="simulated",
-            )  # fmt: skip
-            self._corrections.append(Correction(id, user, predicate, value, at))
-
-    def _search(self, number: int, day: int) -> float:
-        """Search for a user; return the processor milliseconds of the daemon."""
-        user, pid = self.size.user(number, day), self._pid()
-        before = processor_milliseconds(pid)
-        hits = self._ask("recall", user=user, query=f"What does {user} say of p3?")["hits"]
-        after = processor_milliseconds(pid)
-        if any(hit["user"] != user for hit in hits):
-            raise BrokenPromise(f"a search for {user} found what belongs to another user")
-        return after - before
-
-    # processes
-
-    def _command(self, *words: str | Path) -> list[str]:
-        program = [sys.executable, "-m", "tests.year.set_clock", str(self._clock.path)]
-        return [*program, *self.home.words(words)]
-
-    def _call(self, *words: str | Path) -> Cost:
-        """Run a command in a process of its own, by the same clock."""
-        return run(self._command(*words))
-
-    @property
-    def _log(self) -> Path:
-        return self.home.state / "slumberd.log"
-
-    def _start(self) -> float:
-        """Start the daemon; return its processor milliseconds until it is ready."""
-        offset = self._log.stat().st_size if self._log.exists() else 0
-        self._process = subprocess.Popen(self._command("run"), stderr=subprocess.PIPE)
-
-        def is_ready() -> bool:
-            if not self._log.exists():
-                return False
-            with self._log.open("rb") as log:
-                log.seek(offset)
-                return b'"event":"daemon.ready"' in log.read()
-
-        self._wait(is_ready)
-        return processor_milliseconds(self._process.pid)
-
-    def _pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def _end_process(self, how: signal.Signals) -> None:
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.send_signal(how)
-        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-        if how == signal.SIGTERM and (process.returncode or errors):
-            raise BrokenPromise(f"the daemon ended with {process.returncode}: {errors[-500:]!r}")
+        self.daemon.wait(are_few)
 
     def _restart(self, how: signal.Signals, day: int) -> float:
         """End the daemon, often in the middle of a batch; start it, and look for lost episodes."""
-        self._end_process(how)
-        cost = self._start()
-        with self._reading("memory.db") as memory:
+        self.daemon.end(how)
+        cost = self.daemon.start()
+        with self.daemon.reading("memory.db") as memory:
             (last,) = memory.execute("SELECT max(seq) FROM slumberd_episode_log").fetchone()
             found = {id for (id,) in memory.execute(_IDS, (f"{day:03}-", f"{day:03}."))}
         written = {one.id for one in self.year.day(day) if one.id.startswith(f"{day:03}-")}
@@ -390,89 +235,86 @@ class YearRun:
             raise BrokenPromise(f"{self._put} versions were put, {last} are there; lost: {lost}")
         return cost
 
-    def _check_logs(self) -> None:
+    def _note_log_sizes(self) -> None:
         sizes = [file.stat().st_size for file in self.home.state.glob("*-wal")]
         self._most_log_bytes = max(self._most_log_bytes, *sizes, 0)
+
+    def _user(self, share: float, day: int) -> str:
+        return self.size.user(int(share * self.size.users), day)
+
+    def _try_and_undo(self, day: int) -> None:
+        """Fire a rule of few episodes, and undo it on some days."""
+        self._put_many(self.year.trial(day))
+        fired = self.daemon.ask("fire", rules=["trial"])
+        if self.year.trial_is_undone(day):
+            self.daemon.ask("undo", run=fired["run"], reason="simulated")
+
+    def _correct(self, day: int) -> None:
+        chance = self.size.chance("correct", day)
+        for number in range(CORRECTIONS):
+            user, predicate = self._user(chance.random(), day), f"p{chance.randrange(KEYS)}"
+            id, value = f"corrected-{day:03}-{number}", f"corrected on day {day}"
+            at = microseconds(self.daemon.clock.now())
+            self.daemon.ask(
+                "pin", user=user, agent=AGENT, subject=user, predicate=predicate, object=value,
+                id=id, reason="simulated",
+            )  # fmt: skip
+            self._corrections.append(Correction(id, user, predicate, value, at))
+
+    def _sleep(self, day: int) -> None:
+        """Set the clock to the next morning, and wait until the night's rule has fired."""
+        morning, before = START + timedelta(days=day + 1) + _MORNING, self.daemon.milliseconds()
+        self.daemon.clock.set(morning)
+        self.daemon.wait(lambda: watermarks(self.daemon)["nightly"][1] >= microseconds(morning))
+        self._night_costs.append(self.daemon.milliseconds() - before)
 
     # a month
 
     def _end_month(self, month: int) -> None:
         """Measure, erase a user, make a backup, and begin a new log file."""
         day = (month + 1) * self.size.days_of_month - 1
-        self._ask("fire", rules=["stated", "tastes", "trial", "nightly"])
-        reference, firing, nightly = [], [], []
-        for number in range(FIRINGS):
-            self._put_many(self.year.measured(month, number))
-            reference.append(reference_milliseconds())
-            firing.append(self._cost_of_firing("stated"))
-            nightly.append(self._cost_of_firing("nightly"))
-            self._ask("fire", rules=["tastes", "trial"])
-        (resident, anonymous), peak = self._memory_use(), self._status_of_process("VmHWM")
-        files, threads = self._process_figures()
-        status = 1_000 * min(self._call("status").processor for _ in range(3))
-        self._end_process(signal.SIGTERM)
-        start = min(self._restart(signal.SIGTERM, day) for _ in range(3))
-        first = self._search(0, day)
-        for number in self._searched():
-            self._search(number, day)  # the first search of a user reads what the user has
-        search = median(self._search(number, day) for number in self._searched())
-        log_bytes, log_lines = self._rotate_log()
-        self.months.append(
-            Month(
-                month=month + 1,
-                put=self._put,
-                reference=min(reference),
-                firing=min(firing),
-                nightly=min(nightly),
-                nights=sum(self._night_costs) / max(1, len(self._night_costs)),
-                search=search,
-                first_search=first,
-                start=start,
-                status=status,
-                resident=resident,
-                anonymous=anonymous,
-                peak=peak,
-                open_files=files,
-                threads=threads,
-                files=self._file_sizes(),
-                log_bytes=log_bytes,
-                log_lines=log_lines,
-                rows=self._rows(),
-            )
+        self.daemon.ask("fire", rules=RULES)
+        costs = [self._measure_firings(day, number) for number in range(FIRINGS)]
+        use = self.daemon.use()
+        status = 1e3 * self.daemon.call("status").processor
+        start = self._restart(signal.SIGTERM, day)
+        first = self.daemon.search(self._user(0, day))
+        search = search_cost(self.daemon, self.size, day)
+        log_bytes, log_lines = self._read_old_log()
+        found = Month(
+            month=month + 1,
+            put=self._put,
+            firing=min(firing for firing, _ in costs),
+            nightly=min(nightly for _, nightly in costs),
+            nights=sum(self._night_costs) / len(self._night_costs),
+            search=search,
+            first_search=first,
+            start=start,
+            status=status,
+            files=self._file_sizes(),
+            log_bytes=log_bytes,
+            log_lines=log_lines,
+            rows=self._count_rows(),
+            **use._asdict(),
         )
+        self.months.append(found)
         self._night_costs.clear()
-        self._show(self.months[-1])
+        self._show(found)
         self._erase(month, day)
         self._back_up(month)
 
-    def _searched(self) -> list[int]:
-        step = max(1, self.size.users // SEARCHES)
-        return list(range(0, self.size.users, step))[:SEARCHES]
-
-    def _cost_of_firing(self, rule: str) -> float:
-        before = processor_milliseconds(self._pid())
-        self._ask("fire", rules=[rule])
-        return processor_milliseconds(self._pid()) - before
-
-    def _status_of_process(self, name: str) -> float:
-        lines = Path(f"/proc/{self._pid()}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
-
-    def _memory_use(self) -> tuple[float, float]:
-        return self._status_of_process("VmRSS"), self._status_of_process("RssAnon")
-
-    def _process_figures(self) -> tuple[int, int]:
-        """Return the number of open files and of threads."""
-        process = Path(f"/proc/{self._pid()}")
-        return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
+    def _measure_firings(self, day: int, number: int) -> tuple[float, float]:
+        self._put_many(self.year.measured(day, number))
+        firing = self.daemon.cost_of("fire", rules=["stated"])
+        nightly = self.daemon.cost_of("fire", rules=["nightly"])
+        self.daemon.ask("fire", rules=["tastes", "trial"])
+        return firing, nightly
 
     def _file_sizes(self) -> dict[str, int]:
         sizes = {file.name: file.stat().st_size for file in self.home.state.iterdir()}
-        for name in (
-            "memory.db",
-            "facts.db",
-        ):  # with the pages that the write-ahead log still holds
-            with self._reading(name) as connection:
+        # The write-ahead log may still hold pages of a database.
+        for name in ("memory.db", "facts.db"):
+            with self.daemon.reading(name) as connection:
                 pages, of_page = (
                     connection.execute(f"PRAGMA {pragma}").fetchone()[0]
                     for pragma in ("page_count", "page_size")
@@ -481,81 +323,81 @@ class YearRun:
         sizes["largest write-ahead log"], self._most_log_bytes = self._most_log_bytes, 0
         return dict(sorted(sizes.items()))
 
-    def _rotate_log(self) -> tuple[int, int]:
-        """Rename the log, as logrotate does; return its bytes and lines, and delete it."""
-        old = self._log.with_name("slumberd.log.1")
-        self._log.rename(old)
-        assert self._process is not None
-        self._process.send_signal(signal.SIGHUP)
-        self._wait(self._log.exists)
+    def _read_old_log(self) -> tuple[int, int]:
+        """Begin a new log file; return the bytes and lines of the old one, and delete it."""
+        old = self.daemon.rotate_log()
         with old.open("rb") as log:
-            lines = Counter(orjson.loads(line)["level"] for line in log)
+            lines = sum(1 for line in log if orjson.loads(line))
         size = old.stat().st_size
         old.unlink()
-        return size, lines.total()
+        return size, lines
 
-    def _rows(self) -> dict[str, int]:
+    def _count_rows(self) -> dict[str, int]:
         found = {}
         for name in ("memory.db", "facts.db"):
-            with self._reading(name) as connection:
-                tables = [table for (table,) in connection.execute(_TABLES)]
-                for table in tables:
+            with self.daemon.reading(name) as connection:
+                for (table,) in connection.execute(_TABLES).fetchall():
                     (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
                     found[f"{name}: {table}"] = count
         return found
 
     def _erase(self, month: int, day: int) -> None:
         user = self.size.user(self.size.erased_number(month), day)
-        self._clock.set(START + timedelta(days=day + 1, hours=3) + _ERASED_FIRST)
-        self._call("forget", "--user", user, "--yes")
+        self.daemon.clock.set(START + timedelta(days=day + 1, hours=4))
+        self.daemon.call("forget", "--user", user, "--yes")
         self._erased.append(user)
 
     def _back_up(self, month: int) -> None:
-        self._call("backup", self.home.folder / f"backup-{month}")
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self.home.folder / f"backup-{month - 1}")
+        """Make a backup; keep it and that of the first month."""
+        self.daemon.call("backup", self._folder / f"backup-{month}")
+        if month > 1:
+            shutil.rmtree(self._folder / f"backup-{month - 1}")
 
     # the end
 
     def _end(self) -> None:
-        """Compare the facts with the oracle, and the ledger with itself.
+        """Compare the facts with the oracle, the ledger with itself, and the months in turns.
 
         Raises:
             BrokenPromise: They differ, or a check of slumberd itself fails.
         """
-        self._ask("fire", rules=["stated", "tastes", "trial", "nightly"])
+        self.daemon.ask("fire", rules=RULES)
         self.grown = self._grow_by_rounds()
         self._check_facts()
         found = subprocess.run(
-            self._command("doctor", "--json"), capture_output=True, text=True, check=False
+            self.daemon.command("doctor", "--json"), capture_output=True, text=True, check=False
         )
         findings = orjson.loads(found.stdout)["findings"]
         if others := [one for one in findings if one["id"] != EXPECTED_FINDING]:
             raise BrokenPromise(f"the doctor finds {others[:5]}")
-        self._end_process(signal.SIGTERM)
-        self._call("audit", "verify")
+        self.daemon.end()
+        self.daemon.call("audit", "verify")
         check_once_each(self.home.state / "facts.db")
+        self.compared = compare(self._folder, self.size, self._turns)
 
     def _grow_by_rounds(self) -> Growth:
         """Make the same requests again and again; return what the daemon has more afterwards."""
         figures = []
         for _ in range(2):
-            for number in range(ROUNDS):
-                self._ask("fire", rules=["trial"])
-                self._search(number % min(SEARCHES, self.size.users), self.size.days)
-                self._ask("status")
-            figures.append((self._memory_use()[1], *self._process_figures()))
-        (memory, files, threads), (later, more_files, more_threads) = figures
-        return Growth(later - memory, more_files - files, more_threads - threads)
+            for number in range(self._rounds):
+                self.daemon.ask("fire", rules=["trial"])
+                place = number % min(SEARCHES, self.size.users)
+                self.daemon.search(self.size.user(place, self.size.days))
+                self.daemon.ask("status")
+            figures.append(self.daemon.use())
+        before, after = figures
+        return Growth(
+            after.anonymous - before.anonymous,
+            after.open_files - before.open_files,
+            after.threads - before.threads,
+        )
 
     def _check_facts(self) -> None:
-        size = self.size
+        size, found = self.size, dict[str, Any]()
         step = max(1, size.users // MOST_SAMPLED)
-        current = {size.user(number, size.days) for number in range(0, size.users, step)}
-        users = {*current, "trial"}
+        users = {size.user(number, size.days) for number in range(0, size.users, step)} | {"trial"}
         expected = expected_facts(self.year, users, self._corrections, FIRINGS)
-        found: dict[str, Any] = {}
-        with self._reading("facts.db") as facts:
+        with self.daemon.reading("facts.db") as facts:
             for user in users:
                 found |= {
                     fact_id: orjson.loads(payload).get("object")
@@ -574,23 +416,128 @@ class YearRun:
             raise BrokenPromise(f"{len(differing)} facts differ: {differing[:5]}")
 
 
+def every(size: Size) -> int:
+    """Return how many rows make the rule `stated` due; measured firings never reach it."""
+    return max(size.daily // 4, 2 * size.new * FIRINGS)
+
+
+def make_home(folder: Path, size: Size) -> Home:
+    """Return a home with the rules and settings of a year."""
+    purged_after = f"{round(size.age(10).total_seconds())}s"
+    half_life = f"{round(size.age(3).total_seconds())}s"
+    settings: dict[str, Any] = {
+        "logging": {"format": "json", "file": "slumberd.log"},
+        # Facts name few older episodes, so what is replaced is soon deleted.
+        "facts": {"lineage_depth": 2},
+        "retention": {"purge_archived_after": purged_after},
+        # Of few users, one is many.
+        "limits": {"max_deletes": None, "alarm_fraction": None},
+    }
+    home, claims = Home(folder, settings), f"subject IS NOT NULL AND agent = '{AGENT}'"
+    home.rule("stated", cadence={"every": every(size)}, when_filter=claims)
+    home.rule(
+        "tastes", cadence={"every": 2 * every(size)}, then_emits=["tastes"],
+        when_filter=f"{claims} AND predicate = 'likes'",
+    )  # fmt: skip
+    # The expression matches on 29 February only: this rule fires when a person says so.
+    home.rule(
+        "trial", cadence={"cron": "0 0 29 2 *"}, when_filter="agent = 'trial'",
+        then_emits=["trial"],
+    )  # fmt: skip
+    home.rule(
+        "nightly", cadence={"cron": "0 3 * * *"}, then_emits=[],
+        stages=[
+            {"dedup": {"method": "jaccard", "similarity": 0.85, "keep": "newest"}},
+            {"decay": {"half_life": half_life, "threshold": 0.05}},
+            {"importance": {"below": 0.1}},
+            {"summarise": {"when_more_than": 40, "max_tokens": 100}},
+        ],
+    )  # fmt: skip
+    channels = {channel: {"multi_valued": [predicate]} for channel, predicate in MULTI}
+    document = orjson.dumps({"channels": channels, "rules": []})
+    (home.rules / "channels.yaml").write_bytes(document)
+    return home
+
+
+def watermarks(daemon: ClockedDaemon) -> dict[str, tuple[int, int]]:
+    """Return the number of the last row that each rule has read, and its served instant."""
+    with daemon.reading("facts.db") as facts:
+        rows = facts.execute("SELECT rule, seq, served FROM slumberd_watermark")
+        return {rule: (seq, served) for rule, seq, served in rows}
+
+
+def search_cost(daemon: ClockedDaemon, size: Size, day: int) -> float:
+    """Return the median cost of searches for some users, for whom was searched before."""
+    step = max(1, size.users // SEARCHES)
+    users = [size.user(number, day) for number in range(0, size.users, step)][:SEARCHES]
+    for user in users:
+        daemon.search(user)  # the first search of a user reads what the user has
+    return median(daemon.search(user) for user in users)
+
+
+class Side:
+    """A daemon on the copy of a backup, on the morning after a day.
+
+    Args:
+        folder: For its files.
+        backup: What it starts from.
+        day: The day of the backup, from 0.
+    """
+
+    def __init__(self, folder: Path, backup: Path, size: Size, day: int) -> None:
+        self._size, self._year, self._day = size, Year(size), day
+        home = make_home(folder, size)
+        shutil.copytree(backup, home.state)
+        self._daemon = ClockedDaemon(home)
+        self._daemon.clock.set(START + timedelta(days=day + 1, hours=5))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the daemon for the block."""
+        try:
+            self._daemon.start()
+            self._daemon.ask("fire", rules=RULES)
+            yield
+            self._daemon.end()
+        finally:
+            self._daemon.close()
+
+    def measure(self, turn: int) -> dict[str, float]:
+        """Return what each kind of work costs, and the memory afterwards."""
+        daemon = self._daemon
+        daemon.end()
+        start = daemon.start()
+        asyncio.run(self._put(self._year.measured(self._day, turn)))
+        found = {
+            "a start": start,
+            "a firing with new claims": daemon.cost_of("fire", rules=["stated"]),
+            "the nightly rule with the same claims": daemon.cost_of("fire", rules=["nightly"]),
+            "a search": search_cost(daemon, self._size, self._day),
+            "the command `status`": 1e3 * daemon.call("status").processor,
+        }
+        daemon.ask("fire", rules=["tastes", "trial"])
+        return {**found, MEMORY: daemon.use().anonymous}
+
+    async def _put(self, episodes: list[Episode]) -> None:
+        async with SQLiteMemoryStore(self._daemon.home.state / "memory.db") as memory:
+            await memory.put_many(episodes)
+
+
+MEMORY = "memory after that"
+
+
+def compare(folder: Path, size: Size, times: int) -> Pairs:
+    """Return the least cost of each kind of work on the first and on the last backup."""
+    first = Side(folder / "first", folder / "backup-0", size, size.days_of_month)
+    last = Side(folder / "last", folder / f"backup-{size.months - 1}", size, size.days)
+    with first.running(), last.running():
+        turns = [(first.measure(turn), last.measure(turn)) for turn in range(times)]
+    return {
+        name: (min(one[name] for one, _ in turns), min(two[name] for _, two in turns))
+        for name in turns[0][0]
+    }
+
+
 _IDS = "SELECT eid FROM slumberd_episode_log WHERE eid >= ? AND eid < ?"
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _FACTS = "SELECT fact_id, payload FROM facts WHERE user = ?"
-
-
-def reference_milliseconds() -> float:
-    """Return the processor time of a fixed work of this process, like that of a firing."""
-    before = time.process_time()
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY, document BLOB, digest BLOB)")
-        for number in range(REFERENCE_ROWS):
-            document = orjson.dumps({"number": number, "text": f"word {number}" * 5})
-            row = str(number * 7919 % REFERENCE_ROWS), document, sha256(document).digest()
-            connection.execute("INSERT OR REPLACE INTO t VALUES (?, ?, ?)", row)
-    return (time.process_time() - before) * 1e3
-
-
-def processor_milliseconds(pid: int) -> float:
-    """Return the processor time that a process has used, with all of its threads."""
-    return time.clock_gettime(~pid << 3 | 2) * 1e3

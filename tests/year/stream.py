@@ -92,11 +92,10 @@ class Year:
         made = self._episodes(f"{day:03}", day, count)
         return [*made, *self._edits(day, count)]
 
-    def measured(self, month: int, number: int) -> list[Episode]:
-        """Return the claims that one measured firing evaluates, at the end of a month."""
-        day = (month + 1) * self.size.days_of_month - 1
+    def measured(self, day: int, number: int) -> list[Episode]:
+        """Return the claims that one measured firing evaluates, at the end of a day."""
         return self._episodes(
-            f"measured-{month:02}-{number}", day, self.size.new, share_of_claims=1.0, hour=23
+            f"measured-{day:03}-{number}", day, self.size.new, share_of_claims=1.0, hour=23
         )
 
     def trial(self, day: int) -> list[Episode]:
@@ -259,9 +258,9 @@ def _all_episodes(year: Year, measurements: int) -> Iterator[Episode]:
         yield from year.day(day)
         if year.is_trial_day(day) and not year.trial_is_undone(day):
             yield from year.trial(day)
-        month, rest = divmod(day + 1, size.days_of_month)
-        for number in range(0 if rest else measurements):
-            yield from year.measured(month - 1, number)
+        is_last_of_month = (day + 1) % size.days_of_month == 0
+        for number in range(measurements if is_last_of_month else 0):
+            yield from year.measured(day, number)
 
 
 def _channels(episode: Episode) -> list[str]:
