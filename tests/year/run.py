@@ -107,6 +107,9 @@ class Growth(NamedTuple):
     threads: int
 
 
+MEMORY = "memory of the daemon"
+"""In MiB, without files, after all other work that is compared."""
+
 Pairs = dict[str, tuple[float, float]]
 """What a daemon needs above the first month's data, and above the last one's, by what it does."""
 
@@ -521,9 +524,6 @@ class Side:
     async def _put(self, episodes: list[Episode]) -> None:
         async with SQLiteMemoryStore(self._daemon.home.state / "memory.db") as memory:
             await memory.put_many(episodes)
-
-
-MEMORY = "memory after that"
 
 
 def compare(folder: Path, size: Size, times: int) -> Pairs:
