@@ -164,18 +164,9 @@ class Panel(NamedTuple):
 
 _WIDTH, _HEIGHT, _COLUMNS = 400, 170, 2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 86, 34, 28
-_STYLE = """
-:root { --back: #ffffff; --text: #222222; --grid: #d0d0d0; --a: #1f5fa8; --b: #b3541e; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #1b1d23; --text: #e6e6e6; --grid: #444b57; --a: #7db5f0; --b: #f0a36b; }
-}
-text { fill: var(--text); }
-.back { fill: var(--back); }
-.grid { stroke: var(--grid); }
-.line { fill: none; stroke-width: 2; }
-.a { stroke: var(--a); }
-.b { stroke: var(--b); stroke-dasharray: 6 3; }
-"""
+_TEXT, _GRID = "#222222", "#d0d0d0"
+_LINES = ('stroke="#1f5fa8"', 'stroke="#b3541e" stroke-dasharray="6 3"')
+"""A line can be told from the other one without its colour."""
 
 
 def panels(figures: Figures) -> list[Panel]:
@@ -225,7 +216,7 @@ def panels(figures: Figures) -> list[Panel]:
 
 
 def draw(figures: Figures) -> str:
-    """Return the picture as SVG: its text is text, and it has light and dark colours."""
+    """Return the picture as SVG: its text is text, and its own background suits dark pages."""
     parts = panels(figures)
     rows = -(-len(parts) // _COLUMNS)
     width, height = _WIDTH * _COLUMNS, _HEIGHT * rows + 24
@@ -236,11 +227,11 @@ def draw(figures: Figures) -> str:
     foot = f"Month of the simulated year. {_size_in_words(figures.size)}"
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
-        ' aria-labelledby="title description" font-family="sans-serif" font-size="12">',
+        ' aria-labelledby="title description" font-family="sans-serif" font-size="12"'
+        f' fill="{_TEXT}">',
         '<title id="title">A simulated year of slumberd, month by month</title>',
         f'<desc id="description">{escape(describe(figures))}</desc>',
-        f"<style>{_STYLE}</style>",
-        f'<rect class="back" width="{width}" height="{height}"/>',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *drawn,
         f'<text x="{width / 2:g}" y="{height - 8}" text-anchor="middle">{escape(foot)}</text>',
         "</svg>\n",
@@ -276,7 +267,7 @@ def _panel(panel: Panel, x: int, y: int) -> str:
 
     drawn = [f'<text x="{_LEFT}" y="18" font-weight="bold">{escape(panel.title)}</text>']
     drawn += [
-        f'<path class="grid" d="M{_LEFT},{down(value):.1f}h{inner}"/>'
+        f'<path stroke="{_GRID}" d="M{_LEFT},{down(value):.1f}h{inner}"/>'
         f'<text x="{_LEFT - 6}" y="{down(value) + 4:.1f}" text-anchor="end">{_number(value)}</text>'
         for value in (0, top / 2, top)
     ]
@@ -285,10 +276,10 @@ def _panel(panel: Panel, x: int, y: int) -> str:
         for n in range(months)
     ]
     ends = _spread([down(values[-1]) for values in panel.lines.values()])
-    for kind, end, (name, values) in zip("ab", ends, panel.lines.items(), strict=False):
+    for look, end, (name, values) in zip(_LINES, ends, panel.lines.items(), strict=False):
         points = " ".join(f"{across(n):.1f},{down(value):.1f}" for n, value in enumerate(values))
         drawn.append(
-            f'<polyline class="line {kind}" points="{points}"/>'
+            f'<polyline {look} stroke-width="2" fill="none" points="{points}"/>'
             f'<text x="{_LEFT + inner + 6}" y="{end + 4:.1f}">{escape(name)}</text>'
         )
     return f'<g transform="translate({x},{y})">\n' + "\n".join(drawn) + "\n</g>"
