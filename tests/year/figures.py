@@ -15,9 +15,13 @@ from tests.year.run import MEMORY, Growth, Month, Pairs
 from tests.year.stream import Size
 
 FIGURES = ROOT / "tests" / "year" / "figures.json"
+PAGE = ROOT / "docs" / "project" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "project" / "year.svg"
 
 MEBIBYTE = 2**20
+
+MOST_RATIO = 1.3
+"""Of the last month to the first one."""
 
 ROWS_OF_DATA = {
     "episodes", "slumberd_episode_log", "slumberd_erased_scopes", "facts", "slumberd_keys",
@@ -102,7 +106,7 @@ def laws(figures: Figures) -> list[Law]:
 
 def _ratios(compared: Pairs) -> list[Law]:
     return [
-        Law(f"{name}, last month to first", last / first, "x", 1.3, is_time=name != MEMORY)
+        Law(f"{name}, last month to first", last / first, "x", MOST_RATIO, is_time=name != MEMORY)
         for name, (first, last) in compared.items()
     ]
 
@@ -145,6 +149,27 @@ def _row_laws(first: Month, last: Month) -> list[Law]:
         elif table not in ROWS_OF_DATA:
             found.append(Law(f"new rows of `{table}`", rows - first.rows.get(name, 0), "", 1))
     return found
+
+
+def table(figures: Figures) -> str:
+    """Return the comparison of the first and the last month, and each broken law, in Markdown."""
+    rows = ["| what | first month | last month | ratio | aim | |", "|---|---|---|---|---|---|"]
+    for name, (first, last) in figures.compared.items():
+        unit, ratio = "MiB" if name == MEMORY else "ms", last / first
+        missed = "missed" if ratio > MOST_RATIO else ""
+        rows.append(
+            f"| {name} | {_number(first)} {unit} | {_number(last)} {unit} | {ratio:.2f} x"
+            f" | at most {MOST_RATIO} x | {missed} |"
+        )
+    others = [law for law in laws(figures) if not law.name.startswith(tuple(figures.compared))]
+    broken = [law for law in others if law.value > law.most]
+    said = f"{len(others) - len(broken)} of {len(others)} other laws are kept."
+    for law in broken:
+        said += f" Missed: {law.name}, {law.value:.3g} {law.unit} of {law.most:g}.".replace(
+            " .", "."
+        )
+    head = f"{_size_in_words(figures.size)} Commit `{figures.commit}`."
+    return "\n".join([head, "", *rows, "", said])
 
 
 # the picture

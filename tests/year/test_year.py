@@ -15,6 +15,7 @@ import pytest
 from tests.soak.checks import BrokenPromise
 from tests.year.figures import (
     FIXED_FILES,
+    PAGE,
     PICTURE,
     Figures,
     Law,
@@ -22,6 +23,7 @@ from tests.year.figures import (
     laws,
     panels,
     read_figures,
+    table,
 )
 from tests.year.run import MEMORY, Growth, Month, YearRun
 from tests.year.set_clock import SetClock
@@ -188,6 +190,7 @@ def test_picture_has_each_line_as_text_and_in_its_description() -> None:
 @pytest.mark.unit
 def test_documented_picture_shows_the_documented_figures() -> None:
     assert PICTURE.read_text("utf-8") == draw(read_figures())
+    assert table(read_figures()) in PAGE.read_text("utf-8")
 
 
 @pytest.mark.unit
