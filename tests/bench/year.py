@@ -22,7 +22,7 @@ def measure(table: Table, shop: Workshop) -> None:
     folder = shop.folder / "year"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    year = YearRun(folder, shop.year, show=_show)
+    year = YearRun(folder, shop.year, turns=shop.times, show=_show)
     figures = Figures(shop.year, year.run(), year.grown, year.compared, commit())
     figures.write(shop.folder / FILE)
     print(f"{SECTION}: the figures are in {shop.folder / FILE}")

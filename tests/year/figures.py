@@ -120,9 +120,21 @@ def _file_laws(figures: Figures) -> list[Law]:
     fixed = max((last.files[name] - first.files.get(name, 0)) for name in FIXED_FILES)
     return [
         Law("largest write-ahead log", log / MEBIBYTE, "MiB", 64),
-        Law("a line of the log, last month to first", _line(last) / _line(first), "x", 1.1),
-        Law("`facts.db` a row, last month to middle", _row(last) / _row(middle), "x", 1.1),
-        Law("`memory.db` an episode put, to middle", _episode(last) / _episode(middle), "x", 1.1),
+        Law(
+            "bytes of a line of the log, last month to first", _line(last) / _line(first), "x", 1.1
+        ),
+        Law(
+            "bytes of `facts.db` for a row of the ledger, last month to middle",
+            _row(last) / _row(middle),
+            "x",
+            1.1,
+        ),
+        Law(
+            "bytes of `memory.db` for a version that was put, last month to middle",
+            _episode(last) / _episode(middle),
+            "x",
+            1.1,
+        ),
         Law(f"files that were not there before {others or ''}".rstrip(), len(others), "", 0),
         Law("other files", fixed / MEBIBYTE, "MiB", 4),
     ]
@@ -145,9 +157,9 @@ def _row_laws(first: Month, last: Month) -> list[Law]:
     for name, rows in last.rows.items():
         table = name.partition(": ")[2]
         if table in BOUNDED_ROWS:
-            found.append(Law(f"rows of `{table}`", rows, "", BOUNDED_ROWS[table]))
+            found.append(Law(f"rows of `{name}`", rows, "", BOUNDED_ROWS[table]))
         elif table not in ROWS_OF_DATA:
-            found.append(Law(f"new rows of `{table}`", rows - first.rows.get(name, 0), "", 1))
+            found.append(Law(f"new rows of `{name}`", rows - first.rows.get(name, 0), "", 1))
     return found
 
 

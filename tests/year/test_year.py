@@ -135,22 +135,28 @@ def test_a_year_without_growth_breaks_no_law() -> None:
         ({"compared": {MEMORY: (60.0, 80.0)}}, f"{MEMORY}, last month to first"),
         ({"open_files": 23}, "open files, most to fewest of a month"),
         ({"threads": 13}, "threads, most to fewest of a month"),
-        ({"log_bytes": 12_000}, "a line of the log, last month to first"),
+        ({"log_bytes": 12_000}, "bytes of a line of the log, last month to first"),
         (
             {"files": FILES | {"largest write-ahead log": 65 * 2**20}},
             "largest write-ahead log",
         ),
-        ({"files": FILES | {"facts.db": 1_200_000}}, "`facts.db` a row, last month to middle"),
+        (
+            {"files": FILES | {"facts.db": 1_200_000}},
+            "bytes of `facts.db` for a row of the ledger, last month to middle",
+        ),
         ({"files": FILES | {"core": 1}}, "files that were not there before ['core']"),
         (
             {"rows": ROWS | {"memory.db: slumberd_episode_deletions": 10_001}},
-            "rows of `slumberd_episode_deletions`",
+            "rows of `memory.db: slumberd_episode_deletions`",
         ),
         (
             {"rows": ROWS | {"facts.db: slumberd_quarantine": 2}},
-            "new rows of `slumberd_quarantine`",
+            "new rows of `facts.db: slumberd_quarantine`",
         ),
-        ({"rows": ROWS | {"facts.db: slumberd_later": 2}}, "new rows of `slumberd_later`"),
+        (
+            {"rows": ROWS | {"facts.db: slumberd_later": 2}},
+            "new rows of `facts.db: slumberd_later`",
+        ),
     ],
 )
 def test_growth_breaks_a_law(changes: dict[str, Any], law: str) -> None:
