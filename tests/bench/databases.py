@@ -16,6 +16,7 @@ import orjson
 from tests.bench.measuring import run
 from tests.support.builders import START
 from tests.support.daemons import Home
+from tests.year.stream import Size
 
 USERS = 1_000
 REPEATED = 0.25
@@ -55,6 +56,7 @@ class Workshop:
         middle: How many are many.
         large: How many are very many.
         times: How often each thing is measured.
+        year: How large the simulated year is.
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class Workshop:
     middle: int = 100_000
     large: int = 1_000_000
     times: int = 5
+    year: Size = field(default_factory=Size)
     _homes: int = field(default=0, init=False)
 
     def pending(self, count: int) -> Path:

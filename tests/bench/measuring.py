@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, TypeVar
+
+from tests.support.repository import ROOT
 
 T = TypeVar("T")
 
@@ -99,6 +102,12 @@ class Table:
         self.lines.append(line)
         print(_row(line), flush=True)
 
+    def leave_out(self, section: str, name: str, aim: str) -> None:
+        """Print a row of what this run does not measure, so that nobody takes it for kept."""
+        print(
+            f"{f'{section}: {name}':58} {'not measured':>12} {'':>31}  {aim}".rstrip(), flush=True
+        )
+
     def seconds(
         self, section: str, name: str, costs: Sequence[Cost], bound: Bound | None = None
     ) -> None:
@@ -181,6 +190,13 @@ def run(words: Sequence[str | Path], *, to: Path = Path(os.devnull)) -> Cost:
         code = os.waitstatus_to_exitcode(status)
         raise SystemExit(f"{' '.join(map(str, words))} ended with {code}")
     return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def commit() -> str:
+    """Return the commit of the checkout, with ``-dirty`` when files differ from it."""
+    words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

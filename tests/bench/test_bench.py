@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
         "read",
         "search",
         "stages",
+        "year",
     ],
 )
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
@@ -44,6 +45,22 @@ def test_a_section_of_the_bench_measures_and_writes_its_figures(
     assert lines
     assert {line["section"] for line in lines} == {section}
     assert all(line["values"] for line in lines)
+
+
+@pytest.mark.slow
+def test_the_bench_names_the_commit_the_load_and_what_it_leaves_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["audit", "--tiny", "--times", "1"])
+
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    left_out = [line.split("  ")[0] for line in lines if " not measured" in line]
+    assert first.startswith("commit ")
+    assert ", load " in first
+    assert last.startswith("load afterwards ")
+    assert "year: last month to first" in left_out
+    assert "start: all" in left_out
+    assert not any(line.startswith("audit: ") for line in left_out)
 
 
 def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

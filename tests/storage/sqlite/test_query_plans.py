@@ -152,7 +152,7 @@ WHOLE = {
     "extractions.remove_orphaned_summaries": "the same",
     "extractions.remove_orphaned_requests": "the same",
     "facts.all_facts": "a search without a condition",
-    "facts.cited_episodes": "the lineage of any fact may name an episode; only retention asks",
+    "facts.cited_episodes": "any fact but a mark may name an episode; only retention asks",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
     "erased_scopes.blank_log": "rows of an erased user may be anywhere",
     "erased_scopes.episodes_that_may_name": "rows of an erased user may be anywhere",
@@ -302,6 +302,14 @@ def test_statement_of_constant_cost_reads_no_whole_table_and_sorts_none(
 
     assert read_whole(steps) == []
     assert sorts(steps) == []
+
+
+def test_search_for_cited_episodes_leaves_out_marks_by_index(
+    databases: dict[str, sqlite3.Connection],
+) -> None:
+    steps = [step for step in plan(databases, "facts.cited_episodes") if " facts" in step]
+
+    assert [step.partition(" (")[2] for step in steps] == ["fact_id>? AND fact_id<?)"]
 
 
 @of_each(lambda: names(FIRST))

@@ -199,7 +199,7 @@ class EngineFactStore:
     async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
         """Return those of the episodes that the lineage of a current fact names.
 
-        Facts of the channel ``marks`` do not count. This reads all facts.
+        Facts of the channels ``marks`` and ``weights`` do not count. This reads all other facts.
         """
         parameters = {"ids": [*eids]}
         rows = await self.transactions.fetch_all("facts.cited_episodes", parameters)
