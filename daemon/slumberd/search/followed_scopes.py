@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
@@ -78,11 +78,23 @@ class OneThread:
 
 
 class RowIds:
-    """The ids of the episodes in the rows of a table."""
+    """The ids of the episodes in the rows of a table.
 
-    def __init__(self) -> None:
-        self._ids: dict[int, str] = {}
-        self._rows: dict[str, int] = {}
+    Args:
+        ids: Rows, and the id that is in each.
+    """
+
+    def __init__(self, ids: Iterable[tuple[int, str]] = ()) -> None:
+        self._ids = dict(ids)
+        self._rows = {id: row for row, id in self._ids.items()}
+
+    def by_id(self) -> Mapping[str, int]:
+        """Return the row of each id."""
+        return self._rows
+
+    def are_others(self, rows: Collection[int]) -> bool:
+        """Return whether none of these rows has an id."""
+        return self._ids.keys().isdisjoint(rows)
 
     def take(self, rows: Iterable[int]) -> list[str]:
         """Remove rows; return the ids that were in them."""

@@ -18,7 +18,6 @@ from slumberd.model.arguments import (
 )
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
-    EpisodeVersion,
     instant,
     microseconds,
 )
@@ -47,6 +46,7 @@ from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_t
 from slumberd.search.indexes import (
     EpisodeIndex,
     FactIndex,
+    KeptEpisode,
     sources_of_fact,
     trust_of_fact,
     words_of_fact,
@@ -478,7 +478,7 @@ def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
     return [hit for hit in hits if hit.id in named][:limit]
 
 
-def _hit_of_version(version: EpisodeVersion, match: FoundText) -> Hit:
+def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
     return Hit(
         id=version.id,
         kind="episode",
