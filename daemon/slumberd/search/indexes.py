@@ -21,6 +21,7 @@ from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds
 from slumberd.search.hits import Trust
 from slumberd.search.languages import is_stop_word, words_of
+from slumberd.search.saved_indexes import LEAST_TEXTS
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.search.terms import Analyser
 
@@ -169,6 +170,10 @@ SHORT_WORDS = 40
 _SHORT_CHARACTERS = 1_000
 """No episode of so few words is longer, so the words of a longer one are not counted."""
 
+_LEAST_CHANGES = 500
+_CHANGED_SHARE = 20
+"""An index is saved again after so many changes, and after this part of its texts."""
+
 _FEW = 50
 """At most so many episodes are put into the order of time one by one; more are sorted."""
 
@@ -272,6 +277,7 @@ class EpisodeIndex:
     Attributes:
         versions: What is kept of each episode, by id.
         latest_at: No episode is later than this instant, microseconds since 1970 UTC.
+        unsaved: How many changes of episodes are not saved.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
@@ -281,6 +287,9 @@ class EpisodeIndex:
             language=language, vectors=vectors, source=lambda id: turn_of(self.versions[id])
         )
         self.latest_at = 0
+        self.unsaved = 0
+        self._is_saved = False
+        self._has_gone = False
         self._read_ages: Callable[[], list[tuple[int, str]]] = list
         self._read_rows: Callable[[], RowIds] = RowIds
         self._short: dict[str, bool] = {}
@@ -302,6 +311,19 @@ class EpisodeIndex:
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
         return self.index.size_bytes + 1_000 * len(self.versions)
+
+    @property
+    def is_to_save(self) -> bool:
+        """Whether so much is not saved that it is worth it, or a saved episode is gone."""
+        if self._is_saved and self._has_gone:
+            return True
+        return len(self) >= LEAST_TEXTS and self.unsaved >= max(
+            _LEAST_CHANGES, len(self) // _CHANGED_SHARE
+        )
+
+    def note_saved(self) -> None:
+        """Count changes from now on."""
+        self.unsaved, self._is_saved, self._has_gone = 0, True, False
 
     def parts(self) -> SavedParts:
         """Return what `load` needs.
@@ -335,6 +357,7 @@ class EpisodeIndex:
         self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
         self.versions.load(parts, ids)
         self.index.load(parts)
+        self.note_saved()
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""
@@ -358,6 +381,8 @@ class EpisodeIndex:
         self._add_ages([(self.versions[id].at, id) for id in ids])
         self.index.drop(gone)
         self._show(ids)
+        self.unsaved += len(ids.union(gone))
+        self._has_gone |= not ids.issuperset(gone)
 
     def _add_ages(self, ages: Sequence[tuple[int, str]]) -> None:
         if len(ages) > _FEW:
@@ -373,6 +398,7 @@ class EpisodeIndex:
         """Search as if some episodes were not stored, and no others; ids may be unknown."""
         before, self._hidden = self._hidden, ids
         self.index.drop(ids - before)
+        self.unsaved += len(ids ^ before)
         self._show(id for id in before - ids if id in self.versions)
 
     def _show(self, ids: Iterable[str]) -> None:

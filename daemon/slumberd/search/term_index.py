@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from heapq import nlargest
@@ -211,28 +211,26 @@ class Concept(NamedTuple):
         return self.most * frequency / (SATURATION + frequency)
 
 
-class Postings(NamedTuple):
-    """The texts that have a term, and how often their own words have it.
+_BITS = 32
+"""The postings of a term: the number of each text that has it, above a count of so many bits.
 
-    Attributes:
-        numbers: The numbers of the texts, ascending.
-        counts: How often each has it; 0 when only its speaker or its day has it, or when the text
-            is removed.
-    """
+The numbers ascend. The count says how often the own words of the text have the term. It is 0 when
+only its speaker or its day has the term, or when the text is removed.
+"""
 
-    numbers: array[int]
-    counts: array[int]
+_COUNT = 2**_BITS - 1
 
-
-_NO_POSTINGS = Postings(array("I"), array("I"))
+_NO_POSTINGS = array("Q")
 
 
-def _count_of(number: int, postings: Postings) -> int:
+def _count_of(number: int, postings: array[int]) -> int:
     """Return how often a text has a term."""
-    place = bisect_left(postings.numbers, number)
-    if place == len(postings.numbers) or postings.numbers[place] != number:
+    wanted = number << _BITS
+    place = bisect_left(postings, wanted)
+    if place == len(postings) or postings[place] >> _BITS != number:
         return 0
-    return postings.counts[place]
+    count: int = postings[place] & _COUNT
+    return count
 
 
 class TermIndex:
@@ -264,7 +262,7 @@ class TermIndex:
         self._dates = array("I")
         self._vocabulary: list[str] = []
         self._numbers: dict[str, int] = {}
-        self._postings: list[Postings | None] = []
+        self._postings: list[array[int] | None] = []
         """By term; None for one that is still among the saved ones."""
         self._saved = memoryview(b"")
         self._starts = array("Q", [0])
@@ -281,7 +279,7 @@ class TermIndex:
     def parts(self) -> SavedParts:
         """Return what `load` needs."""
         found = [self._posting(term) for term in range(len(self._vocabulary))]
-        starts = array("Q", accumulate((len(one.numbers) for one in found), initial=0))
+        starts = array("Q", accumulate(map(len, found), initial=0))
         sets = [None if some is None else sorted(some) for some in self._sets.values]
         state = {
             "removed": [*self._removed.items()],
@@ -299,7 +297,7 @@ class TermIndex:
             "dates": self._dates,
             "vocabulary": orjson.dumps(self._vocabulary),
             "starts": starts,
-            "postings": b"".join([*(one.numbers for one in found), *(one.counts for one in found)]),
+            "postings": b"".join(found),
             "words": orjson.dumps(state),
         }
 
@@ -354,38 +352,37 @@ class TermIndex:
         self._sides |= dates
         self._entries += len(terms)
         self._count += 1
-        found = [self._number_of(term) for term in terms]
-        self._terms.extend(found)
+        numbers = self._numbers
+        counts: dict[int, int] = {}
+        for term in terms:
+            one = numbers.get(term)
+            if one is None:
+                one = self._add_term(term)
+            self._terms.append(one)
+            counts[one] = counts.get(one, 0) + 1
         self._ends.append(len(self._terms))
-        counts = Counter(found)
         for term in names | dates:
-            counts.setdefault(self._number_of(term), 0)
+            one = numbers.get(term)
+            counts.setdefault(self._add_term(term) if one is None else one, 0)
+        postings, above = self._postings, number << _BITS
         for one, count in counts.items():
-            numbers, often = self._posting(one)
-            numbers.append(number)
-            often.append(count)
+            (postings[one] or self._posting(one)).append(above | count)
 
-    def _number_of(self, term: str) -> int:
-        """Return the number of a term; a new term gets one."""
-        number = self._numbers.get(term)
-        if number is None:
-            number = self._numbers[term] = len(self._vocabulary)
-            self._vocabulary.append(term)
-            self._postings.append(Postings(array("I"), array("I")))
-            if self._similar is not None:
-                self._similar.add((term,))
+    def _add_term(self, term: str) -> int:
+        """Give a new term a number."""
+        number = self._numbers[term] = len(self._vocabulary)
+        self._vocabulary.append(term)
+        self._postings.append(array("Q"))
+        if self._similar is not None:
+            self._similar.add((term,))
         return number
 
-    def _posting(self, term: int) -> Postings:
+    def _posting(self, term: int) -> array[int]:
         """Return the texts of a term, by its number; read them if they are saved."""
         found = self._postings[term]
         if found is None:
-            begin, end = 4 * self._starts[term], 4 * self._starts[term + 1]
-            middle = len(self._saved) // 2
-            found = self._postings[term] = Postings(
-                read_array("I", self._saved[begin:end]),
-                read_array("I", self._saved[middle + begin : middle + end]),
-            )
+            begin, end = 8 * self._starts[term], 8 * self._starts[term + 1]
+            found = self._postings[term] = read_array("Q", self._saved[begin:end])
         return found
 
     def _begin_of(self, number: int) -> int:
@@ -409,13 +406,13 @@ class TermIndex:
     def _remove_from(self, term: int, number: int) -> None:
         """Count one text less with a term. No word stays that only removed texts had."""
         # Postings of a removed text stay while other texts have the term; they find nothing.
-        numbers, counts = self._posting(term)
-        counts[bisect_left(numbers, number)] = 0
+        postings = self._posting(term)
+        postings[bisect_left(postings, number << _BITS)] = number << _BITS
         self._removed[term] += 1
-        if self._removed[term] == len(numbers):
+        if self._removed[term] == len(postings):
             word = self._vocabulary[term]
             del self._removed[term], self._numbers[word]
-            self._postings[term] = Postings(array("I"), array("I"))
+            self._postings[term] = array("Q")
             self._vocabulary[term] = ""
             self._sides.discard(word)
             if self._similar is not None:
@@ -512,8 +509,9 @@ class TermIndex:
         counted: Frequencies = {}
         for term in concept.terms:
             has_sides = term in self._sides
-            for number, count in zip(*self._texts_of(term), strict=True):
-                found = count * factors[number]
+            for posting in self._texts_of(term):
+                number = posting >> _BITS
+                found = (posting & _COUNT) * factors[number]
                 if found:
                     counted[number] = counted.get(number, 0.0) + found
                 if has_sides:
@@ -523,7 +521,7 @@ class TermIndex:
                     totals[number] = totals.get(number, 0.0) + score
         return counted
 
-    def _texts_of(self, term: str) -> Postings:
+    def _texts_of(self, term: str) -> array[int]:
         number = self._numbers.get(term)
         return _NO_POSTINGS if number is None else self._posting(number)
 
@@ -577,10 +575,10 @@ class TermIndex:
         number = self._numbers.get(term)
         if number is None:
             return 0
-        return len(self._posting(number).numbers) - self._removed.get(number, 0)
+        return len(self._posting(number)) - self._removed.get(number, 0)
 
     def _length_of(self, concept: Concept) -> int:
-        return sum(len(self._texts_of(term).numbers) for term in concept.terms)
+        return sum(len(self._texts_of(term)) for term in concept.terms)
 
     def _side(self, number: int, term: str) -> float:
         weight = SPEAKER_WEIGHT if term in self._sets[self._names[number]] else 0.0
