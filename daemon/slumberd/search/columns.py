@@ -61,8 +61,9 @@ class Interned(Generic[T]):
         if number is None:
             number = self._numbers[value] = len(self.values)
             self.values.append(value)
-            self.uses.append(0)
-        self.uses[number] += 1
+            self.uses.append(1)
+        else:
+            self.uses[number] += 1
         return number
 
     def remove(self, number: int) -> None:

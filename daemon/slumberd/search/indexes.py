@@ -229,7 +229,7 @@ class KeptEpisodes:
 
     def put(self, episode: KeptEpisode) -> None:
         """Add an episode, in place of the one with its id."""
-        if episode.id in self:
+        if episode.id in self._places:
             self.pop(episode.id)
         self._new[episode.id] = episode
 
@@ -368,8 +368,10 @@ class EpisodeIndex:
         gone = self._rows.take(rows)
         for id in gone:
             self._remove_age(self.versions.pop(id))
-        ids = {version.id for _, version in new}
-        for id in ids.union(gone):
+        # In order: neighbours that come one after the other are put in half of the time.
+        ids = dict.fromkeys(version.id for _, version in new)
+        changed = ids.keys() | gone
+        for id in changed:
             self._short.pop(id, None)
         for id in ids:
             if id in self.versions:
@@ -381,8 +383,8 @@ class EpisodeIndex:
         self._add_ages([(self.versions[id].at, id) for id in ids])
         self.index.drop(gone)
         self._show(ids)
-        self.unsaved += len(ids.union(gone))
-        self._has_gone |= not ids.issuperset(gone)
+        self.unsaved += len(changed)
+        self._has_gone |= len(changed) > len(ids)
 
     def _add_ages(self, ages: Sequence[tuple[int, str]]) -> None:
         if len(ages) > _FEW:

@@ -69,8 +69,6 @@ _SIGNS = [TextSigns(*signs) for signs in product((False, True), repeat=3)]
 _UNREAD = 255
 """In place of the number of the signs of a text that was not read yet."""
 
-_MISSING = object()
-
 _DIGITS = 8
 """Decimals of a score: sums of the same numbers in another order are equal then."""
 
@@ -207,7 +205,7 @@ class ScopeIndex:
         self._names: dict[str, frozenset[str]] = {}
         self._days: dict[int, frozenset[str]] = {}
         self._hashes = array("q")
-        self._same: dict[int, dict[int, None]] = {}
+        self._same: dict[int, list[int]] = {}
         """By the hash of their own words, the numbers of texts; equal words have one hash."""
         self._saved_same = array("q"), array("I")
         """The same of saved texts: the hashes in order, and the number of each."""
@@ -343,7 +341,7 @@ class ScopeIndex:
         own = words_of(turn.text) if turn.extra else words
         hash_of_words = _hash_of(own)
         self._hashes.append(hash_of_words)
-        self._same.setdefault(hash_of_words, {})[number] = None
+        self._same.setdefault(hash_of_words, []).append(number)
         language = recognise(words) if self._recognises else None
         self._recognised.append(_RECOGNISED.index(language))
         self._counted.add(language)
@@ -393,9 +391,11 @@ class ScopeIndex:
     def _forget_same(self, number: int) -> None:
         hash_of_words = self._hashes[number]
         self._hashes[number] = 0
-        same = self._same.get(hash_of_words, {})
-        if same.pop(number, _MISSING) is None and not same:
-            del self._same[hash_of_words]
+        same = self._same.get(hash_of_words, [])
+        if number in same:  # else it is among the saved ones
+            same.remove(number)
+            if not same:
+                del self._same[hash_of_words]
 
     def _same_as(self, words: Sequence[str]) -> Collection[int]:
         """Return the numbers of the texts with just these words, or at least with their hash."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from heapq import nlargest
@@ -352,21 +352,28 @@ class TermIndex:
         self._sides |= dates
         self._entries += len(terms)
         self._count += 1
-        numbers = self._numbers
-        counts: dict[int, int] = {}
-        for term in terms:
-            one = numbers.get(term)
-            if one is None:
-                one = self._add_term(term)
-            self._terms.append(one)
-            counts[one] = counts.get(one, 0) + 1
+        found = self._numbers_of(terms)
+        self._terms.extend(found)
         self._ends.append(len(self._terms))
-        for term in names | dates:
-            one = numbers.get(term)
-            counts.setdefault(self._add_term(term) if one is None else one, 0)
+        counts = dict.fromkeys(found, 1)
+        if len(counts) < len(found):
+            counts = Counter(found)
+        for one in self._numbers_of([*names, *dates]):
+            counts.setdefault(one, 0)
         postings, above = self._postings, number << _BITS
         for one, count in counts.items():
             (postings[one] or self._posting(one)).append(above | count)
+
+    def _numbers_of(self, terms: Sequence[str]) -> list[int]:
+        """Return the numbers of terms; new terms get one."""
+        numbers = self._numbers
+        try:
+            return [numbers[term] for term in terms]
+        except KeyError:
+            return [
+                self._add_term(term) if (one := numbers.get(term)) is None else one
+                for term in terms
+            ]
 
     def _add_term(self, term: str) -> int:
         """Give a new term a number."""
