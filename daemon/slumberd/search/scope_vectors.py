@@ -9,8 +9,9 @@ The weights go by powers of two, so that a new text changes the weights of few w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+    Numbers = NDArray[np.signedinteger[Any]]
 
 _TOKENS_AT_ONCE = 32_768
 """About so many words are added up in one step; each takes a kilobyte."""
@@ -49,7 +50,7 @@ class ScopeVectors:
         self._waiting: list[str] = []
         self._gone: set[int] = set()
         self._changed = False
-        self._short: list[bool] = []
+        self._short = bytearray()
         self._words: Numbers = np.zeros(0, np.int64)
         """The words of all texts, one text after the other."""
         self._starts: Numbers = np.zeros(1, np.int64)
@@ -95,7 +96,7 @@ class ScopeVectors:
         """Take what was saved; the neighbours must be loaded."""
         import numpy as np  # of the extra
 
-        self._words = np.frombuffer(parts["vector_words"], np.int32).astype(np.int64)
+        self._words = np.frombuffer(parts["vector_words"], np.int32)
         self._starts = np.frombuffer(parts["vector_starts"], np.int64)
         self._texts = np.frombuffer(parts["vector_texts"], np.int64).copy()
         self._weights = np.frombuffer(parts["vector_weights"], np.float32)
@@ -106,7 +107,7 @@ class ScopeVectors:
         self._lengths = np.frombuffer(parts["vector_lengths"], np.float32).copy()
         self._mean = np.frombuffer(parts["vector_mean"], np.float32)
         self._scales = np.frombuffer(parts["vector_scales"], np.float32).reshape(2, self._known)
-        self._short = [*map(bool, parts["vector_short"])]
+        self._short = bytearray(parts["vector_short"])
         self._count = read_json(parts["vector_count"])
         self._place_neighbours(np.zeros(self._known, bool))
 
@@ -239,7 +240,7 @@ class ScopeVectors:
         weights: Floats = np.log1p(rare).astype(np.float32)
         return weights
 
-    def _add_up(self, texts: list[Numbers]) -> Floats:
+    def _add_up(self, texts: Sequence[Numbers]) -> Floats:
         """Return the weighted sum of the words of each text, of length 1; zeros without words."""
         import numpy as np  # of the extra
 
@@ -265,7 +266,7 @@ class ScopeVectors:
         import numpy as np  # of the extra
 
         before, self._near = self._near, []
-        short = np.array(self._short, bool)
+        short = np.frombuffer(bytes(self._short), bool)
         affected = changed.copy()
         for places, weights in (
             (self._neighbours.previous, PREVIOUS_WEIGHTS),
@@ -320,7 +321,7 @@ class ScopeVectors:
         self._scales = np.array([inner, outer], np.float32)
 
 
-def _portions(texts: list[Numbers]) -> list[tuple[int, int]]:
+def _portions(texts: Sequence[Numbers]) -> list[tuple[int, int]]:
     """Return where each portion of texts begins and ends, each of about as many words."""
     found, begin, words = [], 0, 0
     for number, tokens in enumerate(texts):

@@ -588,8 +588,9 @@ class TermIndex:
         return sum(len(self._texts_of(term)) for term in concept.terms)
 
     def _side(self, number: int, term: str) -> float:
-        weight = SPEAKER_WEIGHT if term in self._sets[self._names[number]] else 0.0
-        return weight + DATE_WEIGHT if term in self._sets[self._dates[number]] else weight
+        sets = self._sets.values
+        weight = SPEAKER_WEIGHT if term in (sets[self._names[number]] or ()) else 0.0
+        return weight + DATE_WEIGHT if term in (sets[self._dates[number]] or ()) else weight
 
     def _around(self, number: int) -> list[int]:
         """Return a text and its neighbours."""
