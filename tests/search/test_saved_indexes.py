@@ -23,6 +23,7 @@ from slumberd.search.saved_indexes import (
     remove_indexes_of,
     size_of_indexes,
 )
+from slumberd.search.scope_vectors import VECTOR_ROWS
 from tests.support.reachable_texts import reachable_texts
 
 SCOPE = ScopeFilter.of("alice", None, None)
@@ -216,6 +217,25 @@ def test_damaged_file_is_not_loaded_or_finds_the_same(tmp_path: Path, data: st.D
     is_used = saved.load(SCOPE) is not None
     assert not is_used or found_by(load(saved, language="auto", vectors=False)) == found_by(index)
     assert is_used == (not next(check_indexes(tmp_path)).problem)
+
+
+@given(st.integers(0), st.integers(1, 255))
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
+)
+def test_damaged_vectors_are_refused(tmp_path: Path, place: int, flipped: int) -> None:
+    saved, index = saved_in(tmp_path), index_of("the tea", "the dog", vectors=True)
+    assert save(saved, index)
+    [(path, _)] = check_indexes(tmp_path)
+    whole = path.read_bytes()
+    rows = bytes(index.parts()[VECTOR_ROWS])
+    place = whole.index(rows) + place % len(rows)
+
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ flipped]) + whole[place + 1 :])
+
+    with pytest.raises(ValueError, match="damaged"):
+        load(saved, language="auto", vectors=True)
+    assert [one.problem for one in check_indexes(tmp_path)] == ["is damaged"]
 
 
 @given(st.floats(0, 1, exclude_max=True))

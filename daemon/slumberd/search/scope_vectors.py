@@ -31,6 +31,9 @@ _TOKENS_AT_ONCE = 32_768
 
 _TINY = 1e-6
 
+VECTOR_ROWS = "vector_rows"
+"""The largest part of a saved index: a kilobyte for each text. `load` checks it itself."""
+
 
 class ScopeVectors:
     """The vectors of numbered texts.
@@ -84,7 +87,8 @@ class ScopeVectors:
             "vector_starts": self._starts.tobytes(),
             "vector_texts": self._texts.tobytes(),
             "vector_weights": self._weights.tobytes(),
-            "vector_rows": self._rows.data.cast("B") if len(self._rows) else b"",
+            "vector_sum": orjson.dumps(_sum_of(self._rows.reshape(-1))),
+            VECTOR_ROWS: self._rows.data.cast("B") if len(self._rows) else b"",
             "vector_lengths": self._lengths[: len(self._rows)].tobytes(),
             "vector_mean": self._mean.tobytes(),
             "vector_scales": self._scales.tobytes(),
@@ -93,7 +97,11 @@ class ScopeVectors:
         }
 
     def load(self, parts: Parts) -> None:
-        """Take what was saved; the neighbours must be loaded."""
+        """Take what was saved; the neighbours must be loaded.
+
+        Raises:
+            ValueError: The vectors are damaged.
+        """
         import numpy as np  # of the extra
 
         self._words = np.frombuffer(parts["vector_words"], np.int32)
@@ -102,7 +110,9 @@ class ScopeVectors:
         self._weights = np.frombuffer(parts["vector_weights"], np.float32)
         dimensions = self._table.vectors.shape[1]
         # No copy: most often nothing has changed.
-        rows = np.frombuffer(parts["vector_rows"], np.float32)
+        rows = np.frombuffer(parts[VECTOR_ROWS], np.float32)
+        if _sum_of(rows) != read_json(parts["vector_sum"]):
+            raise ValueError("damaged")
         self._rows = self._room = rows.reshape(self._known, dimensions)
         self._lengths = np.frombuffer(parts["vector_lengths"], np.float32).copy()
         self._mean = np.frombuffer(parts["vector_mean"], np.float32)
@@ -319,6 +329,11 @@ class ScopeVectors:
         squares = np.where(inner > 0, 1, 0) - 2 * along + float(self._mean @ self._mean)
         outer = 1 / np.sqrt(np.maximum(squares, _TINY))
         self._scales = np.array([inner, outer], np.float32)
+
+
+def _sum_of(values: Floats) -> int:
+    """Return the sum of the bits, in a fourth of the time of a checksum."""
+    return int(values.view("uint64").sum())
 
 
 def _portions(texts: Sequence[Numbers]) -> list[tuple[int, int]]:

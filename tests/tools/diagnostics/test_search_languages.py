@@ -52,4 +52,4 @@ def test_language_that_is_named_is_not_counted(tmp_path: Path, language: str | N
 
     settings = load_settings(home.config, overrides={}, environ={})
 
-    assert read_languages(settings) == {"language": language, "recognised": {}}
+    assert read_languages(settings) == {"language": language, "recognised": {}, "saved_bytes": 0}
