@@ -164,6 +164,17 @@ def _check(tmp_path: Path, history: Sequence[Step], language: str | None, *, vec
         assert found_by(other)[:5] == found_by(fresh)[:5]
 
 
+def test_saved_text_that_is_gone_is_no_exact_text_of_a_question(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    assert save(saved, index_of("the tea", "the tea", "dog"))
+    index = load(saved, language="auto", vectors=False)
+
+    replace(index, {1: None})
+
+    scores = {hit.id: hit.score for hit in index.index.search("the tea")}
+    assert (scores.keys(), scores["e2"]) == ({"e2", "e3"}, 1.0)
+
+
 def test_index_that_is_not_there_is_not_loaded(tmp_path: Path) -> None:
     assert saved_in(tmp_path).load(SCOPE) is None
 
