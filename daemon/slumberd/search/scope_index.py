@@ -153,7 +153,7 @@ Accept = Callable[[str], bool]
 """Returns whether the text with an id may be found."""
 
 Source = Callable[[str], IndexedTurn]
-"""Returns the text with an id that is in the index, or in the index of the caller only by now."""
+"""Returns the text with an id that is in the index."""
 
 
 class ScopeIndex:
