@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
         "commands",
         "consolidate",
         "fire",
+        "first-search",
         "forget",
         "hosts",
         "moving",

@@ -73,6 +73,21 @@ async def test_archived_episode_is_deleted_after_its_time(provider: Provider) ->
         assert (await home.facts.verify())[2] is None
 
 
+async def test_other_copies_of_a_deleted_episode_are_removed_of_its_user(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        users: list[str] = []
+        home.consolidator.retention = Retention(30 * DAY, lambda: ["nightly"], users.append)
+        await home.put(said("e1", "Hello there"), said("b1", "Hello", 38, user="bob"))
+        await fire(home, 9)
+        assert users == []
+
+        await fire(home, 39)
+
+        assert users == ["alice"]
+
+
 async def test_nothing_is_deleted_without_retention(provider: Provider) -> None:
     async with open_stores(provider) as home:
         await home.put(said("e1", "Hello there"))

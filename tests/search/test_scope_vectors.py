@@ -159,5 +159,4 @@ def test_words_of_a_removed_text_are_forgotten() -> None:
 
 def kept_words(vectors: ScopeVectors) -> set[int]:
     """Return the numbers of all words that an index keeps in order; one number a word."""
-    arrays = [*vars(vectors)["_tokens"], vars(vectors)["_words"]]
-    return {int(word) for array in arrays for word in array}
+    return {int(word) for word in vars(vectors)["_words"]}

@@ -152,16 +152,22 @@ def _split(batch: DeltaBatch, size: int) -> tuple[DeltaBatch, DeltaBatch]:
     return replace(batch, candidates=first), replace(batch, candidates=others)
 
 
+def _no_copies(_: str) -> None:
+    """Do nothing: there are no other copies."""
+
+
 class Retention(NamedTuple):
     """How long archived episodes are kept.
 
     Attributes:
         purge_after: In seconds, from their mark on; 0 or more.
         rule_ids: Returns the ids of all rules that must have read an episode before.
+        purged: Called with each user whose episodes were deleted, to remove other copies.
     """
 
     purge_after: float
     rule_ids: Callable[[], Iterable[str]]
+    purged: Callable[[str], object] = _no_copies
 
 
 async def purge(
@@ -203,6 +209,9 @@ async def purge(
     for first in range(0, len(own), _AT_ONCE):
         some = ids[first : first + _AT_ONCE]
         purged += await episodes.purge({id: own[id] for id in some})
+    users = {version.id: version.user for version in versions}
+    for user in sorted({users[id] for id in purged}):
+        retention.purged(user)
     purged.sort()
     if purged:
         named = purged[:_MOST_NAMED]

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from slumberd.clock import Clock
 from slumberd.daemon.reload import Reloading
-from slumberd.daemon.stores import searcher_of
+from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
@@ -31,6 +31,7 @@ from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.settings import Settings
+from slumberd.search.searcher import Searcher
 from slumberd.workers.provenance.publisher import ProvenancePublisher
 from slumberd.workers.scheduling.alarm import Alarm
 from slumberd.workers.scheduling.scheduler import Scheduler
@@ -52,6 +53,7 @@ class Components:
         publisher: Publishes provenance; None without a sink.
         commits: Tells the interfaces when something was committed.
         progress: Reads how far rules are.
+        searcher: Searches the episodes and the facts.
     """
 
     stores: Stores
@@ -65,6 +67,7 @@ class Components:
     publisher: ProvenancePublisher | None
     commits: CommitSignal
     progress: RuleProgressReader
+    searcher: Searcher
 
     def operations_by_name(
         self, settings: Settings, loaded: Callable[[], Loaded], clock: Clock
@@ -75,12 +78,11 @@ class Components:
             loaded: Returns the rules in force, and the time zone of rules without one.
         """
         stores = self.stores
-        searcher = searcher_of(settings, stores.memory, stores.facts, clock)
         transcripts = TranscriptFile(settings.state_dir)
 
-        async def erased(user: str) -> None:
-            await searcher.forget(user)
-            await transcripts.forget(user)
+        async def erased(user: str) -> int:
+            await self.searcher.forget(user)
+            return await erase_files_of(settings, user)
 
         self.operations.erasures.erased = erased
         tolerance = timedelta(seconds=settings.memory.future_tolerance)
@@ -116,7 +118,7 @@ class Components:
                 puts,
                 EpisodeReads(stores.memory),
                 outcomes,
-                Search(searcher),
+                Search(self.searcher),
                 FactReads(stores.facts),
                 Corrections(stores.facts, self.operations),
                 Reports(stores.facts, clock),

@@ -38,6 +38,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
+from slumberd.search.saved_indexes import remove_indexes_of
 from slumberd.storage.closed_stores import StoreCopies, StoreName
 from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
@@ -301,7 +302,9 @@ def retention_of(settings: Settings, rules: Callable[[], RuleSet]) -> Retention 
     seconds = settings.retention.purge_archived_after
     if seconds is None:
         return None
-    return Retention(seconds, lambda: _readers(rules()))
+    return Retention(
+        seconds, lambda: _readers(rules()), partial(remove_indexes_of, settings.state_dir)
+    )
 
 
 def _readers(rules: RuleSet) -> list[str]:

@@ -47,7 +47,7 @@ from slumberd.daemon.reload import Follow, InForce, Load, Reloading, apply_chann
 from slumberd.daemon.rules import paused_rules_of
 from slumberd.daemon.shard_counts import count_shards
 from slumberd.daemon.standby import Standby
-from slumberd.daemon.stores import database_status_of, inspections_of
+from slumberd.daemon.stores import database_status_of, inspections_of, searcher_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
 from slumberd.daemon.tenure import Tenure
 from slumberd.file_modes import make_directory
@@ -87,6 +87,7 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
+from slumberd.search.searcher import Searcher
 from slumberd.storage.protocols import Watch
 from slumberd.workers.language_models.recorder import AnswerRecorder
 from slumberd.workers.provenance.publisher import ProvenancePublisher
@@ -103,11 +104,13 @@ class Intervals(NamedTuple):
         heartbeat_seconds: Between two heartbeats.
         quiet_seconds: Between two looks whether the bytes of erasures can be removed. Without a
             new episode between two looks, the window counts as quiet.
+        save_seconds: Between two looks whether an index of the search is to be saved.
     """
 
     log_retry_seconds: float = 1.0
     heartbeat_seconds: int = HEARTBEAT_SECONDS
     quiet_seconds: float = 60.0
+    save_seconds: float = 10.0
 
 
 INTERVALS = Intervals()
@@ -311,6 +314,7 @@ class Daemon:
                     publisher,
                     self._commits,
                     RuleProgressReader(stores.memory, stores.facts, pausing.awake, self._clock),
+                    searcher_of(self._settings, stores.memory, stores.facts, self._clock),
                 )
             )
 
@@ -454,6 +458,7 @@ class Daemon:
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
             components.moving.run(self._stop),
+            self._save_indexes(components.searcher),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
             ReductionAlarm(
@@ -493,6 +498,14 @@ class Daemon:
             except (StoreError, OSError) as error:
                 _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
             await set_within(self._stop, self._intervals.quiet_seconds)
+
+    async def _save_indexes(self, searcher: Searcher) -> None:
+        """Save the indexes of the search, so that the next process need not build them."""
+        while not await set_within(self._stop, self._intervals.save_seconds):
+            with suppress(StoreError):  # the next search reports a store that cannot be read
+                await searcher.save()
+        with suppress(StoreError):
+            await searcher.save()
 
     def _heartbeat(self, components: Components) -> Heartbeat:
         troubles = components.scheduler.troubles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from slumberd.clock import Clock
@@ -19,12 +20,12 @@ from slumberd.daemon.control_socket import encode_request
 from slumberd.daemon.language_model import answer_recorder, model_worker_of
 from slumberd.daemon.reload import apply_channels
 from slumberd.daemon.rules import paused_rules_of, rules_of
+from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.handlers import Answer, for_forwarded, handlers_of
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
-from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.rules.settings import Settings
 
 
@@ -61,7 +62,7 @@ async def run_operation(
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
         operations = Operations(stores, runner, lambda: rules, clock)
-        operations.erasures.erased = TranscriptFile(settings.state_dir).forget
+        operations.erasures.erased = partial(erase_files_of, settings)
         operations.worker = model_worker_of(
             stores, recorder, rules=lambda: rules.rules, clock=clock
         )

@@ -195,7 +195,9 @@ async def _search(settings: Settings, _: object) -> AsyncIterator[object]:
     from slumberd.operations.search import Search
 
     async with open_memory(settings) as memory, open_facts_if_present(settings) as facts:
-        yield Search(searcher_of(settings, memory, facts, SystemClock()))
+        searcher = searcher_of(settings, memory, facts, SystemClock())
+        yield Search(searcher)
+        await searcher.save()
 
 
 _OPEN: dict[str, Callable[[Settings, Any], AbstractAsyncContextManager[object]]] = {

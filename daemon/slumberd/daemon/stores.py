@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,7 @@ from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
 
 if TYPE_CHECKING:  # a command that reads one store does not import the other
+    from slumberd.search.saved_indexes import SavedIndexes
     from slumberd.search.searcher import Searcher
     from slumberd.storage.episodes.store import EngineMemoryStore
     from slumberd.storage.facts.store import EngineFactStore
@@ -184,7 +188,50 @@ def searcher_of(
         clock=clock,
         future_tolerance_seconds=settings.memory.future_tolerance,
         recorded_at=None if facts is None else facts.watermarks.last_recorded_at,
+        saved=_saved_indexes_of(settings),
     )
+
+
+def _saved_indexes_of(settings: Settings) -> SavedIndexes | None:
+    """Return where the indexes of the episodes are saved; None when they are not saved.
+
+    Several hosts may search a database. An erasure on one of them could not remove the files of
+    another, so none is written.
+    """
+    if settings.store is not None:
+        return None
+    from slumberd.search.saved_indexes import SavedIndexes, local_time_zone
+
+    memory, search = settings.memory, settings.search
+    try:
+        status = settings.memory_path.stat()
+    except OSError:
+        return None
+    return SavedIndexes(
+        settings.state_dir,
+        # A file that takes the place of another, as a restored one does, has another number.
+        store=[status.st_dev, status.st_ino],
+        made_with=[
+            search.language,
+            search.vectors,
+            memory.scope_mismatch,
+            memory.naive_timestamps,
+            local_time_zone() if memory.naive_timestamps == "local" else None,
+        ],
+    )
+
+
+async def erase_files_of(settings: Settings, user: str) -> int:
+    """Remove what files beside the stores hold of a user; return how many indexes they held.
+
+    Raises:
+        StoreError: A file cannot be removed or written.
+    """
+    from slumberd.operations.transcript_counts import TranscriptFile
+    from slumberd.search.saved_indexes import remove_indexes_of
+
+    await TranscriptFile(settings.state_dir).forget(user)
+    return await asyncio.to_thread(remove_indexes_of, settings.state_dir, user)
 
 
 def shards_of(settings: Settings) -> list[int]:

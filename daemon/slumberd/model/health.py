@@ -315,6 +315,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
+    "search.damaged": ("warning", "each saved index of the search can be read"),
     "transcripts.no_person": (
         "warning", "each transcript with turns of a coding agent has turns of a person"
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from slumberd.garbage_collection import collection_paused
@@ -19,6 +20,10 @@ _MOST_CHANGES = 5_000
 """After more changes than this, reading a scope again takes no longer than following them."""
 
 T = TypeVar("T")
+L = TypeVar("L")
+
+Loaded = tuple[FeedPlace, L]
+"""What was made of a scope earlier, and up to where it knows the episodes."""
 
 
 class EpisodeFeed(Protocol):
@@ -78,11 +83,23 @@ class OneThread:
 
 
 class RowIds:
-    """The ids of the episodes in the rows of a table."""
+    """The ids of the episodes in the rows of a table.
 
-    def __init__(self) -> None:
-        self._ids: dict[int, str] = {}
-        self._rows: dict[str, int] = {}
+    Args:
+        ids: Rows, and the id that is in each.
+    """
+
+    def __init__(self, ids: Iterable[tuple[int, str]] = ()) -> None:
+        self._ids = dict(ids)
+        self._rows = {id: row for row, id in self._ids.items()}
+
+    def by_id(self) -> Mapping[str, int]:
+        """Return the row of each id."""
+        return self._rows
+
+    def are_others(self, rows: Collection[int]) -> bool:
+        """Return whether none of these rows has an id."""
+        return self._ids.keys().isdisjoint(rows)
 
     def take(self, rows: Iterable[int]) -> list[str]:
         """Remove rows; return the ids that were in them."""
@@ -108,6 +125,10 @@ class Followed(Protocol):
         """About how much memory it takes."""
         ...
 
+    def __len__(self) -> int:
+        """Return the number of episodes that it has something of."""
+        ...
+
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes.
 
@@ -129,6 +150,7 @@ class FollowedScopes(Generic[F]):
         make: Makes what an empty scope has.
         thread: Runs all work on it.
         most_bytes: About how much memory all of it may take; the last one always stays.
+        load: Returns what was made of a scope and saved, if anything.
     """
 
     def __init__(
@@ -138,13 +160,24 @@ class FollowedScopes(Generic[F]):
         thread: OneThread,
         *,
         most_bytes: int,
+        load: Callable[[ScopeFilter], Loaded[F] | None] | None = None,
     ) -> None:
         self._feed = feed
+        self._load = load
         self._make = make
         self._thread = thread
         self._most_bytes = most_bytes
         self._place: FeedPlace | None = None
         self._kept: OrderedDict[ScopeFilter, F] = OrderedDict()
+
+    @property
+    def place(self) -> FeedPlace | None:
+        """Up to where all that is kept knows the episodes; None when nothing is kept."""
+        return self._place
+
+    def kept(self) -> list[tuple[ScopeFilter, F]]:
+        """Return what is kept, by scope."""
+        return [*self._kept.items()]
 
     async def current(self, scope: ScopeFilter) -> F:
         """Return what is made of a scope as the store is now."""
@@ -163,10 +196,31 @@ class FollowedScopes(Generic[F]):
             del self._kept[scope]
 
     async def _read(self, scope: ScopeFilter) -> F:
+        found = await self._read_saved(scope)
+        if found is not None:
+            return found
         reading = await self._feed.read_scope(scope)
         if self._place is None:
             self._place = reading.place
         return await self._thread.run(lambda: self.make(scope, reading.versions))
+
+    async def _read_saved(self, scope: ScopeFilter) -> F | None:
+        """Return what was saved of a scope, brought up to date; None when it cannot be."""
+        if self._load is None:
+            return None
+        loaded = await self._thread.run(partial(self._load, scope))
+        if loaded is None:
+            return None
+        place, made = loaded
+        changes = await self._feed.changes(place, most=max(_MOST_CHANGES, len(made) // 2))
+        # A store that was restored from a backup may have had fewer deletions.
+        if changes is None or changes.place.deletion < place.deletion:
+            return None
+        if changes.rows:
+            await self._thread.run(partial(made.replace, changes.rows, changes.versions))
+        if self._place is None:
+            self._place = changes.place
+        return made
 
     def make(self, scope: ScopeFilter, versions: Iterable[NumberedVersion]) -> F:
         """Return what is made of a scope with some episodes."""

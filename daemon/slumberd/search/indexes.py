@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
+
+import orjson
 
 from slumberd.model.episode import EpisodeVersion, are_near
 from slumberd.model.fact import Fact
@@ -13,9 +17,11 @@ from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import words_of_payload
 from slumberd.model.texts import without_recalled
+from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds
 from slumberd.search.hits import Trust
 from slumberd.search.languages import is_stop_word, words_of
+from slumberd.search.saved_indexes import LEAST_TEXTS
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.search.terms import Analyser
 
@@ -164,8 +170,101 @@ SHORT_WORDS = 40
 _SHORT_CHARACTERS = 1_000
 """No episode of so few words is longer, so the words of a longer one are not counted."""
 
+_LEAST_CHANGES = 500
+_CHANGED_SHARE = 20
+"""An index is saved again after so many changes, and after this part of its texts."""
+
 _FEW = 50
 """At most so many episodes are put into the order of time one by one; more are sorted."""
+
+
+class KeptEpisode(NamedTuple):
+    """What an index keeps of an episode.
+
+    Attributes:
+        at: Its instant, microseconds since 1970 UTC.
+        extra: Other words about it, such as the caption of a picture.
+    """
+
+    id: str
+    user: str
+    session: str
+    agent: str
+    at: int
+    content: str
+    speaker: str | None
+    extra: str
+
+
+class KeptEpisodes:
+    """The episodes of a scope, by id. Saved ones are read when they are asked for.
+
+    Args:
+        user: Whose they are.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._new: dict[str, KeptEpisode] = {}
+        self._places: dict[str, int] = {}
+        self._ends = array("Q")
+        self._saved: bytes | bytearray | memoryview = b""
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._places)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._new or id in self._places
+
+    def __getitem__(self, id: str) -> KeptEpisode:
+        found = self._new.get(id)
+        if found is not None:
+            return found
+        begin, end = self._bounds_of(self._places[id])
+        session, agent, *others = read_json(memoryview(self._saved)[begin:end])
+        return KeptEpisode(id, self._user, session, agent, *others)
+
+    def _bounds_of(self, place: int) -> tuple[int, int]:
+        return self._ends[place - 1] if place else 0, self._ends[place]
+
+    def put(self, episode: KeptEpisode) -> None:
+        """Add an episode, in place of the one with its id."""
+        if episode.id in self._places:
+            self.pop(episode.id)
+        self._new[episode.id] = episode
+
+    def pop(self, id: str) -> KeptEpisode:
+        """Remove an episode; no byte of it stays."""
+        found = self[id]
+        if self._new.pop(id, None) is None:
+            begin, end = self._bounds_of(self._places.pop(id))
+            if not isinstance(self._saved, bytearray):
+                self._saved = bytearray(self._saved)
+            self._saved[begin:end] = bytes(end - begin)
+        return found
+
+    def parts(self, ids: Iterable[str]) -> SavedParts:
+        """Return what `load` needs of these episodes, which are all, in this order.
+
+        Raises:
+            TypeError: A text has half of a surrogate pair, which is not written.
+        """
+        found = [self._encoded(id) for id in ids]
+        ends = array("Q", accumulate(map(len, found)))
+        return {"episodes": b"".join(found), "episode_ends": ends}
+
+    def _encoded(self, id: str) -> bytes | memoryview:
+        episode = self._new.get(id)
+        if episode is not None:
+            return orjson.dumps([*episode[2:]])
+        begin, end = self._bounds_of(self._places[id])
+        return memoryview(self._saved)[begin:end]
+
+    def load(self, parts: Parts, ids: Sequence[str]) -> None:
+        """Take what was saved of some episodes, in this order."""
+        self._places = {id: place for place, id in enumerate(ids)}
+        self._ends = read_array("Q", parts["episode_ends"])
+        self._saved = parts["episodes"]
 
 
 class EpisodeIndex:
@@ -176,67 +275,142 @@ class EpisodeIndex:
         vectors: Whether meanings count.
 
     Attributes:
+        versions: What is kept of each episode, by id.
         latest_at: No episode is later than this instant, microseconds since 1970 UTC.
+        unsaved: How many changes of episodes are not saved.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
         self.scope = scope
-        self.index = ScopeIndex(language=language, vectors=vectors)
-        self.versions: dict[str, EpisodeVersion] = {}
+        self.versions = KeptEpisodes(scope.user)
+        self.index = ScopeIndex(
+            language=language, vectors=vectors, source=lambda id: turn_of(self.versions[id])
+        )
         self.latest_at = 0
-        self._ages: list[tuple[int, str]] = []
-        """The instant and the id of each episode, in order."""
+        self.unsaved = 0
+        self._is_saved = False
+        self._has_gone = False
+        self._read_ages: Callable[[], list[tuple[int, str]]] = list
+        self._read_rows: Callable[[], RowIds] = RowIds
         self._short: dict[str, bool] = {}
         self._hidden: frozenset[str] = frozenset()
-        self._rows = RowIds()
+
+    @cached_property
+    def _ages(self) -> list[tuple[int, str]]:
+        """The instant and the id of each episode, in order."""
+        return self._read_ages()
+
+    @cached_property
+    def _rows(self) -> RowIds:
+        return self._read_rows()
+
+    def __len__(self) -> int:
+        return len(self.versions)
 
     @property
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
         return self.index.size_bytes + 1_000 * len(self.versions)
 
+    @property
+    def is_to_save(self) -> bool:
+        """Whether so much is not saved that it is worth it, or a saved episode is gone."""
+        if self._is_saved and self._has_gone:
+            return True
+        return len(self) >= LEAST_TEXTS and self.unsaved >= max(
+            _LEAST_CHANGES, len(self) // _CHANGED_SHARE
+        )
+
+    def note_saved(self) -> None:
+        """Count changes from now on."""
+        self.unsaved, self._is_saved, self._has_gone = 0, True, False
+
+    def parts(self) -> SavedParts:
+        """Return what `load` needs.
+
+        Raises:
+            TypeError: A text has half of a surrogate pair, which is not written.
+        """
+        ids = [id for _, id in self._ages]
+        rows = self._rows.by_id()
+        own: SavedParts = {
+            "episode_ids": orjson.dumps(ids),
+            "episode_ats": array("q", (at for at, _ in self._ages)),
+            "episode_rows": array("q", (rows[id] for id in ids)),
+            "hidden": orjson.dumps([self.latest_at, *sorted(self._hidden)]),
+        }
+        return own | self.versions.parts(ids) | self.index.parts()
+
+    def load(self, parts: Parts) -> None:
+        """Take what was saved of an index of the same scope, with the same language.
+
+        Raises:
+            LookupError: A part is missing.
+            TypeError: A part is of another form.
+            ValueError: A part is damaged.
+        """
+        ids: list[str] = read_json(parts["episode_ids"])
+        ats, rows = (read_array("q", parts[name]) for name in ("episode_ats", "episode_rows"))
+        self.latest_at, *hidden = read_json(parts["hidden"])
+        self._hidden = frozenset(hidden)
+        self._read_ages = lambda: [*zip(ats, ids, strict=True)]
+        self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
+        self.versions.load(parts, ids)
+        self.index.load(parts)
+        self.note_saved()
+
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""
+        rows, versions = {*rows}, [*versions]
+        new = [one for one in versions if self.scope.holds(one.version) and _is_found(one.version)]
+        if not new and self._rows.are_others(rows):
+            return
         gone = self._rows.take(rows)
         for id in gone:
             self._remove_age(self.versions.pop(id))
-        new = [one for one in versions if self.scope.holds(one.version) and _is_found(one.version)]
-        ids = {version.id for _, version in new}
-        for id in ids.union(gone):
+        # In order: neighbours that come one after the other are put in half of the time.
+        ids = dict.fromkeys(version.id for _, version in new)
+        changed = ids.keys() | gone
+        for id in changed:
             self._short.pop(id, None)
-        for id in ids & self.versions.keys():
-            self._remove_age(self.versions[id])
+        for id in ids:
+            if id in self.versions:
+                self._remove_age(self.versions.pop(id))
         for row, version in new:
             self._rows.put(row, version.id)
-            self.versions[version.id] = version
+            self.versions.put(_kept(version))
             self.latest_at = max(self.latest_at, version.at)
         self._add_ages([(self.versions[id].at, id) for id in ids])
         self.index.drop(gone)
-        self._show(version for _, version in new)
+        self._show(ids)
+        self.unsaved += len(changed)
+        self._has_gone |= len(changed) > len(ids)
 
     def _add_ages(self, ages: Sequence[tuple[int, str]]) -> None:
         if len(ages) > _FEW:
-            self._ages = sorted([*self._ages, *ages])
+            self._ages[:] = sorted([*self._ages, *ages])
             return
         for age in ages:
             insort(self._ages, age)
 
-    def _remove_age(self, version: EpisodeVersion) -> None:
-        del self._ages[bisect_left(self._ages, (version.at, version.id))]
+    def _remove_age(self, episode: KeptEpisode) -> None:
+        del self._ages[bisect_left(self._ages, (episode.at, episode.id))]
 
     def hide(self, ids: frozenset[str]) -> None:
         """Search as if some episodes were not stored, and no others; ids may be unknown."""
         before, self._hidden = self._hidden, ids
         self.index.drop(ids - before)
-        self._show(self.versions[id] for id in before - ids if id in self.versions)
+        self.unsaved += len(ids ^ before)
+        self._show(id for id in before - ids if id in self.versions)
 
-    def _show(self, versions: Iterable[EpisodeVersion]) -> None:
-        shown = (version for version in versions if version.id not in self._hidden)
-        self.index.put(map(turn_of_version, shown))
+    def _show(self, ids: Iterable[str]) -> None:
+        shown = (id for id in ids if id not in self._hidden)
+        self.index.put(turn_of(self.versions[id]) for id in shown)
 
     def ids_after(self, at: int) -> frozenset[str]:
         """Return the episodes that are later than an instant, microseconds since 1970 UTC."""
-        return frozenset(id for id, version in self.versions.items() if version.at > at)
+        first = bisect_left(self._ages, (at + 1, ""))
+        return frozenset(id for _, id in self._ages[first:])
 
     def is_short(self, id: str) -> bool:
         """Return whether an episode has at most `SHORT_WORDS` words; each is counted once."""
@@ -245,7 +419,7 @@ class EpisodeIndex:
             found = self._short[id] = _has_few_words(self.versions[id].content)
         return found
 
-    def newest(self, session: str | None, most: int) -> list[EpisodeVersion]:
+    def newest(self, session: str | None, most: int) -> list[KeptEpisode]:
         """Return the newest episodes that are not hidden, newest first.
 
         Args:
@@ -274,15 +448,22 @@ def _is_found(version: EpisodeVersion) -> bool:
     return has_text and not version.withdrawn
 
 
-def turn_of_version(version: EpisodeVersion) -> IndexedTurn:
-    """Return an episode as a text that can be found."""
+def _kept(version: EpisodeVersion) -> KeptEpisode:
+    """Return what is kept of an episode."""
     metadata = version.metadata
     extras = [metadata[key] for key in _EXTRAS if key in metadata]
+    extra = " ".join(extra for extra in extras if isinstance(extra, str)) if extras else ""
+    _, id, user, session, agent, at, content, *_ = version
+    return KeptEpisode(id, user, session, agent, at, content, version.speaker, extra)
+
+
+def turn_of(episode: KeptEpisode) -> IndexedTurn:
+    """Return an episode as a text that can be found."""
     return IndexedTurn(
-        version.id,
-        without_recalled(version.content),
-        version.session,
-        version.at,
-        version.speaker or "",
-        " ".join(extra for extra in extras if isinstance(extra, str)) if extras else "",
+        episode.id,
+        without_recalled(episode.content),
+        episode.session,
+        episode.at,
+        episode.speaker or "",
+        episode.extra,
     )

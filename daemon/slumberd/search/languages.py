@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slumberd.model.texts import cut, limit_marks
 
@@ -248,10 +248,17 @@ class ScopeLanguages:
 
     The choice depends on the set of the texts only. Counts go by powers of two, so a new text
     changes the choice seldom.
+
+    Args:
+        counts: The number of texts by language; None for no texts.
     """
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        self._counts: Counter[str] = Counter(counts)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of texts by language."""
+        return dict(self._counts)
 
     def add(self, language: str | None) -> None:
         """Count a text, as it was recognised."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from heapq import nlargest
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
+
+import orjson
 
 from slumberd.model.episode import instant
 from slumberd.search import priors
+from slumberd.search.columns import Interned, Parts, SavedParts, read_array, read_json
 from slumberd.search.languages import (
     AUTO,
+    STOP_WORDS,
     UNKNOWN,
     ScopeLanguages,
     names_in_question,
@@ -26,6 +32,7 @@ from slumberd.search.term_index import (
     SATURATION,
     Allows,
     Concept,
+    Entries,
     Neighbours,
     SimilarWords,
     TermIndex,
@@ -49,11 +56,18 @@ _LEAST_FIRST_PART = 3
 _LEAST_LAST_PART = 2
 """The least letters of a compound that is split, and of its two parts."""
 
-_BYTES_OF_SAME = 400
-"""About the bytes that the index keeps to find a text by all of its words."""
+_BYTES_OF_TEXT = 600
+"""About the bytes that the index keeps of a text beside its words."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
+
+_RECOGNISED = (None, UNKNOWN, *STOP_WORDS)
+"""What a text may be recognised as."""
+
+_SIGNS = [TextSigns(*signs) for signs in product((False, True), repeat=3)]
+_UNREAD = 255
+"""In place of the number of the signs of a text that was not read yet."""
 
 _DIGITS = 8
 """Decimals of a score: sums of the same numbers in another order are equal then."""
@@ -117,14 +131,16 @@ class _Part(NamedTuple):
 
     Attributes:
         number: The number of the text.
-        turn: The text.
+        id: Its id.
+        session: The conversation that it belongs to.
         lexical: What its words have of the most that a text can have, 0 to 1.
         cosine: The cosine of the meanings; None without vectors.
         both: What words and meaning have together, 0 to 1.
     """
 
     number: int
-    turn: IndexedTurn
+    id: str
+    session: str
     lexical: float
     cosine: float | None
     both: float
@@ -135,6 +151,9 @@ _Name = list[tuple[str, ...]]
 
 Accept = Callable[[str], bool]
 """Returns whether the text with an id may be found."""
+
+Source = Callable[[str], IndexedTurn]
+"""Returns the text with an id that is in the index."""
 
 
 class ScopeIndex:
@@ -147,36 +166,125 @@ class ScopeIndex:
         language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
             it; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
+        source: Who keeps the texts; None keeps them here.
 
     Raises:
         ExtraMissingError: The extra ``vectors`` is not installed.
         UsageError: The language is unknown.
     """
 
-    def __init__(self, *, language: str | None = None, vectors: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        language: str | None = None,
+        vectors: bool = False,
+        source: Source | None = None,
+    ) -> None:
         require_language(language)
         self._recognises = language == AUTO
         self._has_vectors = vectors
         self._kept: frozenset[str] = frozenset()
+        self._turns: dict[str, IndexedTurn] = {}
+        self._source = source or self._turns.__getitem__
+        self._keeps_turns = source is None
         self._begin(ScopeLanguages().chosen() if self._recognises else (language,))
 
     def _begin(self, languages: tuple[str | None, ...]) -> None:
         self.languages = languages
         self._analysers = {language: Analyser(language, self._kept) for language in languages}
         self._counted = ScopeLanguages()
-        self._recognised: list[str | None] = []
+        self._recognised = array("B")
         self._numbers: dict[str, int] = {}
-        self._turns: list[IndexedTurn | None] = []
-        self._signs: dict[int, TextSigns] = {}
-        self._speakers: dict[str, frozenset[str]] = {}
-        self._spoken: Counter[str] = Counter()
+        self._ids: list[str | None] = []
+        self._ats = array("q")
+        self._sessions = Interned[str]()
+        self._session_of = array("I")
+        self._speakers = Interned[str]()
+        self._speaker_of = array("I")
+        self._signs = array("B")
+        self._names: dict[str, frozenset[str]] = {}
         self._days: dict[int, frozenset[str]] = {}
-        self._same: dict[int, dict[int, None]] = {}
+        self._hashes = array("q")
+        self._same: dict[int, list[int]] = {}
         """By the hash of their own words, the numbers of texts; equal words have one hash."""
-        self._neighbours = Neighbours()
+        self._saved_same = array("q"), array("I")
+        """The same of saved texts: the hashes in order, and the number of each."""
+        self._neighbours = Neighbours(self._entries_of_sessions)
         self._similar = SimilarWords() if UNKNOWN in languages else None
-        self._words = TermIndex(self._neighbours, self._similar)
+        self._words = TermIndex(self._neighbours, self._similar, self._age)
         self._vectors = ScopeVectors(self._neighbours) if self._has_vectors else None
+
+    def parts(self) -> SavedParts:
+        """Return what `load` needs. The texts are not in it.
+
+        Raises:
+            TypeError: A text has half of a surrogate pair, which is not written.
+        """
+        numbers = sorted(self._numbers.values(), key=self._hashes.__getitem__)
+        state = {
+            "languages": self.languages,
+            "counted": self._counted.counts(),
+            "kept": sorted(self._kept),
+            "ids": self._ids,
+            "sessions": self._sessions.values,
+            "speakers": self._speakers.values,
+        }
+        own: SavedParts = {
+            "scope": orjson.dumps(state),
+            "recognised": self._recognised,
+            "ats": self._ats,
+            "session_of": self._session_of,
+            "session_uses": self._sessions.uses,
+            "speaker_of": self._speaker_of,
+            "speaker_uses": self._speakers.uses,
+            "signs": self._signs,
+            "hashes": self._hashes,
+            "same_hashes": array("q", map(self._hashes.__getitem__, numbers)),
+            "same_numbers": array("I", numbers),
+        }
+        vectors = self._vectors.parts() if self._vectors is not None else {}
+        return own | self._neighbours.parts() | self._words.parts() | vectors
+
+    def load(self, parts: Parts) -> None:
+        """Take what was saved of an index with the same language.
+
+        Raises:
+            LookupError: A part is missing.
+            TypeError: A part is of another form.
+            ValueError: A part is damaged.
+        """
+        state = read_json(parts["scope"])
+        self._kept = frozenset(state["kept"])
+        self._begin((*state["languages"],))
+        self._counted = ScopeLanguages(state["counted"])
+        self._recognised = read_array("B", parts["recognised"])
+        self._ids = state["ids"]
+        self._numbers = {id: number for number, id in enumerate(self._ids) if id is not None}
+        self._ats = read_array("q", parts["ats"])
+        self._sessions = Interned(state["sessions"], read_array("I", parts["session_uses"]))
+        self._session_of = read_array("I", parts["session_of"])
+        self._speakers = Interned(state["speakers"], read_array("I", parts["speaker_uses"]))
+        self._speaker_of = read_array("I", parts["speaker_of"])
+        self._signs = read_array("B", parts["signs"])
+        self._hashes = read_array("q", parts["hashes"])
+        hashes, numbers = parts["same_hashes"], parts["same_numbers"]
+        self._saved_same = read_array("q", hashes), read_array("I", numbers)
+        self._neighbours.load(parts)
+        self._words.load(parts)
+        if self._vectors is not None:
+            self._vectors.load(parts)
+
+    def _entries_of_sessions(self) -> Entries:
+        """Return the texts of each session, in order, without one that is being added."""
+        found: Entries = {}
+        for number in range(len(self._neighbours.previous)):
+            id = self._ids[number]
+            session = "" if id is None else self._sessions[self._session_of[number]]
+            if id is not None and session:
+                found.setdefault(session, []).append((self._ats[number], id, number))
+        for entries in found.values():
+            entries.sort()
+        return found
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -188,7 +296,7 @@ class ScopeIndex:
     def size_bytes(self) -> int:
         """About how much memory the index takes."""
         vectors = self._vectors.size_bytes if self._vectors is not None else 0
-        return self._words.size_bytes + vectors + _BYTES_OF_SAME * len(self._same)
+        return self._words.size_bytes + vectors + _BYTES_OF_TEXT * len(self._ids)
 
     @property
     def analyser(self) -> Analyser:
@@ -207,7 +315,7 @@ class ScopeIndex:
             if turn.id in self._numbers:
                 self._remove(turn.id)
             self._add(turn)
-            if _is_power_of_two(len(self._turns)):
+            if _is_power_of_two(len(self._ids)):
                 self._rebuild_if_needed()
         self._rebuild_if_needed()
 
@@ -219,16 +327,23 @@ class ScopeIndex:
         self._rebuild_if_needed()
 
     def _add(self, turn: IndexedTurn) -> None:
-        number = len(self._turns)
+        number = len(self._ids)
         self._numbers[turn.id] = number
-        self._turns.append(turn)
-        self._spoken[turn.speaker] += 1
+        self._ids.append(turn.id)
+        if self._keeps_turns:
+            self._turns[turn.id] = turn
+        self._ats.append(turn.at)
+        self._session_of.append(self._sessions.add(turn.session))
+        self._speaker_of.append(self._speakers.add(turn.speaker))
+        self._signs.append(_UNREAD)
         text = f"{turn.text} {turn.extra}" if turn.extra else turn.text
         words = words_of(text)
         own = words_of(turn.text) if turn.extra else words
-        self._same.setdefault(_hash_of(own), {})[number] = None
+        hash_of_words = _hash_of(own)
+        self._hashes.append(hash_of_words)
+        self._same.setdefault(hash_of_words, []).append(number)
         language = recognise(words) if self._recognises else None
-        self._recognised.append(language)
+        self._recognised.append(_RECOGNISED.index(language))
         self._counted.add(language)
         analyser = self._analysers.get(language, self.analyser)
         counted = analyser.counted(words)
@@ -241,10 +356,10 @@ class ScopeIndex:
             self._vectors.append(text, short=self._words.is_short(number))
 
     def _names_of(self, speaker: str) -> frozenset[str]:
-        found = self._speakers.get(speaker)
+        found = self._names.get(speaker)
         if found is None:
             terms = (analyser.terms(speaker) for analyser in self._analysers.values())
-            found = self._speakers[speaker] = frozenset(term for some in terms for term in some)
+            found = self._names[speaker] = frozenset(term for some in terms for term in some)
         return found
 
     def _dates_of(self, at: int) -> frozenset[str]:
@@ -259,36 +374,46 @@ class ScopeIndex:
 
     def _remove(self, id: str) -> None:
         number = self._numbers.pop(id)
-        turn = self._turns[number]
-        if turn is not None:
-            self._neighbours.remove(number, turn.session, turn.at, turn.id)
-            self._forget_same(number, _hash_of(words_of(turn.text)))
-            self._speakers.pop(turn.speaker, None)
-            self._spoken[turn.speaker] -= 1
-            if not self._spoken[turn.speaker]:
-                del self._spoken[turn.speaker]
-        self._turns[number] = None
-        self._signs.pop(number, None)
-        self._counted.remove(self._recognised[number])
+        self._turns.pop(id, None)
+        session = self._sessions[self._session_of[number]]
+        self._neighbours.remove(number, session, self._ats[number], id)
+        self._names.pop(self._speakers[self._speaker_of[number]], None)
+        self._sessions.remove(self._session_of[number])
+        self._speakers.remove(self._speaker_of[number])
+        self._forget_same(number)
+        self._ids[number] = None
+        self._signs[number] = _UNREAD
+        self._counted.remove(_RECOGNISED[self._recognised[number]])
         self._words.remove(number)
         if self._vectors is not None:
             self._vectors.remove(number)
 
-    def _forget_same(self, number: int, hash_of_words: int) -> None:
-        same = self._same[hash_of_words]
-        del same[number]
-        if not same:
-            del self._same[hash_of_words]
+    def _forget_same(self, number: int) -> None:
+        hash_of_words = self._hashes[number]
+        self._hashes[number] = 0
+        same = self._same.get(hash_of_words, [])
+        if number in same:  # else it is among the saved ones
+            same.remove(number)
+            if not same:
+                del self._same[hash_of_words]
+
+    def _same_as(self, words: Sequence[str]) -> Collection[int]:
+        """Return the numbers of the texts with just these words, or at least with their hash."""
+        wanted = _hash_of(words)
+        hashes, numbers = self._saved_same
+        begin, end = bisect_left(hashes, wanted), bisect_right(hashes, wanted)
+        saved = [number for number in numbers[begin:end] if self._hashes[number] == wanted]
+        return {*saved, *self._same.get(wanted, ())}
 
     def _rebuild_if_needed(self) -> None:
         """Build the index anew when it is sparse, or when its texts are of other languages now."""
         languages = self._counted.chosen() if self._recognises else self.languages
-        removed = len(self._turns) - len(self._numbers)
+        removed = len(self._ids) - len(self._numbers)
         if languages != self.languages or removed > max(_MOST_REMOVED, len(self._numbers)):
             self._rebuild(languages)
 
     def _rebuild(self, languages: tuple[str | None, ...]) -> None:
-        left = [turn for turn in self._turns if turn is not None]
+        left = [self._source(id) for id in self._ids if id is not None]
         self._begin(languages)
         for turn in left:
             self._add(turn)
@@ -335,58 +460,70 @@ class ScopeIndex:
             for number, score in lexical.items()
         ]
         # So many parts at most: their choice must not depend on how many hits are asked for.
-        best = sorted(parts, key=lambda part: (-part.both, part.turn.id))[:CHOSEN]
-        sessions = priors.evidence_of_sessions((part.turn.session, part.both) for part in best)
+        best = sorted(parts, key=lambda part: (-part.both, part.id))[:CHOSEN]
+        sessions = priors.evidence_of_sessions((part.session, part.both) for part in best)
         sought = priors.sought_by(question.text, question.words, self._names_of_speakers())
-        same = self._same.get(_hash_of(question.words), ())
+        same = self._same_as(question.words)
         return [
             _exact_match(part)
-            if part.number in same and _is_exact(question, part)
-            else _match(part, self._signs_of(part), sought, sessions)
+            if part.number in same and self._is_exact(question, part)
+            else self._match(part, sought, sessions)
             for part in parts
         ]
 
     def _part(self, number: int, lexical: float, cosine: float | None) -> _Part:
-        turn = self._turn(number)
+        id, session = self._id_of(number), self._sessions[self._session_of[number]]
         if cosine is None:
-            return _Part(number, turn, lexical, None, 1 - (1 - lexical))
+            return _Part(number, id, session, lexical, None, 1 - (1 - lexical))
         cosine = round(cosine, _DIGITS)
         # Two signs. The text fails the question only as far as both fail.
         both = 1 - (1 - lexical) * (1 - VECTOR_WEIGHT * max(cosine, 0.0))
-        return _Part(number, turn, lexical, cosine, both)
+        return _Part(number, id, session, lexical, cosine, both)
+
+    def _match(self, part: _Part, sought: Sought, sessions: SessionEvidence) -> FoundText:
+        speaker = self._speakers[self._speaker_of[part.number]]
+        share = sessions.share_of(part.session, part.both)
+        weight = priors.weight_of(self._signs_of(part), speaker, share, sought)
+        score = _on_scale(priors.raised(part.both, weight))
+        return FoundText(part.id, score, min(_on_scale(part.lexical), score), part.cosine)
 
     def _signs_of(self, part: _Part) -> TextSigns:
         """Return the signs of a text; each text is read once."""
-        found = self._signs.get(part.number)
-        if found is None:
-            found = self._signs[part.number] = priors.signs_of(part.turn.text)
-        return found
+        found = self._signs[part.number]
+        if found == _UNREAD:
+            signs = priors.signs_of(self._source(part.id).text)
+            found = self._signs[part.number] = _SIGNS.index(signs)
+        return _SIGNS[found]
+
+    def _is_exact(self, question: _Question, part: _Part) -> bool:
+        """Return whether a text is the question."""
+        turn = self._source(part.id)
+        may_be_exact = part.lexical >= _LEAST_OF_EXACT or bool(turn.extra)
+        return may_be_exact and words_of(turn.text) == question.words
 
     def _exact(self, words: Sequence[str], most: int, allows: Allows | None) -> list[int]:
         """Return the newest texts with just these words, or at least with their hash."""
-        same: Iterable[int] = self._same.get(_hash_of(words), ()) if words else ()
+        same: Iterable[int] = self._same_as(words) if words else ()
         allowed = same if allows is None else filter(allows, same)
         return nlargest(most, allowed, key=self._age)
 
     def _age(self, number: int) -> tuple[int, str]:
-        turn = self._turn(number)
-        return turn.at, turn.id
+        return self._ats[number], self._id_of(number)
 
-    def _turn(self, number: int) -> IndexedTurn:
-        turn = self._turns[number]
-        assert turn is not None  # noqa: S101 # removed texts have no score
-        return turn
+    def _id_of(self, number: int) -> str:
+        id = self._ids[number]
+        assert id is not None  # noqa: S101 # removed texts have no score
+        return id
 
     def _names_of_speakers(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Yield the speakers of the texts, each with the words of the name."""
-        for speaker in self._spoken:
+        for speaker in self._speakers.used():
             yield speaker, frozenset(words_of(speaker))
 
     def previous(self, id: str) -> str | None:
         """Return the id of the text before another in its session; None when there is none."""
         number = self._neighbours.previous[self._numbers[id]]
-        turn = self._turns[number] if number != NONE else None
-        return None if turn is None else turn.id
+        return self._ids[number] if number != NONE else None
 
     def _question(
         self, query: str, aliases: Sequence[Sequence[str]], also: Sequence[str]
@@ -479,29 +616,15 @@ class ScopeIndex:
         def allows(number: int) -> bool:
             found = known.get(number)
             if found is None:
-                turn = self._turns[number]
-                found = known[number] = turn is not None and accept(turn.id)
+                id = self._ids[number]
+                found = known[number] = id is not None and accept(id)
             return found
 
         return allows
 
 
-def _is_exact(question: _Question, part: _Part) -> bool:
-    """Return whether a text is the question."""
-    may_be_exact = part.lexical >= _LEAST_OF_EXACT or bool(part.turn.extra)
-    return may_be_exact and words_of(part.turn.text) == question.words
-
-
 def _exact_match(part: _Part) -> FoundText:
-    return FoundText(part.turn.id, 1.0, 1.0, part.cosine)
-
-
-def _match(part: _Part, signs: TextSigns, sought: Sought, sessions: SessionEvidence) -> FoundText:
-    turn = part.turn
-    share = sessions.share_of(turn.session, part.both)
-    weight = priors.weight_of(signs, turn.speaker, share, sought)
-    score = _on_scale(priors.raised(part.both, weight))
-    return FoundText(turn.id, score, min(_on_scale(part.lexical), score), part.cosine)
+    return FoundText(part.id, 1.0, 1.0, part.cosine)
 
 
 def _add_aliases(groups: Mapping[str, dict[str, None]], names: Sequence[_Name]) -> None:
@@ -533,7 +656,9 @@ def _on_scale(part: float) -> float:
 
 
 def _hash_of(words: Sequence[str]) -> int:
-    return hash(tuple(words))
+    """Return a hash that is the same in each process; it is never 0."""
+    digest = blake2b("\0".join(words).encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True) or 1
 
 
 def _is_power_of_two(count: int) -> bool:

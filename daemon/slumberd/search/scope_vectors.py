@@ -9,9 +9,13 @@ The weights go by powers of two, so that a new text changes the weights of few w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from slumberd.search.columns import Parts, SavedParts, read_json
 from slumberd.search.embeddings import word_table
 from slumberd.search.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows, Neighbours
 
@@ -20,12 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+    Numbers = NDArray[np.signedinteger[Any]]
 
 _TOKENS_AT_ONCE = 32_768
 """About so many words are added up in one step; each takes a kilobyte."""
 
 _TINY = 1e-6
+
+VECTOR_ROWS = "vector_rows"
+"""The largest part of a saved index: a kilobyte for each text. `load` checks it itself."""
 
 
 class ScopeVectors:
@@ -46,10 +53,11 @@ class ScopeVectors:
         self._waiting: list[str] = []
         self._gone: set[int] = set()
         self._changed = False
-        self._short: list[bool] = []
-        self._tokens: list[Numbers] = []
+        self._short = bytearray()
         self._words: Numbers = np.zeros(0, np.int64)
-        self._owners: Numbers = np.zeros(0, np.int64)
+        """The words of all texts, one text after the other."""
+        self._starts: Numbers = np.zeros(1, np.int64)
+        """Where the words of each text begin, and where the last ones end."""
         words, dimensions = self._table.vectors.shape
         self._texts = np.zeros(words, np.int64)
         self._count = 0
@@ -66,6 +74,53 @@ class ScopeVectors:
         """About how much memory the vectors take."""
         return 1_300 * len(self._short)
 
+    @property
+    def _known(self) -> int:
+        """How many texts were embedded, with removed ones."""
+        return len(self._starts) - 1
+
+    def parts(self) -> SavedParts:
+        """Return what `load` needs."""
+        self._update()
+        return {
+            "vector_words": self._words.astype("int32").tobytes(),
+            "vector_starts": self._starts.tobytes(),
+            "vector_texts": self._texts.tobytes(),
+            "vector_weights": self._weights.tobytes(),
+            "vector_sum": orjson.dumps(_sum_of(self._rows.reshape(-1))),
+            VECTOR_ROWS: self._rows.data.cast("B") if len(self._rows) else b"",
+            "vector_lengths": self._lengths[: len(self._rows)].tobytes(),
+            "vector_mean": self._mean.tobytes(),
+            "vector_scales": self._scales.tobytes(),
+            "vector_short": bytes(self._short),
+            "vector_count": orjson.dumps(self._count),
+        }
+
+    def load(self, parts: Parts) -> None:
+        """Take what was saved; the neighbours must be loaded.
+
+        Raises:
+            ValueError: The vectors are damaged.
+        """
+        import numpy as np  # of the extra
+
+        self._words = np.frombuffer(parts["vector_words"], np.int32)
+        self._starts = np.frombuffer(parts["vector_starts"], np.int64)
+        self._texts = np.frombuffer(parts["vector_texts"], np.int64).copy()
+        self._weights = np.frombuffer(parts["vector_weights"], np.float32)
+        dimensions = self._table.vectors.shape[1]
+        # No copy: most often nothing has changed.
+        rows = np.frombuffer(parts[VECTOR_ROWS], np.float32)
+        if _sum_of(rows) != read_json(parts["vector_sum"]):
+            raise ValueError("damaged")
+        self._rows = self._room = rows.reshape(self._known, dimensions)
+        self._lengths = np.frombuffer(parts["vector_lengths"], np.float32).copy()
+        self._mean = np.frombuffer(parts["vector_mean"], np.float32)
+        self._scales = np.frombuffer(parts["vector_scales"], np.float32).reshape(2, self._known)
+        self._short = bytearray(parts["vector_short"])
+        self._count = read_json(parts["vector_count"])
+        self._place_neighbours(np.zeros(self._known, bool))
+
     def append(self, text: str, *, short: bool) -> None:
         """Add a text under the next number.
 
@@ -78,7 +133,7 @@ class ScopeVectors:
 
     def remove(self, number: int) -> None:
         """Remove a text; its number stays unused."""
-        place = number - len(self._tokens)
+        place = number - self._known
         if place >= 0:
             self._waiting[place] = ""
         self._gone.add(number)
@@ -93,7 +148,7 @@ class ScopeVectors:
         vector = self._add_up(words)[0] - self._mean
         length = float(np.linalg.norm(vector))
         if length < _TINY or not len(words[0]):
-            return np.zeros(len(self._tokens), np.float32)
+            return np.zeros(self._known, np.float32)
         found = self._with_neighbours(self._rows @ vector) * self._scales[0]
         found = (found - float(self._mean @ vector)) * self._scales[1] / length
         cosines: Floats = np.where(self._scales[0] > 0, found, 0).clip(-1, 1)
@@ -123,48 +178,56 @@ class ScopeVectors:
 
         if not self._changed:
             return
-        first = len(self._tokens)
+        first = self._known
         self._take_waiting()
         weights = self._weigh()
-        changed = np.zeros(len(self._tokens), bool)
+        changed = np.zeros(self._known, bool)
         changed[first:] = True
         changed[sorted(self._gone)] = True
-        changed[self._owners[(weights != self._weights)[self._words]]] = True
+        owners = np.repeat(np.arange(self._known), np.diff(self._starts))
+        changed[owners[(weights != self._weights)[self._words]]] = True
         self._weights = weights
-        self._make_room(len(self._tokens))
+        self._make_room(self._known)
         stale = changed.nonzero()[0]
-        self._rows[stale] = self._add_up([self._tokens[number] for number in stale])
+        self._rows[stale] = self._add_up([self._tokens(number) for number in stale.tolist()])
         self._place_neighbours(changed)
         self._center(changed.nonzero()[0])
         self._gone = set()
         self._changed = False
+
+    def _tokens(self, number: int) -> Numbers:
+        """Return the words of a text."""
+        return self._words[self._starts[number] : self._starts[number + 1]]
 
     def _take_waiting(self) -> None:
         """Split new texts into words, and forget the words of removed ones."""
         import numpy as np  # of the extra
 
         new = self._table.encode(self._waiting)
-        numbers = np.arange(len(self._tokens), len(self._tokens) + len(new))
-        self._owners = np.concatenate([self._owners, np.repeat(numbers, [*map(len, new)])])
-        self._words = np.concatenate([self._words, *new])
-        self._tokens += new
         self._waiting = []
+        self._words = np.concatenate([self._words, *new])
+        lengths = np.concatenate([np.diff(self._starts), np.array([*map(len, new)], np.int64)])
+        self._starts = np.append(np.zeros(1, np.int64), np.cumsum(lengths))
         for tokens in new:
             self._count_words(tokens, 1)
+        if not self._gone:
+            return
+        left = np.ones(len(self._words), bool)
         for number in self._gone:
-            self._count_words(self._tokens[number], -1)
-            self._tokens[number] = np.zeros(0, np.int64)
-        if self._gone:
-            left = np.ones(len(self._tokens), bool)
-            left[[*self._gone]] = False
-            kept = left[self._owners]
-            self._owners, self._words = self._owners[kept], self._words[kept]
+            self._count_words(self._tokens(number), -1)
+            left[self._starts[number] : self._starts[number + 1]] = False
+        self._words = self._words[left]
+        lengths[sorted(self._gone)] = 0
+        self._starts = np.append(np.zeros(1, np.int64), np.cumsum(lengths))
 
     def _make_room(self, count: int) -> None:
-        """Provide a row for each text, and some more: to copy all rows takes long."""
+        """Provide a row for each text, and some more: to copy all rows takes long.
+
+        Rows that were loaded cannot be written, so they are copied, too.
+        """
         import numpy as np  # of the extra
 
-        if count > len(self._room):
+        if count > len(self._room) or not self._room.flags.writeable:
             dimensions = self._table.vectors.shape[1]
             room = np.zeros((count + count // 4 + 16, dimensions), np.float32)
             room[: len(self._rows)] = self._rows
@@ -187,7 +250,7 @@ class ScopeVectors:
         weights: Floats = np.log1p(rare).astype(np.float32)
         return weights
 
-    def _add_up(self, texts: list[Numbers]) -> Floats:
+    def _add_up(self, texts: Sequence[Numbers]) -> Floats:
         """Return the weighted sum of the words of each text, of length 1; zeros without words."""
         import numpy as np  # of the extra
 
@@ -213,7 +276,7 @@ class ScopeVectors:
         import numpy as np  # of the extra
 
         before, self._near = self._near, []
-        short = np.array(self._short, bool)
+        short = np.frombuffer(bytes(self._short), bool)
         affected = changed.copy()
         for places, weights in (
             (self._neighbours.previous, PREVIOUS_WEIGHTS),
@@ -268,7 +331,12 @@ class ScopeVectors:
         self._scales = np.array([inner, outer], np.float32)
 
 
-def _portions(texts: list[Numbers]) -> list[tuple[int, int]]:
+def _sum_of(values: Floats) -> int:
+    """Return the sum of the bits, in a fourth of the time of a checksum."""
+    return int(values.view("uint64").sum())
+
+
+def _portions(texts: Sequence[Numbers]) -> list[tuple[int, int]]:
     """Return where each portion of texts begins and ends, each of about as many words."""
     found, begin, words = [], 0, 0
     for number, tokens in enumerate(texts):

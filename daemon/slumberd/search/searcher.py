@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from slumberd.clock import Clock, SystemClock
+from slumberd.garbage_collection import collection_paused
 from slumberd.model.arguments import (
     require_instant,
     require_iterable,
@@ -18,12 +19,12 @@ from slumberd.model.arguments import (
 )
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
-    EpisodeVersion,
     instant,
     microseconds,
 )
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern, sortable_confidence
+from slumberd.model.feed import FeedPlace
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
@@ -39,6 +40,7 @@ from slumberd.search.context import (
 from slumberd.search.embeddings import forget_vectors
 from slumberd.search.followed_scopes import (
     FollowedScopes,
+    Loaded,
     OneThread,
     SearchedEpisodes,
     SearchedFacts,
@@ -47,11 +49,13 @@ from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_t
 from slumberd.search.indexes import (
     EpisodeIndex,
     FactIndex,
+    KeptEpisode,
     sources_of_fact,
     trust_of_fact,
     words_of_fact,
 )
 from slumberd.search.languages import AUTO
+from slumberd.search.saved_indexes import IndexWriter, SavedIndexes
 from slumberd.search.scope_index import FoundText
 from slumberd.search.terms import forget_words
 
@@ -97,6 +101,7 @@ class Searcher:
         recorded_at: Returns the newest instant that the ledger recorded; None without a ledger.
             While the clock is behind it, one of both is wrong, and no episode is of the future.
         most_bytes: About how much memory the indexes may take.
+        saved: Where the indexes of episodes are saved; None saves none.
 
     Raises:
         UsageError: The language is unknown.
@@ -115,6 +120,7 @@ class Searcher:
         future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
         recorded_at: RecordedAt | None = None,
         most_bytes: int = MOST_BYTES,
+        saved: SavedIndexes | None = None,
     ) -> None:
         self._facts = facts
         self._clock = clock or SystemClock()
@@ -125,9 +131,14 @@ class Searcher:
         self._new_fact_index()  # refuses an unknown language now
         self._feed = memory.feed
         self._thread = OneThread()
-        new_index = partial(EpisodeIndex, language=language, vectors=vectors)
+        self._new_index = partial(EpisodeIndex, language=language, vectors=vectors)
+        self._saved = saved
         self._episodes = FollowedScopes[EpisodeIndex](
-            memory.feed, new_index, self._thread, most_bytes=most_bytes
+            memory.feed,
+            self._new_index,
+            self._thread,
+            most_bytes=most_bytes,
+            load=None if saved is None else self._load,
         )
         self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
         self._builder = ContextBuilder(tokens or EstimatedTokens())
@@ -287,6 +298,40 @@ class Searcher:
         parts = ContextParts(facts=hits)
         return await self._thread.run(partial(self._builder.build, parts, budget))
 
+    def _load(self, scope: ScopeFilter) -> Loaded[EpisodeIndex] | None:
+        """Return the saved index of a scope; None when there is none that can be used."""
+        found = None if self._saved is None else self._saved.load(scope)
+        if found is None:
+            return None
+        index = self._new_index(scope)
+        try:
+            with collection_paused():
+                index.load(found.parts)
+        except (LookupError, TypeError, ValueError):  # it was written by other code
+            return None
+        return found.place, index
+
+    async def save(self) -> None:
+        """Save the indexes of episodes of which much is not saved yet, or saved episodes are gone.
+
+        Searches wait meanwhile, for some milliseconds for 1,000 episodes.
+        """
+        saved = self._saved
+        if saved is None:
+            return
+        for scope in [scope for scope, one in self._episodes.kept() if one.is_to_save]:
+            await self._save(saved, scope)
+
+    async def _save(self, saved: SavedIndexes, scope: ScopeFilter) -> None:
+        async with self._lock:
+            with saved.writing(scope.user) as writer:
+                # What was erased before is gone from the index now. After it, nothing is saved.
+                index = await self._episodes.current(scope)
+                place = self._episodes.place
+                if writer is not None and place is not None:
+                    await self._thread.run(partial(_save, writer, scope, place, index))
+                index.note_saved()
+
     async def forget(self, user: str) -> None:
         """Drop all that is kept in memory of a user's texts, once they are erased.
 
@@ -380,6 +425,14 @@ class Searcher:
             return ()
         pattern = FactPattern(user=scope.user, agent=scope.agent, channel=channel)
         return await self._facts.query(pattern, valid_at=as_of)
+
+
+def _save(writer: IndexWriter, scope: ScopeFilter, place: FeedPlace, index: EpisodeIndex) -> None:
+    try:
+        parts = index.parts()
+    except TypeError:  # half of a surrogate pair cannot be written
+        return
+    writer.save(scope, place, parts)
 
 
 def _check(limit: int, kinds: Collection[Kind]) -> None:
@@ -478,7 +531,7 @@ def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
     return [hit for hit in hits if hit.id in named][:limit]
 
 
-def _hit_of_version(version: EpisodeVersion, match: FoundText) -> Hit:
+def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
     return Hit(
         id=version.id,
         kind="episode",

@@ -14,28 +14,53 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from heapq import nlargest
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
+
+import orjson
+
+from slumberd.search.columns import Interned, Parts, SavedParts, read_array, read_json
 
 NONE = -1
 """In place of a number: there is no such neighbour."""
 
 
+Entries = dict[str, list[tuple[int, str, int]]]
+"""By session, the instant, id and number of each text, in order."""
+
+
 class Neighbours:
     """The order of numbered texts within their sessions: by instant, then by id.
+
+    Args:
+        read: Returns the texts that are there already, when they are first needed.
 
     Attributes:
         previous: By the number of a text, the number of the text before it, or `NONE`.
         next: By the number of a text, the number of the text after it, or `NONE`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], Entries] = dict) -> None:
         self.previous = array("i")
         self.next = array("i")
-        self._sessions: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+        self._read = read
+
+    @cached_property
+    def _sessions(self) -> Entries:
+        return defaultdict(list, self._read())
+
+    def parts(self) -> SavedParts:
+        """Return what `load` needs."""
+        return {"previous": self.previous, "next": self.next}
+
+    def load(self, parts: Parts) -> None:
+        """Take what was saved."""
+        self.previous = read_array("i", parts["previous"])
+        self.next = read_array("i", parts["next"])
 
     def append(self, number: int, session: str, at: int, id: str) -> None:
         """Add a text. Its number must be the next one.
@@ -44,11 +69,13 @@ class Neighbours:
             session: The session; a text of the empty session has no neighbours.
             id: The id, which decides between equal instants.
         """
+        # The entries that are read must be those before this text.
+        entries = self._sessions[session] if session else []
         self.previous.append(NONE)
         self.next.append(NONE)
         if not session:
             return
-        entries, entry = self._sessions[session], (at, id, number)
+        entry = at, id, number
         place = len(entries)
         if entries and entry < entries[-1]:
             place = bisect_left(entries, entry)
@@ -153,6 +180,9 @@ _MOST_READ = 10_000
 
 _NO_TERMS: frozenset[str] = frozenset()
 
+_NO_TERM = 2**32 - 1
+"""In place of the number of a term: the text is removed, or no text has the term."""
+
 Frequencies = dict[int, float]
 """How often the terms of a concept occur in texts, by number, divided by their lengths."""
 
@@ -181,24 +211,62 @@ class Concept(NamedTuple):
         return self.most * frequency / (SATURATION + frequency)
 
 
+_BITS = 32
+"""The postings of a term: the number of each text that has it, above a count of so many bits.
+
+The numbers ascend. The count says how often the own words of the text have the term. It is 0 when
+only its speaker or its day has the term, or when the text is removed.
+"""
+
+_COUNT = 2**_BITS - 1
+
+_NO_POSTINGS = array("Q")
+
+
+def _count_of(number: int, postings: array[int]) -> int:
+    """Return how often a text has a term."""
+    wanted = number << _BITS
+    place = bisect_left(postings, wanted)
+    if place == len(postings) or postings[place] >> _BITS != number:
+        return 0
+    count: int = postings[place] & _COUNT
+    return count
+
+
 class TermIndex:
-    """The terms of numbered texts.
+    """The terms of numbered texts, numbered as well.
 
     Args:
         neighbours: The order of the texts within their sessions.
         similar: Takes the terms of all texts; None when nobody asks for similar ones.
+        ages: The instant and the id of a text, by its number: of equal texts the newest are chosen.
     """
 
-    def __init__(self, neighbours: Neighbours, similar: SimilarWords | None = None) -> None:
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        similar: SimilarWords | None = None,
+        ages: Callable[[int], tuple[int, str]] | None = None,
+    ) -> None:
         self._similar = similar
         self._neighbours = neighbours
-        self._ages: list[tuple[int, str]] = []
-        self._terms: list[Sequence[str]] = []
+        self._own_ages: list[tuple[int, str]] = []
+        self._ages = ages or self._own_ages.__getitem__
+        self._keeps_ages = ages is None
+        self._terms = array("I")
+        """The terms of all texts, one text after the other."""
+        self._ends = array("Q")
         self._factors = array("d")
-        self._names: list[frozenset[str]] = []
-        self._dates: list[frozenset[str]] = []
-        self._postings: dict[str, array[int]] = defaultdict(lambda: array("I"))
-        self._removed: dict[str, int] = defaultdict(int)
+        self._sets = Interned[frozenset[str]]()
+        self._names = array("I")
+        self._dates = array("I")
+        self._vocabulary: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._postings: list[array[int] | None] = []
+        """By term; None for one that is still among the saved ones."""
+        self._saved = memoryview(b"")
+        self._starts = array("Q", [0])
+        self._removed: dict[int, int] = defaultdict(int)
         self._sides: set[str] = set()
         self._count = 0
         self._entries = 0
@@ -206,7 +274,58 @@ class TermIndex:
     @property
     def size_bytes(self) -> int:
         """About how much memory the index takes."""
-        return 400 * len(self._terms) + 16 * self._entries + 250 * len(self._postings)
+        return 40 * len(self._factors) + 16 * self._entries + 400 * len(self._numbers)
+
+    def parts(self) -> SavedParts:
+        """Return what `load` needs."""
+        found = [self._posting(term) for term in range(len(self._vocabulary))]
+        starts = array("Q", accumulate(map(len, found), initial=0))
+        sets = [None if some is None else sorted(some) for some in self._sets.values]
+        state = {
+            "removed": [*self._removed.items()],
+            "sides": [*self._sides],
+            "sets": sets,
+            "uses": [*self._sets.uses],
+            "count": self._count,
+            "entries": self._entries,
+        }
+        return {
+            "terms": self._terms,
+            "ends": self._ends,
+            "factors": self._factors,
+            "names": self._names,
+            "dates": self._dates,
+            "vocabulary": orjson.dumps(self._vocabulary),
+            "starts": starts,
+            "postings": b"".join(found),
+            "words": orjson.dumps(state),
+        }
+
+    def load(self, parts: Parts) -> None:
+        """Take what was saved."""
+        self._terms = read_array("I", parts["terms"])
+        self._ends = read_array("Q", parts["ends"])
+        self._factors = read_array("d", parts["factors"])
+        self._names = read_array("I", parts["names"])
+        self._dates = read_array("I", parts["dates"])
+        self._vocabulary = read_json(parts["vocabulary"])
+        self._starts = read_array("Q", parts["starts"])
+        self._saved = parts["postings"]
+        self._postings = [None] * len(self._vocabulary)
+        state = read_json(parts["words"])
+        self._removed.update(state["removed"])
+        self._sides = {*state["sides"]}
+        sets = (None if some is None else frozenset(some) for some in state["sets"])
+        self._sets = Interned(sets, state["uses"])
+        self._count, self._entries = state["count"], state["entries"]
+        starts = self._starts
+        self._numbers = {
+            term: number
+            for number, term in enumerate(self._vocabulary)
+            if starts[number] < starts[number + 1]
+        }
+        if self._similar is not None:
+            self._similar.add(self._numbers)
 
     def append(
         self,
@@ -218,47 +337,93 @@ class TermIndex:
         """Add a text under the next number.
 
         Args:
-            age: Its instant and its id: of equal texts the newest are chosen.
+            age: Its instant and its id.
             terms: Its terms, in order.
             names: The terms of its speaker's name.
             dates: The terms that name its day.
         """
-        number = len(self._terms)
-        self._ages.append(age)
-        self._terms.append(terms)
+        number = len(self._factors)
+        if self._keeps_ages:
+            self._own_ages.append(age)
         self._factors.append(SHORT / max(len(terms), SHORT))
-        self._names.append(names)
-        self._dates.append(dates)
+        self._names.append(self._sets.add(names))
+        self._dates.append(self._sets.add(dates))
         self._sides |= names
         self._sides |= dates
         self._entries += len(terms)
         self._count += 1
-        postings = self._postings
-        found = {*terms, *names, *dates}
+        found = self._numbers_of(terms)
+        self._terms.extend(found)
+        self._ends.append(len(self._terms))
+        counts = dict.fromkeys(found, 1)
+        if len(counts) < len(found):
+            counts = Counter(found)
+        for one in self._numbers_of([*names, *dates]):
+            counts.setdefault(one, 0)
+        postings, above = self._postings, number << _BITS
+        for one, count in counts.items():
+            (postings[one] or self._posting(one)).append(above | count)
+
+    def _numbers_of(self, terms: Sequence[str]) -> list[int]:
+        """Return the numbers of terms; new terms get one."""
+        numbers = self._numbers
+        try:
+            return [numbers[term] for term in terms]
+        except KeyError:
+            return [
+                self._add_term(term) if (one := numbers.get(term)) is None else one
+                for term in terms
+            ]
+
+    def _add_term(self, term: str) -> int:
+        """Give a new term a number."""
+        number = self._numbers[term] = len(self._vocabulary)
+        self._vocabulary.append(term)
+        self._postings.append(array("Q"))
         if self._similar is not None:
-            self._similar.add(found - postings.keys())
-        for term in found:
-            postings[term].append(number)
+            self._similar.add((term,))
+        return number
+
+    def _posting(self, term: int) -> array[int]:
+        """Return the texts of a term, by its number; read them if they are saved."""
+        found = self._postings[term]
+        if found is None:
+            begin, end = 8 * self._starts[term], 8 * self._starts[term + 1]
+            found = self._postings[term] = read_array("Q", self._saved[begin:end])
+        return found
+
+    def _begin_of(self, number: int) -> int:
+        return self._ends[number - 1] if number else 0
 
     def remove(self, number: int) -> None:
         """Remove a text; its number stays unused."""
-        terms, names, dates = self._terms[number], self._names[number], self._dates[number]
-        for term in {*terms, *names, *dates}:
-            self._remove_from(term)
-        self._terms[number] = ()
-        self._names[number] = self._dates[number] = _NO_TERMS
-        self._entries -= len(terms)
+        begin, end = self._begin_of(number), self._ends[number]
+        names, dates = self._sets[self._names[number]], self._sets[self._dates[number]]
+        found = {*self._terms[begin:end], *(self._numbers[term] for term in names | dates)}
+        for term in found:
+            self._remove_from(term, number)
+        self._terms[begin:end] = array("I", [_NO_TERM]) * (end - begin)
+        self._sets.remove(self._names[number])
+        self._sets.remove(self._dates[number])
+        self._names[number] = self._sets.add(_NO_TERMS)
+        self._dates[number] = self._sets.add(_NO_TERMS)
+        self._entries -= end - begin
         self._count -= 1
 
-    def _remove_from(self, term: str) -> None:
+    def _remove_from(self, term: int, number: int) -> None:
         """Count one text less with a term. No word stays that only removed texts had."""
         # Postings of a removed text stay while other texts have the term; they find nothing.
+        postings = self._posting(term)
+        postings[bisect_left(postings, number << _BITS)] = number << _BITS
         self._removed[term] += 1
-        if self._removed[term] == len(self._postings[term]):
-            del self._removed[term], self._postings[term]
-            self._sides.discard(term)
+        if self._removed[term] == len(postings):
+            word = self._vocabulary[term]
+            del self._removed[term], self._numbers[word]
+            self._postings[term] = array("Q")
+            self._vocabulary[term] = ""
+            self._sides.discard(word)
             if self._similar is not None:
-                self._similar.discard(term)
+                self._similar.discard(word)
 
     def concept(self, terms: Sequence[str]) -> Concept:
         """Return what terms with one meaning ask for; the most frequent one says how rare it is."""
@@ -336,7 +501,7 @@ class TermIndex:
         least = sorted(totals.values(), reverse=True)[most - 1]
         best = [number for number, total in totals.items() if total > least]
         last = [number for number, total in totals.items() if total == least]
-        return best + nlargest(most - len(best), last, key=self._ages.__getitem__)
+        return best + nlargest(most - len(best), last, key=self._ages)
 
     def _are_enough(self, found: Iterable[int], most: int, allows: Allows | None) -> bool:
         """Return whether so many texts are found that frequent terms can be left out."""
@@ -347,12 +512,13 @@ class TermIndex:
         self, concept: Concept, factors: Sequence[float], totals: dict[int, float]
     ) -> Frequencies:
         """Add the scores of a concept by the texts' own words; return its frequencies."""
-        texts, highest = self._terms, concept.most
+        highest = concept.most
         counted: Frequencies = {}
         for term in concept.terms:
             has_sides = term in self._sides
-            for number in self._postings.get(term, ()):
-                found = texts[number].count(term) * factors[number]
+            for posting in self._texts_of(term):
+                number = posting >> _BITS
+                found = (posting & _COUNT) * factors[number]
                 if found:
                     counted[number] = counted.get(number, 0.0) + found
                 if has_sides:
@@ -362,13 +528,17 @@ class TermIndex:
                     totals[number] = totals.get(number, 0.0) + score
         return counted
 
+    def _texts_of(self, term: str) -> array[int]:
+        number = self._numbers.get(term)
+        return _NO_POSTINGS if number is None else self._posting(number)
+
     def _count_in(
         self, concept: Concept, factors: Sequence[float], numbers: Iterable[int]
     ) -> Frequencies:
         """Return the frequencies of a concept in some texts and their neighbours."""
-        texts = self._terms
+        postings = [self._texts_of(term) for term in concept.terms]
         return {
-            number: sum(texts[number].count(term) for term in concept.terms) * factors[number]
+            number: sum(_count_of(number, one) for one in postings) * factors[number]
             for number in {other for number in numbers for other in self._around(number)}
         }
 
@@ -399,8 +569,9 @@ class TermIndex:
         """Return how often a concept occurs in the beginning of a text."""
         if self.is_short(number):
             return frequencies[number]
-        head = self._terms[number][:SHORT]
-        return sum(head.count(term) for term in concept.terms)
+        begin = self._begin_of(number)
+        head = self._terms[begin : begin + SHORT]
+        return sum(head.count(self._numbers.get(term, _NO_TERM)) for term in concept.terms)
 
     def is_short(self, number: int) -> bool:
         """Return whether a text is so short that its neighbours count."""
@@ -408,14 +579,18 @@ class TermIndex:
 
     def texts_with(self, term: str) -> int:
         """Return how many texts have a term."""
-        return len(self._postings.get(term, ())) - self._removed.get(term, 0)
+        number = self._numbers.get(term)
+        if number is None:
+            return 0
+        return len(self._posting(number)) - self._removed.get(number, 0)
 
     def _length_of(self, concept: Concept) -> int:
-        return sum(len(self._postings.get(term, ())) for term in concept.terms)
+        return sum(len(self._texts_of(term)) for term in concept.terms)
 
     def _side(self, number: int, term: str) -> float:
-        weight = SPEAKER_WEIGHT if term in self._names[number] else 0.0
-        return weight + DATE_WEIGHT if term in self._dates[number] else weight
+        sets = self._sets.values
+        weight = SPEAKER_WEIGHT if term in (sets[self._names[number]] or ()) else 0.0
+        return weight + DATE_WEIGHT if term in (sets[self._dates[number]] or ()) else weight
 
     def _around(self, number: int) -> list[int]:
         """Return a text and its neighbours."""

@@ -40,6 +40,7 @@ def test_status_counts_the_languages_that_a_search_recognises(tmp_path: Path) ->
     assert found == {
         "language": "auto",
         "recognised": {"english": 2, "german": 1, "undecided": 1},
+        "saved_bytes": 0,
     }
     assert "language auto; newest episodes: english 2, german 1, undecided 1" in (
         home.call("status").stdout
@@ -52,4 +53,4 @@ def test_language_that_is_named_is_not_counted(tmp_path: Path, language: str | N
 
     settings = load_settings(home.config, overrides={}, environ={})
 
-    assert read_languages(settings) == {"language": language, "recognised": {}}
+    assert read_languages(settings) == {"language": language, "recognised": {}, "saved_bytes": 0}

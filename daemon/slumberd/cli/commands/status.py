@@ -446,11 +446,13 @@ def _print_status(
 
 
 def _describe_search(search: dict[str, Any]) -> str:
-    """Return the language of a search in words, and what it recognises."""
+    """Return the language of a search in words, what it recognises, and what is saved."""
+    saved = f"; saved indexes {megabytes(search['saved_bytes'])}" if search["saved_bytes"] else ""
     if search["language"] is None:
-        return "without a language"
+        return f"without a language{saved}"
     counts = ", ".join(f"{name} {count}" for name, count in search["recognised"].items())
-    return f"language {search['language']}" + (f"; newest episodes: {counts}" if counts else "")
+    newest = f"; newest episodes: {counts}" if counts else ""
+    return f"language {search['language']}{newest}{saved}"
 
 
 def _print_database(status: DatabaseStatus) -> None:

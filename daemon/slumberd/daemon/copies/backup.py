@@ -49,6 +49,7 @@ from slumberd.model.errors import (
 )
 from slumberd.model.record import ForeignBlank
 from slumberd.rules.settings import Settings
+from slumberd.search.saved_indexes import remove_all_indexes
 from slumberd.storage.closed_stores import STORES, StoreCopies, StoreName
 from slumberd.storage.inspections import FactInspection, StoreInspections
 
@@ -386,6 +387,9 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
         newer_erasures = _count_newer_erasures(inspections_of(settings).facts, manifest.ledger)
         file_exchange.begin(directory, _new_stamp(clock, targets), changes)
         replaced = file_exchange.finish(directory, targets)
+        # They are of the replaced store, so no search uses them.
+        with suppress(OSError):
+            remove_all_indexes(directory)
     return Restored(manifest, replaced, owned, newer_erasures)
 
 

@@ -251,6 +251,9 @@ class Namespace:
         self._records: dict[str, MemoryRecord] = {}
         self._rows = RowIds()
 
+    def __len__(self) -> int:
+        return len(self._records)
+
     @property
     def size_bytes(self) -> int:
         """About how much memory the records and the index take."""

@@ -109,6 +109,7 @@ class Forgotten(Result):
         head_after: The head after; absent for a dry run.
         write_ahead_log_emptied: By file; absent for a dry run.
         rewritten: By file: why it was rewritten; absent for a dry run.
+        search_indexes: How many saved indexes of the search were removed; absent for a dry run.
         pending: By file that may still have erased bytes: what its rewriting waits for. Absent for
             a dry run.
         bytes_gone_at: When the last byte was gone; None while something is pending.
@@ -136,6 +137,7 @@ class Forgotten(Result):
     head_after: str | None = None
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None
+    search_indexes: int | None = None
     pending: dict[str, str] | None = None
     bytes_gone_at: str | None = None
 
@@ -154,8 +156,9 @@ class Erasure(Result):
     certificate: dict[str, Any]
 
 
-async def _no_indexes(_: str) -> None:
-    """Do nothing: no text is in memory."""
+async def _no_indexes(_: str) -> int:
+    """Do nothing: there is no index."""
+    return 0
 
 
 class Target(NamedTuple):
@@ -194,7 +197,8 @@ class Erasures:
     """Erases scopes, episodes and facts: from the ledger first, then from the episodes and files.
 
     Attributes:
-        erased: Called with the user of an erased scope, to drop what is in memory of its texts.
+        erased: Called with the user of an erased scope, to drop what is in memory of its texts,
+            and to remove what other files hold of them; returns how many indexes they held.
 
     Args:
         stores: The open stores.
@@ -226,7 +230,8 @@ class Erasures:
         self._waiting_since: datetime | None = None
         self._rewriting_since: float | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
-        self.erased: Callable[[str], Awaitable[None]] = _no_indexes
+        self._indexes = 0
+        self.erased: Callable[[str], Awaitable[int]] = _no_indexes
 
     @operation(
         right=Right.ERASE,
@@ -276,6 +281,7 @@ class Erasures:
             done, out_of_reach = await self._scrub_files(own, rewrite=not self._waits())
         document = certificate(target.unfinished, erasure, tables, naming=target.stored.naming)
         document["out_of_reach"] += out_of_reach
+        document["search_indexes"] = self._indexes
         document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
         why = {} if request.reason is None else {"reason": request.reason}
         return {**document, **why, **done}
@@ -369,6 +375,7 @@ class Erasures:
     async def _erase(self, target: Target, reason: str) -> tuple[LedgerErasure, dict[str, int]]:
         """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
+        self._indexes = 0
         try:
             erasure = await self._erase_facts(target, dry_run=False, reason=reason)
             return erasure, await self._erase_episodes([target.unfinished])
@@ -444,6 +451,9 @@ class Erasures:
         for part in [part for erasure in erasures for part in erasure.parts()]:
             done = self._memory.forget(part.reach, part.eids, moment=part.moment, key=key)
             rows.update(await done)
+        # Before the end is recorded: an erasure that is killed here is finished at the next start.
+        for user in {erasure.reach.user for erasure in erasures}:
+            self._indexes += await self.erased(user)
         await self._facts.erasures.end(erasures)
         return dict(rows)
 

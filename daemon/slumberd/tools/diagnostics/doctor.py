@@ -20,6 +20,7 @@ from slumberd.model.rule import Cron
 from slumberd.rules.rule_loader import RuleSet, rule_files
 from slumberd.rules.settings import Settings
 from slumberd.rules.warnings import find_warnings
+from slumberd.search.saved_indexes import DIRECTORY, check_indexes
 from slumberd.storage.closed_stores import StoreFiles
 from slumberd.storage.inspections import StoreInspection
 from slumberd.tools.diagnostics.database_checks import check_database, find_unusable
@@ -152,7 +153,8 @@ def _state_files(context: DoctorContext) -> list[Path]:
     settings, stores = context.settings, _own_stores(context)
     files = [file for store in stores if store.on_disk for file in store.on_disk.paths()]
     sink = settings.provenance_path if settings.provenance.sink == "file" else None
-    return [*files, *filter(None, [settings.log_path, sink])]
+    indexes = settings.state_dir / DIRECTORY
+    return [*files, *filter(None, [settings.log_path, sink]), indexes, *indexes.glob("*")]
 
 
 def _check_config_files(context: DoctorContext) -> Iterator[Finding]:
@@ -244,6 +246,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: check_learning(context),
         lambda: check_waiting_answers(context),
         lambda: check_transcripts(context.settings.state_dir, context.now),
+        lambda: () if context.hurried else _check_indexes(context.settings.state_dir),
     )
     for check in checks:
         try:
@@ -252,6 +255,14 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
             yield _unreadable_finding(context.stores.facts.where, error)
         except Exception as error:  # noqa: BLE001 # raised again when the store is intact
             yield _explain_by_damage(context.stores.facts, context, error)
+
+
+def _check_indexes(directory: Path) -> Iterator[Finding]:
+    """Find saved indexes of the search that cannot be read."""
+    for path, problem in check_indexes(directory):
+        if problem:
+            remedy = f"run `rm {path}`; the next search builds it anew"
+            yield Finding("search.damaged", str(path), problem, remedy)
 
 
 def _check_store(

@@ -19,6 +19,7 @@ from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import BudgetSettings
 from slumberd.search.languages import AUTO, recognise, words_of
+from slumberd.search.saved_indexes import size_of_indexes
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection
 from slumberd.workers.language_models.budget import Budget
@@ -306,14 +307,15 @@ def read_spending(settings: Settings, now: datetime) -> Spending | None:
 
 
 def read_languages(settings: Settings) -> dict[str, Any]:
-    """Return the language of a search, and how many of the newest episodes are of which language.
+    """Return the language of a search, how many of the newest episodes are of which, and its files.
 
     Raises:
         StoreError: The store of episodes cannot be read.
     """
     language = settings.search.language
     counted = _count_languages(settings) if language == AUTO else {}
-    return {"language": language, "recognised": counted}
+    saved = size_of_indexes(settings.state_dir)
+    return {"language": language, "recognised": counted, "saved_bytes": saved}
 
 
 def _count_languages(settings: Settings) -> dict[str, int]:

@@ -1,0 +1,360 @@
+"""Save the indexes of scopes in files, and load them: each file holds the index of one scope.
+
+The files of a user are in a directory of its own. Who saves opens that directory before it reads
+the store. An erasure moves the directory away and removes it, so that nobody can write into it any
+more: no index that was read before an erasure is saved after it.
+
+A file is replaced as a whole. One that is damaged, or was made with other settings, is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import orjson
+
+from slumberd.file_modes import create_file, is_shared, make_directory
+from slumberd.model.errors import StoreError
+from slumberd.model.feed import FeedPlace
+from slumberd.model.firing import Position
+from slumberd.model.scope import ScopeFilter
+from slumberd.search.columns import Parts, SavedParts
+from slumberd.search.scope_vectors import VECTOR_ROWS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+DIRECTORY = "search"
+"""The directory of the indexes, in the state directory."""
+
+LEAST_TEXTS = 1_000
+"""The index of a smaller scope is built in a twentieth of a second, so it is not saved."""
+
+_FORMAT = 1
+_BEGINNING = b"slumberd index\n\0"
+_ALIGNMENT = 64
+_LONGEST_HEADER = 2**24
+_GONE, _NEW, _INDEX = ".gone-", ".new", ".index"
+"""In the names of directories that are being removed, of files that are being written, of files."""
+
+
+class SavedIndex(NamedTuple):
+    """An index that was saved.
+
+    Attributes:
+        place: Up to where it knows the episodes.
+        parts: What the index loads.
+    """
+
+    place: FeedPlace
+    parts: Parts
+
+
+class SavedFile(NamedTuple):
+    """A file of an index.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong with it; empty for a whole file.
+    """
+
+    path: Path
+    problem: str
+
+
+class SavedIndexes:
+    """The saved indexes of one store.
+
+    Args:
+        state: The state directory. The indexes are in a directory in it.
+        store: What tells the store from others.
+        made_with: The settings that an index depends on. Another version of slumberd, of Python or
+            of the stemmer makes another index, too.
+    """
+
+    def __init__(
+        self, state: Path, *, store: Sequence[object], made_with: Sequence[object]
+    ) -> None:
+        self._state = state
+        stamp = [_FORMAT, *store, *made_with, *_versions()]
+        self._stamp = blake2b(orjson.dumps(stamp), digest_size=16).hexdigest()
+
+    def load(self, scope: ScopeFilter) -> SavedIndex | None:
+        """Return the index of a scope; None when there is none that can be used."""
+        path = _directory_of(self._state, scope.user) / _name_of(scope)
+        try:
+            with path.open("rb") as file:
+                header = _read_header(file)
+                if header["stamp"] != self._stamp or header["scope"] != _parts_of(scope):
+                    return None
+                parts = _read_parts(file, header, unchecked=(VECTOR_ROWS,))
+                return SavedIndex(_place_of(header), dict(parts))
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    @contextmanager
+    def writing(self, user: str) -> Iterator[IndexWriter | None]:
+        """Open the directory of a user before the store is read.
+
+        Yields:
+            What saves the user's indexes; None when this process may not write there. A process of
+            another user than the owner of the state directory would make files that the daemon
+            cannot remove.
+        """
+        try:
+            descriptor = _open_directory(self._state, user)
+        except OSError:
+            yield None
+            return
+        try:
+            yield IndexWriter(descriptor, self._stamp)
+        finally:
+            os.close(descriptor)
+
+
+class IndexWriter:
+    """Saves indexes of one user.
+
+    Args:
+        directory: The descriptor of the user's directory.
+        stamp: What an index must have been made with.
+    """
+
+    def __init__(self, directory: int, stamp: str) -> None:
+        self._directory = directory
+        self._stamp = stamp
+
+    def save(self, scope: ScopeFilter, place: FeedPlace, parts: SavedParts) -> bool:
+        """Save the index of a scope, and return whether that was done.
+
+        It is not done when the disk is full, or when the user was erased since `writing`.
+        """
+        name = _name_of(scope)
+        fresh = f"{name}.{token_hex(8)}{_NEW}"
+        try:
+            self._remove_unfinished(name)
+            descriptor = create_file(Path(fresh), os.O_WRONLY, dir_fd=self._directory)
+            with os.fdopen(descriptor, "wb") as file:
+                _write(file, self._stamp, scope, place, parts)
+            os.replace(fresh, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except (OSError, TypeError):  # orjson refuses half of a surrogate pair
+            with suppress(OSError):
+                os.unlink(fresh, dir_fd=self._directory)
+            return False
+        return True
+
+    def _remove_unfinished(self, name: str) -> None:
+        """Remove what a process left that ended while it saved the same index."""
+        for other in os.listdir(self._directory):  # noqa: PTH208 # no path
+            if other.startswith(name) and other.endswith(_NEW):
+                os.unlink(other, dir_fd=self._directory)
+
+
+def remove_indexes_of(state: Path, user: str) -> int:
+    """Remove all indexes of a user; return how many files there were.
+
+    Raises:
+        StoreError: A file cannot be removed.
+    """
+    place = _directory_of(state, user)
+    gone = place.with_name(f"{_GONE}{token_hex(8)}")
+    try:
+        with suppress(FileNotFoundError):
+            place.rename(gone)
+        # Also what an erasure left that was killed.
+        return sum(_remove(one) for one in state.joinpath(DIRECTORY).glob(f"{_GONE}*"))
+    except OSError as error:
+        where = error.filename or str(gone)
+        raise StoreError(
+            f"{where!r} cannot be removed: {error.strerror}; remove {str(state / DIRECTORY)!r}"
+        ) from error
+
+
+def _remove(directory: Path) -> int:
+    """Remove a directory and its files; return how many there were."""
+    removed = 0
+    while directory.exists():
+        for path in [*directory.iterdir()]:
+            path.unlink(missing_ok=True)
+            removed += 1
+        with suppress(FileNotFoundError):
+            _remove_if_empty(directory)
+    parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    return removed
+
+
+def _remove_if_empty(directory: Path) -> None:
+    """Remove a directory, unless somebody has just written a file into it."""
+    try:
+        directory.rmdir()
+    except OSError:
+        if not any(directory.iterdir()):
+            raise
+
+
+def remove_all_indexes(state: Path) -> None:
+    """Remove the indexes of all users. They are built again when they are needed.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
+    with suppress(FileNotFoundError):
+        shutil.rmtree(state / DIRECTORY)
+
+
+def size_of_indexes(state: Path) -> int:
+    """Return the bytes of all saved indexes."""
+    found = 0
+    for path in state.glob(f"{DIRECTORY}/*/*"):
+        with suppress(OSError):  # it has just been replaced
+            found += path.stat().st_size
+    return found
+
+
+def check_indexes(state: Path) -> Iterator[SavedFile]:
+    """Yield each saved index, read whole."""
+    for path in sorted(state.glob(f"{DIRECTORY}/*/*{_INDEX}")):
+        problem = ""
+        try:
+            with path.open("rb") as file:
+                header = _read_header(file)
+                for _ in _read_parts(file, header):
+                    pass
+        except FileNotFoundError:  # it has just been removed
+            continue
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+        except (ValueError, LookupError, TypeError):
+            problem = "is damaged"
+        yield SavedFile(path, problem)
+
+
+def _versions() -> list[object]:
+    """Return what stands for the versions of the code that makes indexes."""
+    found: list[object] = [[*sys.version_info[:3]], sys.byteorder]
+    for name in ("slumberd.search.terms", "snowballstemmer", "wordllama"):
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None:
+            status = Path(spec.origin).stat()
+            found.append([name, status.st_mtime_ns, status.st_size])
+    return found
+
+
+def local_time_zone() -> list[float | None]:
+    """Return what tells the local time zone from others: its offsets in winter and in summer."""
+    offsets = (datetime(2025, month, 1).astimezone().utcoffset() for month in (1, 7))
+    return [None if one is None else one.total_seconds() for one in offsets]
+
+
+def _parts_of(scope: ScopeFilter) -> list[str | None]:
+    return [scope.user, scope.session, scope.agent]
+
+
+def _name_of(scope: ScopeFilter) -> str:
+    return f"{_hash_of(_parts_of(scope))}{_INDEX}"
+
+
+def _directory_of(state: Path, user: str) -> Path:
+    return state / DIRECTORY / _hash_of([user])
+
+
+def _hash_of(parts: Sequence[str | None]) -> str:
+    encoded = repr([*parts]).encode(errors="surrogatepass")
+    return blake2b(encoded, digest_size=16).hexdigest()
+
+
+def _open_directory(state: Path, user: str) -> int:
+    """Open the directory of a user; it is made when it is missing.
+
+    Raises:
+        OSError: This process may not write there.
+    """
+    if state.stat().st_uid != os.geteuid() and not is_shared(state):
+        raise PermissionError(f"{str(state)!r} belongs to another user")
+    make_directory(state / DIRECTORY)
+    place = _directory_of(state, user)
+    make_directory(place)
+    return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _write(
+    file: BinaryIO, stamp: str, scope: ScopeFilter, place: FeedPlace, parts: SavedParts
+) -> None:
+    views = {name: _bytes_of(part) for name, part in parts.items()}
+    header = {
+        "stamp": stamp,
+        "scope": _parts_of(scope),
+        "place": [*place.position, place.deletion],
+        "parts": {name: [len(view), zlib.crc32(view)] for name, view in views.items()},
+    }
+    encoded = orjson.dumps(header)
+    encoded = len(encoded).to_bytes(8, "little") + encoded
+    file.write(_BEGINNING + zlib.crc32(encoded).to_bytes(8, "little") + encoded)
+    for view in views.values():
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        file.write(view)
+
+
+def _bytes_of(part: Buffer) -> memoryview:
+    view = memoryview(part)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _read_header(file: BinaryIO) -> dict[str, Any]:
+    """Return the header of a file.
+
+    Raises:
+        ValueError: The file is damaged, or no index.
+    """
+    first = file.read(len(_BEGINNING) + 16)
+    if first[: len(_BEGINNING)] != _BEGINNING:
+        raise ValueError("no index")
+    checksum, length = (int.from_bytes(first[begin:][:8], "little") for begin in (16, 24))
+    if length > _LONGEST_HEADER:
+        raise ValueError("no index")
+    encoded = file.read(length)
+    if zlib.crc32(len(encoded).to_bytes(8, "little") + encoded) != checksum:
+        raise ValueError("damaged")
+    header: dict[str, Any] = orjson.loads(encoded)
+    return header
+
+
+def _place_of(header: Mapping[str, Any]) -> FeedPlace:
+    seq, eid, deletion = header["place"]
+    return FeedPlace(Position(seq, eid), deletion)
+
+
+def _read_parts(
+    file: BinaryIO, header: Mapping[str, Any], unchecked: Collection[str] = ()
+) -> Iterator[tuple[str, memoryview]]:
+    """Yield the parts of an index, each in memory of its own.
+
+    Args:
+        unchecked: Parts whose checksum is not compared.
+
+    Raises:
+        ValueError: A part is damaged.
+    """
+    for name, (length, checksum) in header["parts"].items():
+        file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
+        found = file.read(length)
+        if len(found) != length:
+            raise ValueError("cut")
+        if name not in unchecked and zlib.crc32(found) != checksum:
+            raise ValueError("damaged")
+        yield name, memoryview(found)

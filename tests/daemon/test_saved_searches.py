@@ -1,0 +1,346 @@
+"""A saved index spares the reading of a scope, follows every writer, and survives no erasure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from slumberd import Memory
+from slumberd.daemon.new_state_directory import make_state_directory
+from slumberd.model.episode import Episode
+from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
+from slumberd.model.scope import ScopeFilter
+from slumberd.search.hits import Hit
+from slumberd.search.saved_indexes import (
+    DIRECTORY,
+    LEAST_TEXTS,
+    SavedIndexes,
+    check_indexes,
+    remove_indexes_of,
+    size_of_indexes,
+)
+from slumberd.search.searcher import Searcher
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.builders import episode
+from tests.support.trial_installation import TrialInstallation, rule, rules
+
+pytestmark = pytest.mark.integration
+
+CANARY = "zeppelinism"
+SCOPE = ScopeFilter.of("alice", None, None)
+KEY = b"k" * 32
+MANY = [episode(f"m{n}", content=f"dog number {n} of the house") for n in range(LEAST_TEXTS)]
+
+
+class CountedFeed:
+    """The feed of a store, and how many scopes were read whole."""
+
+    def __init__(self, store: SQLiteMemoryStore) -> None:
+        self._feed = store.feed
+        self.readings = 0
+
+    @property
+    def feed(self) -> CountedFeed:
+        return self
+
+    async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
+        self.readings += 1
+        return await self._feed.read_scope(scope)
+
+    async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
+        return await self._feed.changes(place, most=most)
+
+
+class Process(NamedTuple):
+    """What a process has that searches."""
+
+    feed: CountedFeed
+    searcher: Searcher
+
+    async def find(self, query: str) -> list[Hit]:
+        return await self.searcher.search(query, user="alice", limit=50)
+
+    async def ids(self, query: str) -> list[str]:
+        return [hit.id for hit in await self.find(query)]
+
+
+class Site(NamedTuple):
+    """A store with enough episodes of one user for a saved index."""
+
+    memory: SQLiteMemoryStore
+    state: Path
+
+    def process(self, memory: SQLiteMemoryStore | None = None) -> Process:
+        """Return another process, which has nothing in memory."""
+        feed = CountedFeed(memory or self.memory)
+        saved = SavedIndexes(self.state, store=["one"], made_with=["english"])
+        return Process(feed, Searcher(feed, language="english", saved=saved))
+
+    async def save(self, *more: Episode) -> None:
+        """Save the index of all episodes."""
+        await self.memory.put_many([*MANY, *more])
+        process = self.process()
+        await process.find("dog")
+        await process.searcher.save()
+        assert [one.problem for one in check_indexes(self.state)] == [""]
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        yield Site(memory, tmp_path)
+
+
+async def test_second_process_reads_no_scope_and_finds_the_same(site: Site) -> None:
+    await site.save()
+    second, without = site.process(), Searcher(site.memory, language="english")
+
+    found = await second.find("dog number 7")
+
+    assert found == await without.search("dog number 7", user="alice", limit=50)
+    assert second.feed.readings == 0
+
+
+async def test_loaded_index_follows_puts_edits_and_deletions_of_others(site: Site) -> None:
+    await site.save()
+    await site.memory.put_many(
+        [episode("new", content="a zebra"), episode("m3", content="the edited zebra")]
+    )
+    delete(site, "m5")
+    second = site.process()
+
+    assert {"m3", "new"} == {*(await second.ids("zebra"))[:2]}
+    assert "m5" not in await second.ids("dog number 5")
+    assert second.feed.readings == 0
+
+
+def delete(site: Site, id: str) -> None:
+    """Delete an episode as another program does."""
+    with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
+        connection.execute("DELETE FROM episodes WHERE id = ?", (id,))
+
+
+async def test_index_is_saved_again_when_a_saved_episode_is_gone(site: Site) -> None:
+    await site.save(episode("gone", content=CANARY))
+    assert files_with(CANARY, site.state / DIRECTORY) != []
+    await site.memory.forget(ScopeFilter.of("alice", None, None), ["gone"], moment=None, key=KEY)
+    second = site.process()
+    await second.find("dog")
+
+    await second.searcher.save()
+
+    assert files_with(CANARY, site.state / DIRECTORY) == []
+    assert [one.problem for one in check_indexes(site.state)] == [""]
+
+
+async def test_small_scope_is_not_saved(site: Site) -> None:
+    await site.memory.put_many(MANY[1:])
+    process = site.process()
+    await process.find("dog")
+
+    await process.searcher.save()
+
+    assert size_of_indexes(site.state) == 0
+
+
+async def test_few_changes_do_not_save_again(site: Site) -> None:
+    await site.save()
+    [(path, _)] = check_indexes(site.state)
+    before = path.stat().st_ino
+    await site.memory.put_many([episode("new", content="a zebra")])
+    second = site.process()
+    await second.find("dog")
+
+    await second.searcher.save()
+
+    assert path.stat().st_ino == before
+
+
+async def test_index_is_newer_than_a_restored_store_and_is_built_anew(site: Site) -> None:
+    async with SQLiteMemoryStore(site.state / "older.db") as older:
+        await older.put_many(MANY)
+        await site.save()
+        third = site.process(older)
+        # The log ends at the same episode; only the deletion is unknown to the older store.
+        delete(site, "m5")
+        second = site.process()
+        await second.find("dog")
+        await second.searcher.save()
+
+        assert "m5" in await third.ids("dog number 5")
+        assert third.feed.readings == 1
+
+
+async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:
+    await site.save()
+    [(path, _)] = check_indexes(site.state)
+    path.write_bytes(path.read_bytes()[:-9])
+    second = site.process()
+
+    assert "m7" in await second.ids("dog number 7")
+    await second.searcher.save()
+
+    assert second.feed.readings == 1
+    assert [one.problem for one in check_indexes(site.state)] == [""]
+
+
+async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> None:
+    await site.save(episode("gone", content=CANARY))
+    stale = site.process()
+    await stale.find("dog")
+    stale_index = (await stale.searcher._episodes.current(SCOPE)).parts()
+    saved = SavedIndexes(site.state, store=["one"], made_with=["english"])
+    with saved.writing("alice") as writer:
+        assert writer is not None
+        await site.memory.forget(SCOPE, ["gone"], moment=None, key=KEY)
+        assert remove_indexes_of(site.state, "alice") == 1
+
+        assert not writer.save(SCOPE, stale.searcher._episodes.place, stale_index)  # type: ignore[arg-type]
+
+    await stale.searcher.save()  # it follows the store before it saves
+    assert files_with(CANARY, site.state / DIRECTORY) == []
+    assert await stale.ids(CANARY) == []
+
+
+_SAVING = """
+import asyncio, sys
+from pathlib import Path
+from slumberd.search.searcher import Searcher
+from slumberd.search.saved_indexes import SavedIndexes
+from slumberd.model.scope import ScopeFilter
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+
+async def main(state):
+    async with SQLiteMemoryStore(state / "memory.db") as memory:
+        saved = SavedIndexes(state, store=["one"], made_with=["english"])
+        searcher = Searcher(memory, language="english", saved=saved)
+        await searcher.search("dog", user="alice")
+        scope = ScopeFilter.of("alice", None, None)
+        print("ready", flush=True)
+        while True:
+            await searcher._save(saved, scope)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+async def test_reader_beside_a_writer_that_is_killed_always_has_a_whole_index(site: Site) -> None:
+    await site.save()
+    expected = await site.process().find("dog number 7")
+    for _ in range(3):
+        writer = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _SAVING, site.state, stdout=asyncio.subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        assert await writer.stdout.readline() == b"ready\n"
+        for _ in range(10):
+            reader = site.process()
+            assert await reader.find("dog number 7") == expected
+            assert reader.feed.readings == 0
+        writer.send_signal(signal.SIGKILL)
+        await writer.wait()
+        reader = site.process()
+        assert await reader.find("dog number 7") == expected
+        assert reader.feed.readings == 0
+
+
+def files_with(text: str, folder: Path) -> list[str]:
+    """Return the names of the files of a directory that contain a text."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sorted(path.name for path in files if text.encode() in path.read_bytes())
+
+
+def home_with_index(directory: Path) -> TrialInstallation:
+    """Return an installation whose command has saved an index with the canary."""
+    home = TrialInstallation(directory, rules(rule("all")))
+    home.put(*MANY, episode("gone", content=f"All about {CANARY}", session="other"))
+    home.fire()
+    assert [hit["id"] for hit in home.lines("search", CANARY, "--user", "alice")][:1] == ["gone"]
+    assert files_with(CANARY, home.state / DIRECTORY) != []
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [{}, {"session": "other"}, {"episode": "gone"}], ids=str)
+def test_certificate_of_a_command_names_the_index_that_is_gone(
+    tmp_path: Path, what: dict[str, str]
+) -> None:
+    home = home_with_index(tmp_path)
+
+    done = home.do("forget", user="alice", **what)
+
+    assert done["search_indexes"] == 1
+    assert files_with(CANARY, home.state) == []
+    assert home.lines("search", CANARY, "--user", "alice") == []
+
+
+@pytest.mark.slow
+async def test_erasure_through_a_daemon_removes_the_index_that_it_saved(tmp_path: Path) -> None:
+    directory = tmp_path / "memory"
+    make_state_directory(directory)
+    async with Memory.open(directory, user="alice") as memory:
+        await memory.put_many([{"text": f"The dog number {n}"} for n in range(LEAST_TEXTS)])
+        await memory.remember(f"All about {CANARY}", id="gone", session="other")
+        assert await memory.recall(CANARY)
+    assert files_with(CANARY, directory / DIRECTORY) != []  # it was saved at the end
+    async with Memory.open(directory, user="alice") as memory:
+        assert await memory.recall(CANARY)
+
+        plan = await memory.forget(session="other")
+        done = await memory.forget(session="other", plan=plan.plan)
+
+        assert done.certificate["search_indexes"] == 1
+        assert files_with(CANARY, directory / DIRECTORY) == []
+        assert await memory.recall(CANARY) == []
+    assert files_with(CANARY, directory / DIRECTORY) == []
+
+
+@pytest.mark.slow
+def test_backup_leaves_the_index_out_and_restore_removes_it(tmp_path: Path) -> None:
+    home = home_with_index(tmp_path)
+    assert home.call("backup", str(tmp_path / "backup")).returncode == 0
+    assert not (tmp_path / "backup" / DIRECTORY).exists()
+
+    assert home.call("restore", str(tmp_path / "backup")).returncode == 0
+
+    assert size_of_indexes(home.state) == 0
+    assert [hit["id"] for hit in home.lines("search", CANARY, "--user", "alice")][:1] == ["gone"]
+    assert size_of_indexes(home.state) > 0
+
+
+@pytest.mark.slow
+def test_status_names_its_size_and_doctor_a_damaged_one(tmp_path: Path) -> None:
+    home = home_with_index(tmp_path)
+    [(path, _)] = check_indexes(home.state)
+    size = path.stat().st_size
+    assert json.loads(home.call("status", "--json").stdout)["search"]["saved_bytes"] == size
+    assert "saved indexes" in home.call("status").stdout
+
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+    found = json.loads(home.run("doctor", "--json").stdout)["findings"]
+    assert [one["subject"] for one in found if one["id"] == "search.damaged"] == [str(path)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_process_of_another_user_leaves_no_file(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 12345, 12345)
+
+    with SavedIndexes(state, store=[], made_with=[]).writing("alice") as writer:
+        assert writer is None
+
+    assert [*state.iterdir()] == []
