@@ -26,6 +26,8 @@ import psycopg
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import NumberedFact
+from slumberd.model.scope import ScopeFilter
 from slumberd.search.indexes import FactIndex, words_of_fact
 from slumberd.search.searcher import Searcher
 from slumberd.search.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
@@ -213,6 +215,12 @@ async def _add(
             kind.add(connection, user, facts[start : start + TOGETHER])
 
 
+def _index_of(user: str, facts: Sequence[Fact]) -> FactIndex:
+    index = FactIndex(ScopeFilter(user, None, None), language=None, vectors=False)
+    index.replace((), [NumberedFact(fact.id, fact) for fact in facts])
+    return index
+
+
 class _Asker:
     """Asks questions in each way.
 
@@ -253,8 +261,7 @@ class _Asker:
             found = await self._facts.query(FactPattern(user=user))
             reading.append(perf_counter() - began)
             with collection_paused():
-                kept[user] = FactIndex(language=None, vectors=False)
-                kept[user].replace(found)
+                kept[user] = _index_of(user, found)
             gc.freeze()  # a daemon has no second index, which would make each collection longer
             each = -(-count // len(chosen))
             questions[user] = [Asked(user, text) for text in _questions(found, each)]
@@ -277,9 +284,9 @@ class _Asker:
         tracemalloc.start()
         try:
             found = await self._facts.query(FactPattern(user=user))
-            index = FactIndex(language=None, vectors=False)
-            index.replace(found)
-            return tracemalloc.get_traced_memory()[0] / len(found)
+            index = _index_of(user, found)
+            found.clear()
+            return tracemalloc.get_traced_memory()[0] / len(index.facts)
         finally:
             tracemalloc.stop()
 
