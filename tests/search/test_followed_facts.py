@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import NumberedFact
+from slumberd.model.feed import Changes, NumberedFact, Reading
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, UserThreads
 from slumberd.search.indexes import FactIndex
+from slumberd.storage.engine import Work
+from slumberd.storage.facts.index_feed import FactFeed
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
@@ -206,3 +209,236 @@ def test_index_that_follows_equals_one_that_is_built_anew(
     new_stores: NewStores, steps: list[Step]
 ) -> None:
     run(steps, new_stores)
+
+
+class WritesBetween:
+    """The transactions of a store; a fact is written or erased after each read."""
+
+    def __init__(self, store: AnyFactStore, writes: list[Callable[[], Awaitable[None]]]) -> None:
+        self._store = store
+        self._writes = writes
+
+    async def read(self, work: Work[Any]) -> Any:
+        found = await self._store.transactions.read(work)
+        if self._writes:
+            await self._writes.pop(0)()
+        return found
+
+
+@pytest.mark.parametrize("erases", [False, True], ids=["writes", "erases"])
+@pytest.mark.parametrize("agent", [None, "rag"])
+async def test_facts_that_change_while_pages_are_read_are_as_they_are_at_the_end(
+    provider: Provider, agent: str | None, erases: bool
+) -> None:
+    async with provider.facts(clock=FakeClock(START)) as store:
+        await store.bootstrap()
+        story = FollowedStory(store, FakeClock(START))
+        for number in range(7):
+            await story.declare(f"f{number}", "alice", "rag", "Ann", "likes", "b")
+        await story.declare("b1", "bob", "rag", "Ann", "likes", "b")
+
+        writes: list[Callable[[], Awaitable[None]]] = [
+            partial(story.declare, f"f{number}", "alice", "rag", "Will", "likes", "s")
+            for number in (6, 0)
+        ]
+        writes += [partial(story.unpin, "f1"), partial(story.declare, "a", "alice", "rag", *"xyz")]
+        if erases:
+            writes.append(partial(story.erase, "bob", True))
+        feed = FactFeed(cast("Any", WritesBetween(store, writes)), page=2)
+        scope = ScopeFilter("alice", None, agent)
+        reading = await feed.read_scope(scope)
+
+        found = {one.row: one.version for one in reading.versions}
+        pattern = FactPattern(user="alice", agent=agent)
+        assert writes == []
+        assert found == {fact.id: fact for fact in await store.query(pattern)}
+
+
+async def test_every_page_is_read_whatever_its_size(provider: Provider) -> None:
+    async with provider.facts(clock=FakeClock(START)) as store:
+        await store.bootstrap()
+        story = FollowedStory(store, FakeClock(START))
+        for number in range(5):
+            await story.declare(f"f{number}", "alice", "rag", "Ann", "likes", "b")
+            await story.declare(f"g{number}", "alice", "bot", "Ann", "likes", "b")
+        await story.declare("@marks/e1", "alice", "rag", "e1", "is", "old")
+        await story.declare("@weights/e1", "alice", "rag", "e1", "is", 5)
+
+        read = [
+            await FactFeed(store.transactions, page=page).read_scope(SCOPES[0])
+            for page in (1, 2, 5, 100)
+        ]
+
+        rows = [sorted(one.row for one in reading.versions) for reading in read]
+        kept = ["@marks/e1", *(f"{letter}{number}" for letter in "fg" for number in range(5))]
+        assert rows == [kept] * 4
+
+
+async def test_search_reads_what_is_new_not_what_there_is(provider: Provider) -> None:
+    async with provider.facts(clock=FakeClock(START)) as store:
+        await store.bootstrap()
+        story = FollowedStory(store, FakeClock(START))
+        for number in range(50):
+            await story.declare(f"f{number}", "alice", "rag", "Ann", "likes", "b")
+        place = await store.feed.place()
+        await story.declare("f7", "alice", "rag", "Ann", "likes", "s")
+
+        changes = await store.feed.changes(place, most=5)
+
+        assert changes is not None
+        assert changes.rows == {"f7"}
+        assert [one.row for one in changes.versions] == ["f7"]
+        assert await store.feed.changes(place, most=1) is None, "two rows: a firing and its claim"
+
+
+class PausedFeed:
+    """A feed of facts in memory whose readings wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Fact] = {}
+        self.changed: list[str] = []
+        self.is_known = True
+        self.paused: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
+        """By user, what a reading sets when it has begun, and what it waits for."""
+        self.begun: list[str] = []
+        self.follows = 0
+
+    def put(self, id: str, user: str, object: str) -> None:
+        self.facts[id] = Fact(
+            id=id, user=user, agent="rag", payload={"subject": "s", "predicate": "is",
+            "object": object}, lineage=[], confidence=1.0, pinned_at=START,
+        )  # fmt: skip
+        self.changed.append(id)
+
+    async def place(self) -> int:
+        return len(self.changed)
+
+    async def read_scope(self, scope: ScopeFilter) -> Reading[int, NumberedFact]:
+        found = [NumberedFact(id, fact) for id, fact in self.facts.items()]
+        place = len(self.changed)
+        self.begun.append(scope.user)
+        if scope.user in self.paused:
+            has_begun, may_end = self.paused[scope.user]
+            has_begun.set()
+            await may_end.wait()
+        return Reading(place, found)
+
+    async def changes(self, place: int, *, most: int) -> Changes[int, NumberedFact] | None:
+        self.follows += 1
+        await asyncio.sleep(0)  # others may call meanwhile
+        if not self.is_known:
+            self.is_known = True
+            return None
+        ids = frozenset(self.changed[place:])
+        return Changes(len(self.changed), ids, [NumberedFact(id, self.facts[id]) for id in ids])
+
+
+ALICE, BOB = ScopeFilter("alice", None, None), ScopeFilter("bob", None, None)
+
+
+def texts(index: FactIndex) -> list[str]:
+    return sorted(fact.text for fact in index.facts.values())
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+async def test_user_is_found_while_another_is_read_and_both_are_exact(is_known: bool) -> None:
+    feed = PausedFeed()
+    feed.put("a1", "alice", "tea")
+    feed.put("b1", "bob", "milk")
+    has_begun, may_end = feed.paused["alice"] = asyncio.Event(), asyncio.Event()
+    scopes = followed(feed)
+    first = asyncio.ensure_future(scopes.current(ALICE))
+    await has_begun.wait()
+
+    assert texts(await scopes.current(BOB)) == ["s is milk"]
+    feed.put("a1", "alice", "rain")
+    feed.put("b1", "bob", "rain")
+    feed.is_known = is_known
+    assert texts(await scopes.current(BOB)) == ["s is rain"]
+    may_end.set()
+    found = await first
+
+    if is_known:
+        assert texts(found) == ["s is rain"]
+    assert texts(await scopes.current(ALICE)) == ["s is rain"]
+
+
+async def test_callers_that_wait_together_read_the_changes_once() -> None:
+    feed = PausedFeed()
+    feed.put("a1", "alice", "tea")
+    scopes = followed(feed)
+    await asyncio.gather(scopes.current(ALICE), scopes.current(BOB))
+    feed.put("a1", "alice", "rain")
+    before = feed.follows
+
+    some = [ScopeFilter(f"user {number}", None, None) for number in range(6)]
+    found, *_ = await asyncio.gather(scopes.current(ALICE), *map(scopes.current, some))
+
+    assert texts(found) == ["s is rain"]
+    assert feed.follows - before == 2, "the one that had begun, and one for all who came later"
+
+
+async def test_change_of_another_user_waits_for_nobody_and_takes_its_memory() -> None:
+    feed, bound = PausedFeed(), MemoryBound(10**9)
+    feed.put("a1", "alice", "tea")
+    make = partial(FactIndex, language=None, vectors=False)
+    scopes = FollowedScopes[FactIndex, NumberedFact](feed, make, UserThreads(), bound)
+    index = await scopes.current(ALICE)
+    await scopes.current(BOB)
+    before = bound.size_bytes
+
+    feed.put("a2", "alice", "rain")
+    await scopes.current(BOB)
+
+    assert texts(index) == ["s is tea"], "nobody has searched it since"
+    assert bound.size_bytes > before
+    assert texts(await scopes.current(ALICE)) == ["s is rain", "s is tea"]
+
+
+async def test_kinds_share_one_bound_and_what_was_used_longest_ago_goes() -> None:
+    feed = PausedFeed()
+    users = [ScopeFilter(f"u{number}", None, None) for number in range(4)]
+    for scope in users:
+        feed.put(scope.user, scope.user, "tea")
+    make = partial(FactIndex, language=None, vectors=False)
+    one = FollowedScopes[FactIndex, NumberedFact](
+        feed, make, UserThreads(), alone := MemoryBound(10**9)
+    )
+    await one.current(users[0])
+    bound = MemoryBound(3 * alone.size_bytes + 10, kinds=2)
+    kinds = [
+        FollowedScopes[FactIndex, NumberedFact](feed, make, UserThreads(), bound) for _ in range(2)
+    ]
+    feed.begun.clear()
+
+    for kind, which in ((0, 0), (1, 1), (0, 2), (0, 0), (1, 3), (0, 0), (1, 1)):
+        await kinds[kind].current(users[which])
+        assert bound.size_bytes <= bound.most_bytes
+
+    assert feed.begun == ["u0", "u1", "u2", "u3", "u1"]
+    assert len(bound) == 3
+
+
+async def test_work_of_a_cancelled_caller_ends_before_the_next_of_its_user() -> None:
+    threads, going, order = UserThreads(), Event(), list[str]()
+
+    def slow() -> None:
+        going.wait()
+        order.append("slow")
+
+    async def ask() -> None:
+        async with threads.turn("alice"):
+            await threads.run("alice", slow)
+
+    cancelled = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with suppress(asyncio.CancelledError):
+        await cancelled
+    later = asyncio.ensure_future(threads.run("alice", lambda: order.append("later")))
+    await threads.run("bob", lambda: order.append("bob"))
+    going.set()
+    await later
+
+    assert order == ["bob", "slow", "later"]

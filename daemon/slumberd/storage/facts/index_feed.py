@@ -41,10 +41,16 @@ _SPANS = (FIRST, _WEIGHT_IDS), (upper_bound(_WEIGHT_IDS), BEYOND)
 
 
 class FactFeed:
-    """Tells indexes which facts are current, marks included, and weights left out."""
+    """Tells indexes which facts are current, marks included, and weights left out.
 
-    def __init__(self, transactions: FactTransactions) -> None:
+    Args:
+        transactions: Of the store.
+        page: How many facts are read in one transaction, 1 or more.
+    """
+
+    def __init__(self, transactions: FactTransactions, *, page: int = _PAGE) -> None:
         self._transactions = transactions
+        self._page = page
 
     async def place(self) -> FactPlace:
         """Return where a reader that reads scopes from now on goes on later."""
@@ -64,7 +70,9 @@ class FactFeed:
                 start: str | None = low
                 while start is not None:
                     values = {"user": scope.user, "agent": agent, "low": start, "high": high}
-                    found, start = await self._transactions.read(partial(_page, values=values))
+                    found, start = await self._transactions.read(
+                        partial(_read_page, values=values, most=self._page)
+                    )
                     versions.update((one.row, one) for one in found)
         changes = await self.changes(place, most=_MOST_MEANWHILE)
         if changes is None:
@@ -118,17 +126,17 @@ def _begin(session: Session, scope: ScopeFilter) -> tuple[FactPlace, list[str] |
     return _place(session), known if len(agents) <= _MOST_AGENTS else None
 
 
-def _page(
-    session: Session, values: Mapping[str, str | bytes]
+def _read_page(
+    session: Session, values: Mapping[str, str | bytes], most: int
 ) -> tuple[list[NumberedFact], str | None]:
     """Return some facts, and where the next page starts; None after the last page."""
     stream = session.stream("facts.facts_of_owner_from_id", values)
-    rows = [*islice(stream, _PAGE)]
-    if len(rows) == _PAGE:
+    rows = [*islice(stream, most)]
+    if len(rows) == most:
         # An id that is no text names no place.
         while not isinstance(rows[-1][0], str) and (row := next(stream, None)):
             rows.append(row)
-    is_last = len(rows) < _PAGE or not isinstance(rows[-1][0], str)
+    is_last = len(rows) < most or not isinstance(rows[-1][0], str)
     # NUL is the first character: no text lies between a text and that text with NUL appended.
     return _numbered(rows), None if is_last else f"{rows[-1][0]}\0"
 
