@@ -33,6 +33,9 @@ _BYTES_OF_A_CHANGE = 3_000
 
 _THREADS = 4
 
+FEW_TEXTS = 1_000
+"""A search of so few texts takes less than a millisecond, so it needs no thread."""
+
 T = TypeVar("T")
 P = TypeVar("P")
 V = TypeVar("V", bound=NumberedVersion | NumberedFact)
@@ -107,10 +110,17 @@ class UserThreads:
         async with lock:
             yield
 
-    async def run(self, user: str, work: Callable[[], T]) -> T:
-        """Run work for a user, and return its result."""
+    async def run(self, user: str, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """Run work for a user, and return its result.
+
+        Args:
+            is_short: Whether the work takes a millisecond at most. It runs in the caller's thread:
+                while other threads work, each change of the thread takes longer.
+        """
         while left := self._running.get(user):  # of a caller that was cancelled
             await asyncio.wait([left])
+        if is_short:
+            return work()
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
         self._running[user] = running
         running.add_done_callback(partial(self._end, user))

@@ -39,8 +39,11 @@ _MANUAL = "@manual"
 
 _MARK_IDS = f"@{MARKS}/"
 
-_BYTES_OF_A_FACT = 700
-_BYTES_OF_A_MARK = 400
+_BYTES_OF_NOTHING = 9_000
+"""About the bytes of an index of either kind without texts."""
+
+_BYTES_OF_A_FACT = 450
+_BYTES_OF_A_MARK = 250
 _BYTES_OF_A_NAME = 200
 _BYTES_OF_A_WORD = 200
 """About the bytes of each, without its letters."""
@@ -110,11 +113,15 @@ class FactIndex:
         self._hidden: frozenset[str] | None = None
         self._letters = 0
 
+    def __len__(self) -> int:
+        return len(self.facts)
+
     @property
     def size_bytes(self) -> int:
         """About how much memory the facts, the marks and the index take."""
         return (
-            self.index.size_bytes
+            _BYTES_OF_NOTHING
+            + self.index.size_bytes
             + self._names.size_bytes
             + _BYTES_OF_A_FACT * len(self.facts)
             + self._letters
@@ -381,10 +388,13 @@ class EpisodeIndex:
         self._hidden: frozenset[str] = frozenset()
         self._rows = RowIds()
 
+    def __len__(self) -> int:
+        return len(self.versions)
+
     @property
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
-        return self.index.size_bytes + 1_000 * len(self.versions)
+        return _BYTES_OF_NOTHING + self.index.size_bytes + 1_000 * len(self.versions)
 
     def has_row(self, row: int) -> bool:
         """Return whether an episode is in a row."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import overload
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.model.arguments import (
@@ -37,6 +39,7 @@ from slumberd.search.context import (
 )
 from slumberd.search.embeddings import forget_vectors
 from slumberd.search.followed_scopes import (
+    FEW_TEXTS,
     FollowedScopes,
     MemoryBound,
     SearchedEpisodes,
@@ -174,10 +177,7 @@ class Searcher:
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
         async with self._threads.turn(user):
-            facts = await self._fact_index(scope, as_of)
-            episodes = None
-            if "episode" in kinds:
-                episodes = await self._episode_index(scope, as_of, facts)
+            facts, episodes = await self._indexes(scope, as_of, episodes="episode" in kinds)
             of_facts = facts if "fact" in kinds and session is None else None
 
             def find() -> list[Hit]:
@@ -189,7 +189,8 @@ class Searcher:
                 found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
                 return name_similar_turns(found[:limit])
 
-            hits = await self._threads.run(user, find)
+            is_short = not self._has_vectors and len(facts) + len(episodes or ()) <= FEW_TEXTS
+            hits = await self._threads.run(user, find, is_short=is_short)
         superseded = await self._superseded_of(hits, as_of)
         return [_noted(hit, superseded) for hit in hits]
 
@@ -265,8 +266,7 @@ class Searcher:
             raise UsageError(f"superseded is {superseded!r}; the choices are {known}")
         scope = ScopeFilter.of(user, None, agent)
         async with self._threads.turn(user):
-            facts = await self._fact_index(scope, as_of)
-            episodes = await self._episode_index(scope, as_of, facts)
+            facts, episodes = await self._indexes(scope, as_of)
             parts = await self._threads.run(
                 user, partial(_choose_parts, question, episodes, facts, session, budget)
             )
@@ -329,17 +329,35 @@ class Searcher:
             return {}
         return await self._facts.find_superseded([*quoted.values()], valid_at=as_of)
 
-    async def _episode_index(
-        self, scope: ScopeFilter, as_of: datetime | None, facts: FactIndex
-    ) -> EpisodeIndex:
-        """Return the index of a scope, without what a mark hides and what is of the future."""
-        index = await self._all_episodes(scope, as_of)
+    @overload
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None
+    ) -> tuple[FactIndex, EpisodeIndex]: ...
+
+    @overload
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool
+    ) -> tuple[FactIndex, EpisodeIndex | None]: ...
+
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool = True
+    ) -> tuple[FactIndex, EpisodeIndex | None]:
+        """Return the indexes of a scope, without what a mark hides and what is of the future.
+
+        Args:
+            episodes: Whether the index of episodes is needed.
+        """
+        if not episodes:
+            return await self._fact_index(scope, as_of), None
+        facts, index = await asyncio.gather(
+            self._fact_index(scope, as_of), self._all_episodes(scope, as_of)
+        )
         hidden = facts.hidden
         if as_of is None and (future := await self._of_the_future(index)):
             hidden |= future
         if hidden is not index.hidden:
             await self._threads.run(scope.user, partial(index.hide, hidden))
-        return index
+        return facts, index
 
     async def _of_the_future(self, index: EpisodeIndex) -> frozenset[str]:
         """Return the episodes whose instant is still to come."""
