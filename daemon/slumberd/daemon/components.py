@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from slumberd.clock import Clock
 from slumberd.daemon.reload import Reloading
-from slumberd.daemon.stores import searcher_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
@@ -31,6 +30,7 @@ from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.users import Users
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.settings import Settings
+from slumberd.search.searcher import Searcher
 from slumberd.workers.provenance.publisher import ProvenancePublisher
 from slumberd.workers.scheduling.alarm import Alarm
 from slumberd.workers.scheduling.scheduler import Scheduler
@@ -52,6 +52,7 @@ class Components:
         publisher: Publishes provenance; None without a sink.
         commits: Tells the interfaces when something was committed.
         progress: Reads how far rules are.
+        searcher: Searches the episodes and facts.
     """
 
     stores: Stores
@@ -65,6 +66,7 @@ class Components:
     publisher: ProvenancePublisher | None
     commits: CommitSignal
     progress: RuleProgressReader
+    searcher: Searcher
 
     def operations_by_name(
         self, settings: Settings, loaded: Callable[[], Loaded], clock: Clock
@@ -74,8 +76,7 @@ class Components:
         Args:
             loaded: Returns the rules in force, and the time zone of rules without one.
         """
-        stores = self.stores
-        searcher = searcher_of(settings, stores.memory, stores.facts, clock)
+        stores, searcher = self.stores, self.searcher
         transcripts = TranscriptFile(settings.state_dir)
 
         async def erased(user: str) -> None:

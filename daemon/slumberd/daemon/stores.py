@@ -173,6 +173,7 @@ def searcher_of(
         clock=clock,
         future_tolerance_seconds=settings.memory.future_tolerance,
         recorded_at=None if facts is None else facts.watermarks.last_recorded_at,
+        most_bytes=wanted.max_index_bytes,
     )
 
 
