@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
+import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
+from random import Random
 from threading import Event
 from typing import Any, cast
 
@@ -16,13 +19,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slumberd.model.episode import microseconds
+from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import Changes, NumberedFact, Reading
+from slumberd.model.feed import Changes, NumberedFact, NumberedVersion, Reading
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, UserThreads
-from slumberd.search.indexes import FactIndex
+from slumberd.search.indexes import EpisodeIndex, FactIndex
 from slumberd.storage.engine import Work
 from slumberd.storage.facts.index_feed import FactFeed
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -442,3 +445,90 @@ async def test_work_of_a_cancelled_caller_ends_before_the_next_of_its_user() -> 
     await later
 
     assert order == ["bob", "slow", "later"]
+
+
+def many_facts(count: int) -> list[NumberedFact]:
+    chance = Random(count)
+    found = []
+    for number in range(count):
+        words = [f"{chance.choice(NAMES)}{chance.randrange(count)}" for _ in range(6)]
+        # As a store reads it: no two facts share an object of Python.
+        id, payload, lineage = orjson.loads(
+            orjson.dumps(
+                [
+                    f"episode-{number}",
+                    {"subject": words[0], "predicate": "likes", "object": " ".join(words[1:])},
+                    [{"rule_id": "r", "source_episode_ids": [f"episode-{number}"]}],
+                ]
+            )
+        )
+        fact = Fact(
+            id=id, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START + timedelta(seconds=number),
+        )  # fmt: skip
+        found.append(NumberedFact(id, fact))
+    return found
+
+
+def index_of_facts(count: int) -> FactIndex:
+    index = FactIndex(ALICE, language="auto", vectors=False)
+    index.replace((), many_facts(count))
+    return index
+
+
+def index_of_marks(count: int) -> FactIndex:
+    index = FactIndex(ALICE, language="auto", vectors=False)
+    marks = many_facts(count)
+    index.replace(
+        (), [NumberedFact(f"@marks/{id}", fact.model_copy(update={"id": f"@marks/{id}"}))
+             for id, fact in marks]
+    )  # fmt: skip
+    assert index.hidden
+    return index
+
+
+def index_of_episodes(count: int, *, words: int) -> EpisodeIndex:
+    chance, index = Random(count), EpisodeIndex(ALICE, language="auto", vectors=False)
+    index.replace(
+        (),
+        [
+            NumberedVersion(
+                number,
+                EpisodeVersion(
+                    number, f"episode-{number}", "alice", f"s{number // 20}", "rag",
+                    microseconds(START) + number, " ".join(f"w{chance.randrange(999)}"
+                    for _ in range(words)), "chat", orjson.loads(b'{"speaker": "Ada"}'),
+                ),
+            )
+            for number in range(count)
+        ],
+    )  # fmt: skip
+    return index
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(partial(index_of_facts, 0), id="no facts"),
+        pytest.param(partial(index_of_facts, 30), id="few facts"),
+        pytest.param(partial(index_of_facts, 1_500), id="many facts"),
+        pytest.param(partial(index_of_marks, 800), id="marks"),
+        pytest.param(partial(index_of_episodes, 0, words=5), id="no episodes"),
+        pytest.param(partial(index_of_episodes, 1_000, words=6), id="short episodes"),
+        pytest.param(partial(index_of_episodes, 300, words=200), id="long episodes"),
+    ],
+)
+def test_estimate_of_the_memory_is_near_to_what_an_index_takes(
+    make: Callable[[], FactIndex | EpisodeIndex],
+) -> None:
+    make()  # what the process keeps for all indexes
+    gc.collect()
+    tracemalloc.start()
+    try:
+        index = make()
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert taken / 1.5 < index.size_bytes < taken * 1.5, f"{taken:,} are taken"

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
+from sys import intern
 from typing import NamedTuple
 
 NONE = -1
@@ -225,6 +226,7 @@ class TermIndex:
         """
         number = len(self._terms)
         self._ages.append(age)
+        terms = [*map(intern, terms)]  # texts share the terms that they have in common
         self._terms.append(terms)
         self._factors.append(SHORT / max(len(terms), SHORT))
         self._names.append(names)

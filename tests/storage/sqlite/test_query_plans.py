@@ -93,7 +93,8 @@ FLAT = {
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "rewrites": "finish pending",
-    "promotion_feed": "changed_facts has_content put_number promotions promotions_of_current_facts sinks",
+    "promotion_feed": "changed_facts has_content put_number promotions "
+    "promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "first_key_between "
