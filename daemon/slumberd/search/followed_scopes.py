@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -101,7 +100,7 @@ class UserThreads:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, "slumberd-search")
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._running: dict[str, asyncio.Future[Any]] = {}
+        self._running: WeakValueDictionary[str, Future[Any]] = WeakValueDictionary()
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
@@ -117,19 +116,25 @@ class UserThreads:
             is_short: Whether the work takes a millisecond at most. It runs in the caller's thread:
                 while other threads work, each change of the thread takes longer.
         """
-        while left := self._running.get(user):  # of a caller that was cancelled
-            await asyncio.wait([left])
+        while (left := self._running.get(user)) is not None and not left.done():
+            await _end_of(left)
         if is_short:
             return work()
-        running = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        running = self._executor.submit(work)
         self._running[user] = running
-        running.add_done_callback(partial(self._end, user))
-        return await asyncio.shield(running)
+        return await asyncio.wrap_future(running)
 
-    def _end(self, user: str, running: asyncio.Future[Any]) -> None:
-        del self._running[user]
-        if not running.cancelled():
-            running.exception()  # the caller may be gone
+
+async def _end_of(left: Future[Any]) -> None:
+    """Wait for the work of a caller that was cancelled."""
+    try:
+        await asyncio.wrap_future(left)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not left.cancelled() or (task is not None and task.cancelling()):
+            raise
+    except Exception:  # noqa: BLE001, S110 # nobody waits for its result
+        pass
 
 
 class MemoryBound:

@@ -106,7 +106,7 @@ class FactIndex:
         self.scope = scope
         self.index = ScopeIndex(language=language, vectors=vectors)
         self.facts: dict[str, IndexedFact] = {}
-        self._names = _Names()
+        self._names = Names()
         self._aliases: list[tuple[str, Sequence[str]]] = []
         """The id and the names of each fact that states aliases, in order."""
         self._marks: dict[str, str] = {}
@@ -236,7 +236,7 @@ def _letters_of(fact: IndexedFact) -> int:
     return len(fact.text) + sum(map(len, fact.sources)) + len(fact.id)
 
 
-class _Names:
+class Names:
     """The names of facts, and the words in them; each counts until the last fact with it goes.
 
     Attributes:
