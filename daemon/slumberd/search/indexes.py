@@ -248,8 +248,8 @@ class Names:
         self._names: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
         self._stop_words: Counter[str] = Counter()
-        self._long: dict[tuple[str, int], set[str]] = defaultdict(set)
-        """By first letter and length, the words that a typing error may change."""
+        self._long: dict[_Place, set[str]] = defaultdict(set)
+        """The words that a typing error may change, each in two places."""
 
     @property
     def size_bytes(self) -> int:
@@ -273,7 +273,8 @@ class Names:
         for word in {*_PLAIN.terms(name)}:
             self._words[word] += 1
             if len(word) >= _LEAST_LETTERS:
-                self._long[_place_of(word)].add(word)
+                for place in _places_of(word):
+                    self._long[place].add(word)
         for word in _stop_words_in(name):
             self._stop_words[word] += 1
             self.stop_words |= {word}
@@ -281,7 +282,8 @@ class Names:
     def _remove_words(self, name: str) -> None:
         for word in {*_PLAIN.terms(name)}:
             if _count_less(self._words, word) and len(word) >= _LEAST_LETTERS:
-                self._long[_place_of(word)].discard(word)
+                for place in _places_of(word):
+                    self._long[place].discard(word)
         for word in _stop_words_in(name):
             if _count_less(self._stop_words, word):
                 self.stop_words -= {word}
@@ -290,8 +292,7 @@ class Names:
         """Return the words of names that a text has with one typing error."""
         found: set[str] = set()
         for word in {*_PLAIN.terms(text)} - self._words.keys():
-            first, length = _place_of(word)
-            for place in ((first, length + by) for by in (-1, 0, 1)):
+            for place in _places_of(word, changes=(-1, 0, 1)):
                 found.update(known for known in self._long.get(place, ()) if are_near(word, known))
         return sorted(found)
 
@@ -305,9 +306,27 @@ def _count_less(counts: Counter[str], key: str) -> bool:
     return True
 
 
-def _place_of(word: str) -> tuple[str, int]:
-    """Return the first letter of a word, and the length in which one typing error changes it."""
-    return word[:1], len(comparable(word))
+_Place = tuple[str, int, str, str]
+"""The first letter of a word, its length, and its second letter or its last one."""
+
+
+def _places_of(word: str, changes: Sequence[int] = (0,)) -> list[_Place]:
+    """Return the places of a word, and of words with other lengths.
+
+    One typing error changes the second letter or the last one, but never both.
+
+    Args:
+        changes: What is added to the length.
+    """
+    letters = comparable(word)
+    return [
+        place
+        for by in changes
+        for place in (
+            (word[:1], len(letters) + by, letters[1:2], ""),
+            (word[:1], len(letters) + by, "", letters[-1:]),
+        )
+    ]
 
 
 def _stop_words_in(name: str) -> Sequence[str]:
