@@ -301,6 +301,7 @@ class PausedFeed:
         self.facts: dict[str, Fact] = {}
         self.changed: list[str] = []
         self.is_known = True
+        self.reads_at_the_end = False
         self.paused: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
         """By user, what a reading sets when it has begun, and what it waits for."""
         self.begun: list[str] = []
@@ -317,14 +318,21 @@ class PausedFeed:
         return len(self.changed)
 
     async def read_scope(self, scope: ScopeFilter) -> Reading[int, NumberedFact]:
-        found = [NumberedFact(id, fact) for id, fact in self.facts.items()]
-        place = len(self.changed)
         self.begun.append(scope.user)
         if scope.user in self.paused:
             has_begun, may_end = self.paused[scope.user]
+            if not self.reads_at_the_end:
+                reading = self._reading()
+                has_begun.set()
+                await may_end.wait()
+                return reading
             has_begun.set()
             await may_end.wait()
-        return Reading(place, found)
+        return self._reading()
+
+    def _reading(self) -> Reading[int, NumberedFact]:
+        found = [NumberedFact(id, fact) for id, fact in self.facts.items()]
+        return Reading(len(self.changed), found)
 
     async def changes(self, place: int, *, most: int) -> Changes[int, NumberedFact] | None:
         self.follows += 1
@@ -333,7 +341,12 @@ class PausedFeed:
             self.is_known = True
             return None
         ids = frozenset(self.changed[place:])
-        return Changes(len(self.changed), ids, [NumberedFact(id, self.facts[id]) for id in ids])
+        now = [NumberedFact(id, self.facts[id]) for id in ids if id in self.facts]
+        return Changes(len(self.changed), ids, now)
+
+    def remove(self, id: str) -> None:
+        del self.facts[id]
+        self.changed.append(id)
 
 
 ALICE, BOB = ScopeFilter("alice", None, None), ScopeFilter("bob", None, None)
@@ -364,6 +377,37 @@ async def test_user_is_found_while_another_is_read_and_both_are_exact(is_known: 
     if is_known:
         assert texts(found) == ["s is rain"]
     assert texts(await scopes.current(ALICE)) == ["s is rain"]
+
+
+async def test_change_that_is_older_than_the_reading_does_not_come_back() -> None:
+    feed = PausedFeed()
+    feed.put("a1", "alice", "tea")
+    feed.reads_at_the_end = True
+    has_begun, may_end = feed.paused["alice"] = asyncio.Event(), asyncio.Event()
+    scopes = followed(feed)
+    first = asyncio.ensure_future(scopes.current(ALICE))
+    await has_begun.wait()
+
+    feed.put("a1", "alice", "milk")
+    await scopes.current(BOB)
+    feed.put("a1", "alice", "rain")
+    may_end.set()
+
+    assert texts(await first) == ["s is rain"]
+
+
+async def test_fact_that_comes_and_goes_before_the_next_search_of_its_user_is_gone() -> None:
+    feed = PausedFeed()
+    feed.put("a1", "alice", "tea")
+    scopes = followed(feed)
+    await scopes.current(ALICE)
+
+    feed.put("a2", "alice", "milk")
+    await scopes.current(BOB)
+    feed.remove("a2")
+    await scopes.current(BOB)
+
+    assert texts(await scopes.current(ALICE)) == ["s is tea"]
 
 
 async def test_callers_that_wait_together_read_the_changes_once() -> None:
