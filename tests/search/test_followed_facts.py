@@ -294,6 +294,23 @@ async def test_search_reads_what_is_new_not_what_there_is(provider: Provider) ->
         assert await store.feed.changes(place, most=1) is None, "two rows: a firing and its claim"
 
 
+async def test_erasure_of_one_user_lets_the_index_of_another_stay(provider: Provider) -> None:
+    async with provider.facts(clock=FakeClock(START)) as store:
+        await store.bootstrap()
+        story = FollowedStory(store, FakeClock(START))
+        story.follow(store)
+        await story.declare("a1", "alice", "rag", "Ann", "likes", "b")
+        await story.declare("b1", "bob", "rag", "Bettina", "likes", "b")
+        of_alice, of_bob = [await story.followed.current(scope) for scope in (ALICE, BOB)]
+
+        await story.erase("bob", True)
+
+        assert await story.followed.current(ALICE) is of_alice
+        assert (texts(of_alice), texts(of_bob)) == (["Ann likes b"], ["Bettina likes b"])
+        assert await story.followed.current(BOB) is of_bob
+        assert texts(of_bob) == []
+
+
 class PausedFeed:
     """A feed of facts in memory whose readings wait until they are let go."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Container
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
+from slumberd.model.scope import ScopeFilter
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -70,11 +72,13 @@ class Changes(NamedTuple, Generic[P, V]):
         place: Where the reader goes on.
         rows: The rows that were written or deleted.
         versions: What is in these rows now; deleted and unreadable ones are left out.
+        find_rows: Given when other rows may be gone, too: returns the rows that a scope has now.
     """
 
     place: P
     rows: frozenset[Any]
     versions: list[V]
+    find_rows: Callable[[ScopeFilter], Awaitable[Container[Any]]] | None = None
 
 
 ScopeReading = Reading[FeedPlace, NumberedVersion]

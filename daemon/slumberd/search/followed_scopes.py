@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -198,6 +207,12 @@ class RowIds:
     def __contains__(self, row: object) -> bool:
         return row in self._ids
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
     def take(self, rows: Iterable[int]) -> list[str]:
         """Remove rows; return the ids that were in them."""
         found = [self._ids.pop(row) for row in rows if row in self._ids]
@@ -222,8 +237,9 @@ class Followed(Protocol):
         """About how much memory it takes."""
         ...
 
-    def has_row(self, row: Any) -> bool:  # noqa: ANN401 # as the feed numbers them
-        """Return whether something in it comes from a row; another thread may change it."""
+    @property
+    def rows(self) -> Collection[Any]:
+        """The rows that something in it comes from; another thread may change it."""
         ...
 
     def replace(self, rows: Iterable[Any], versions: Iterable[Any]) -> None:
@@ -251,12 +267,14 @@ class _Kept(Generic[F, V]):
         made: None while the scope is read.
         changes: What has changed since, in order.
         rows: The rows of these changes.
+        find_rows: Returns the rows that the scope has now, when others may be gone; else None.
     """
 
     def __init__(self) -> None:
         self.made: F | None = None
         self.changes: list[_Batch[V]] = []
         self.rows: set[Any] = set()
+        self.find_rows: Callable[[ScopeFilter], Awaitable[Container[Any]]] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -266,7 +284,7 @@ class _Kept(Generic[F, V]):
 
     def may_have(self, row: object) -> bool:
         """Return whether something in it, or in the changes, comes from a row."""
-        return self.made is None or row in self.rows or self.made.has_row(row)
+        return self.made is None or row in self.rows or row in self.made.rows
 
     def add(self, rows: frozenset[Any], versions: Sequence[V]) -> None:
         """Note a change."""
@@ -354,16 +372,21 @@ class FollowedScopes(Generic[F, V]):
         return made
 
     async def _apply(self, scope: ScopeFilter, kept: _Kept[F, V], made: F) -> None:
-        changes = [*kept.changes]
-        if not changes:
+        changes, find_rows = [*kept.changes], kept.find_rows
+        there = None if find_rows is None else await find_rows(scope)
+        if not changes and there is None:
             return
 
         def apply() -> None:
             for batch in changes:
                 made.replace(batch.rows, batch.versions)
+            if there is not None:
+                made.replace([row for row in made.rows if row not in there], ())
 
         await self._threads.run(scope.user, apply)
         kept.end(len(changes))
+        if kept.find_rows is find_rows:
+            kept.find_rows = None
 
     async def _follow(self) -> None:
         """Note what has changed in all scopes; forget them when the store cannot tell.
@@ -393,6 +416,9 @@ class FollowedScopes(Generic[F, V]):
 
     def _note(self, changes: Changes[Any, V]) -> None:
         """Note changes at the scopes that they concern."""
+        if changes.find_rows is not None:
+            for kept in self._kept.values():
+                kept.find_rows = changes.find_rows
         if not changes.rows:
             return
         by_user: dict[str, list[V]] = defaultdict(list)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -143,9 +143,10 @@ class FactIndex:
         """Groups of names that mean the same, by the facts that say so, in the order of ids."""
         return [names for _, names in self._aliases]
 
-    def has_row(self, row: str) -> bool:
-        """Return whether a fact or a mark has an id."""
-        return row in self.facts or row in self._marks
+    @property
+    def rows(self) -> Collection[str]:
+        """The ids of the facts and the marks."""
+        return ChainMap[str, object](self.facts, self._marks)  # type: ignore[arg-type] # is read
 
     def replace(self, rows: Iterable[str], versions: Iterable[NumberedFact]) -> None:
         """Read facts again: those with some ids go, and those that there are now come."""
@@ -415,9 +416,10 @@ class EpisodeIndex:
         """About how much memory the episodes and the index take."""
         return _BYTES_OF_NOTHING + self.index.size_bytes + 1_000 * len(self.versions)
 
-    def has_row(self, row: int) -> bool:
-        """Return whether an episode is in a row."""
-        return row in self._rows
+    @property
+    def rows(self) -> Collection[int]:
+        """The rows of the episodes."""
+        return self._rows
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""

@@ -89,7 +89,7 @@ FLAT = {
     "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
-    "find_facts_without_object has_fact owners_from put_fact retracted_by_people",
+    "find_facts_without_object has_fact ids_of_user owners_from put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "rewrites": "finish pending",

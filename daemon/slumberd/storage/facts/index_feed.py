@@ -23,8 +23,9 @@ from slumberd.storage.ledger.arrivals import ARRIVAL, COPY, DEPARTURE
 from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.fact_rows import readable_facts
 
-_UNNAMED = frozenset({FORGET, ARRIVAL, DEPARTURE, COPY})
-"""The rules of firings that change facts without a row for each."""
+_UNNAMED = frozenset({ARRIVAL, DEPARTURE, COPY})
+"""The rules of firings that change facts without a row for each. An erasure names those only that
+are current again."""
 
 _MOST_AGENTS = 100
 """The facts of a user with more agents are read at once, not agent by agent."""
@@ -75,7 +76,7 @@ class FactFeed:
                     )
                     versions.update((one.row, one) for one in found)
         changes = await self.changes(place, most=_MOST_MEANWHILE)
-        if changes is None:
+        if changes is None or changes.find_rows is not None:
             return await self._read_at_once(scope)
         for id in changes.rows:
             versions.pop(id, None)
@@ -99,10 +100,19 @@ class FactFeed:
             most: Return None when the ledger has more rows than this after it.
 
         Returns:
-            None also when the ledger does not tell: a scope was erased or moved, the store was
-            restored, or another program has removed what notices its changes.
+            None also when the ledger does not tell: a user was moved, the store was restored, or
+            another program has removed what notices its changes.
         """
-        return await self._transactions.read(partial(_changes, place=place, most=most))
+        found = await self._transactions.read(partial(_changes, place=place, most=most))
+        if found is None:
+            return None
+        changes, has_erasure = found
+        return changes._replace(find_rows=self._ids_of) if has_erasure else changes
+
+    async def _ids_of(self, scope: ScopeFilter) -> frozenset[str]:
+        """Return the ids of the facts, marks and weights of a user, or of one agent of it."""
+        found = await self._transactions.fetch_all("facts.ids_of_user", {"user": scope.user})
+        return frozenset(id for id, agent in found if scope.agent in (None, agent))
 
 
 def _place(session: Session) -> FactPlace:
@@ -143,20 +153,22 @@ def _read_page(
 
 def _changes(
     session: Session, place: FactPlace, most: int
-) -> Changes[FactPlace, NumberedFact] | None:
+) -> tuple[Changes[FactPlace, NumberedFact], bool] | None:
+    """Return what changed, and whether anything was erased."""
     if not _is_of_ledger(session, place.head) or session.find_schema_change():
         return None
     now = _place(session)
-    ids = place.unrecorded | now.unrecorded
+    ids, has_erasure = place.unrecorded | now.unrecorded, False
     if now.head.rows != place.head.rows:
         values = {"seq": place.head.rows, "limit": most + 1}
         rows = session.rows("promotion_feed.changed_facts", values)
         if len(rows) > most or any(rule in _UNNAMED for *_, rule in rows):
             return None
         ids = ids.union(_ids_in(rows))
+        has_erasure = any(rule == FORGET for *_, rule in rows)
     if any("\0" in id for id in ids):  # some versions of SQLite read such a text to its NUL only
         return None
-    return Changes(now, ids, _read(session, ids))
+    return Changes(now, ids, _read(session, ids)), has_erasure
 
 
 def _is_of_ledger(session: Session, head: Checkpoint) -> bool:
