@@ -8,7 +8,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Container,
     Iterable,
     Iterator,
@@ -40,6 +39,7 @@ _BYTES_OF_A_CHANGE = 3_000
 """About the bytes of a change that waits until its scope is searched."""
 
 _THREADS = 4
+"""Long work for so many users goes on at once; they share the interpreter."""
 
 FEW_TEXTS = 1_000
 """A search of so few texts takes less than a millisecond, so it needs no thread."""
@@ -204,14 +204,12 @@ class RowIds:
         self._ids: dict[int, str] = {}
         self._rows: dict[str, int] = {}
 
-    def __contains__(self, row: object) -> bool:
-        return row in self._ids
-
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)
 
-    def __len__(self) -> int:
-        return len(self._ids)
+    def among(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows that have an id here."""
+        return [row for row in rows if row in self._ids]
 
     def take(self, rows: Iterable[int]) -> list[str]:
         """Remove rows; return the ids that were in them."""
@@ -237,9 +235,16 @@ class Followed(Protocol):
         """About how much memory it takes."""
         ...
 
-    @property
-    def rows(self) -> Collection[Any]:
-        """The rows that something in it comes from; another thread may change it."""
+    def rows(self) -> Iterable[Any]:
+        """Return the rows that something in it comes from."""
+        ...
+
+    def rows_among(self, rows: Iterable[Any]) -> Iterable[Any]:
+        """Return those of some rows that something in it comes from; another thread may change it.
+
+        Args:
+            rows: The rows, of any scopes.
+        """
         ...
 
     def replace(self, rows: Iterable[Any], versions: Iterable[Any]) -> None:
@@ -282,9 +287,9 @@ class _Kept(Generic[F, V]):
         made = 0 if self.made is None else self.made.size_bytes
         return made + _BYTES_OF_A_CHANGE * len(self.rows)
 
-    def may_have(self, row: object) -> bool:
-        """Return whether something in it, or in the changes, comes from a row."""
-        return self.made is None or row in self.rows or row in self.made.rows
+    def rows_among(self, rows: frozenset[Any]) -> frozenset[Any]:
+        """Return those of some rows that something in it, or in the changes, may come from."""
+        return rows if self.made is None else (rows & self.rows).union(self.made.rows_among(rows))
 
     def add(self, rows: frozenset[Any], versions: Sequence[V]) -> None:
         """Note a change."""
@@ -381,7 +386,7 @@ class FollowedScopes(Generic[F, V]):
             for batch in changes:
                 made.replace(batch.rows, batch.versions)
             if there is not None:
-                made.replace([row for row in made.rows if row not in there], ())
+                made.replace([row for row in made.rows() if row not in there], ())
 
         await self._threads.run(scope.user, apply)
         kept.end(len(changes))
@@ -426,7 +431,7 @@ class FollowedScopes(Generic[F, V]):
             by_user[one.version.user].append(one)
         for scope, kept in [*self._kept.items()]:
             own = by_user.get(scope.user, [])
-            rows = frozenset(row for row in changes.rows if kept.may_have(row))
+            rows = kept.rows_among(changes.rows)
             if own or rows:
                 kept.add(rows.union(one.row for one in own), own)
                 self._bound.resize(scope, self._drop, kept.size_bytes)

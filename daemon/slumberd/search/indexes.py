@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import ChainMap, Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -143,10 +143,13 @@ class FactIndex:
         """Groups of names that mean the same, by the facts that say so, in the order of ids."""
         return [names for _, names in self._aliases]
 
-    @property
-    def rows(self) -> Collection[str]:
-        """The ids of the facts and the marks."""
-        return ChainMap[str, object](self.facts, self._marks)  # type: ignore[arg-type] # is read
+    def rows(self) -> list[str]:
+        """Return the ids of the facts and the marks."""
+        return [*self.facts, *self._marks]
+
+    def rows_among(self, rows: Iterable[str]) -> list[str]:
+        """Return those of some ids that a fact or a mark has."""
+        return [row for row in rows if row in self.facts or row in self._marks]
 
     def replace(self, rows: Iterable[str], versions: Iterable[NumberedFact]) -> None:
         """Read facts again: those with some ids go, and those that there are now come."""
@@ -416,10 +419,13 @@ class EpisodeIndex:
         """About how much memory the episodes and the index take."""
         return _BYTES_OF_NOTHING + self.index.size_bytes + 1_000 * len(self.versions)
 
-    @property
-    def rows(self) -> Collection[int]:
-        """The rows of the episodes."""
-        return self._rows
+    def rows(self) -> list[int]:
+        """Return the rows of the episodes."""
+        return [*self._rows]
+
+    def rows_among(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows that an episode is in."""
+        return self._rows.among(rows)
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""

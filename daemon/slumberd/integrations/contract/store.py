@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -256,10 +256,13 @@ class Namespace:
         """About how much memory the records and the index take."""
         return self._index.size_bytes + _BYTES_OF_A_RECORD * len(self._records)
 
-    @property
-    def rows(self) -> Collection[int]:
-        """The rows of the records."""
-        return self._rows
+    def rows(self) -> list[int]:
+        """Return the rows of the records."""
+        return [*self._rows]
+
+    def rows_among(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows that a record is in."""
+        return self._rows.among(rows)
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""
