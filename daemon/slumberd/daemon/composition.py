@@ -55,11 +55,8 @@ from slumberd.workers.provenance.publisher import (
 
 _log = structlog.get_logger("slumberd")
 
-SWITCH_SECONDS = 0.00025
-"""How long a thread keeps the interpreter while others wait, such as the event loop.
-
-A search changes the thread some ten times, and waits so long each time while another one works.
-"""
+SWITCH_SECONDS = 0.001
+"""How long a thread keeps the interpreter while others wait, such as the event loop."""
 
 
 def tune_interpreter() -> None:
