@@ -190,6 +190,20 @@ def execute(path: Path, *statements: str) -> None:
         connection.commit()
 
 
+async def test_indexes_of_both_kinds_take_no_more_memory_than_they_may(stores: Stores) -> None:
+    for user in ("alice", "bob", "cleo"):
+        await stores.put(episode(f"{user}1", content="I adopted a dog", user=user))
+        await stores.facts.pin(fact(f"{user}2", user, "has_a", "dog", user=user))
+    searcher = Searcher(stores.memory, stores.facts, most_bytes=60_000)
+
+    for user in ("alice", "bob", "cleo", "alice"):
+        found = await searcher.search("dog", user=user)
+        assert sorted(ids(found)) == [f"{user}1", f"{user}2"]
+        assert 0 < searcher.memory.size_bytes <= searcher.memory.most_bytes
+
+    assert 2 <= len(searcher.memory) < 6
+
+
 class CounterThatWaits:
     """Counts the tokens of a context; of a line about bob only when it may."""
 
