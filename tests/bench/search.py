@@ -1,8 +1,9 @@
 """Bench: the search among the facts of a PostgreSQL database, by three kinds of an index.
 
-slumberd reads the facts of a scope at each search, and keeps their index in memory. The others
-choose candidates in the database: by its own text search, and by a table of postings. All of them
-leave the score to the same code. The questions are asked in turns.
+slumberd keeps the index of a user's facts in memory, and reads what has changed at each search. The
+others choose candidates in the database: by its own text search, and by a table of postings. All of
+them leave the score to the same code. The questions are asked in turns. In files, the bench also
+measures one user's search beside searches of another.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from random import Random
-from statistics import mean
+from statistics import mean, median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import NamedTuple
 
 import psycopg
 
+from slumberd.daemon.composition import SWITCH_SECONDS
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import NumberedFact
+from slumberd.model.scope import ScopeFilter
 from slumberd.search.indexes import FactIndex, words_of_fact
 from slumberd.search.searcher import Searcher
 from slumberd.search.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
@@ -33,8 +39,10 @@ from slumberd.search.terms import Analyser
 from slumberd.storage.ledger.fact_rows import readable_facts
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import Workshop
-from tests.bench.measuring import Line, Table
+from tests.bench.measuring import Bound, Line, Table, at_most
 from tests.bench.postgres import SETTINGS, TOGETHER, consolidate
 from tests.bench.search_candidates import (
     Candidates,
@@ -50,12 +58,25 @@ from tests.bench.server_costs import Meter, SharedCost
 from tests.recall.generated import Generator
 from tests.support.builders import triple
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
+from tests.support.providers import AnyFactStore, AnyMemoryStore
 
 SECTION = "search"
 LIMIT = 10
 
+AT_ONCE = 4
+"""The searches of another user that run all the time beside one user's."""
+
+QUESTIONS_BESIDE = 100
+"""Questions of that one user, for each time that everything is measured."""
+
 FACTS_OF_MANY = 100
 """The facts of each of the many users."""
+
+MOST_BESIDE = 2.0
+"""How many times as long one user's search may take beside those of another."""
+
+MOST_MILLISECONDS = 20.0
+"""How long a search among the most facts may take."""
 
 QUESTIONS_EACH = 6
 """Questions to each size of a user, for each time that everything is measured."""
@@ -111,11 +132,67 @@ class Way:
 
 def measure(table: Table, shop: Workshop) -> None:
     """Index the facts of users of four sizes, then ask."""
+    asyncio.run(_measure_beside(table, shop))
     if programs() is None:
         print(f"{SECTION}: {MISSING}", file=sys.stderr)
         return
     with running_server_on_disk(**SETTINGS) as server, server.database() as name:
         asyncio.run(_measure(table, shop, server, name))
+
+
+async def _measure_beside(table: Table, shop: Workshop) -> None:
+    """Measure one user's search alone, and beside searches of a user with many facts."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)  # as a daemon does
+    try:
+        with TemporaryDirectory(dir=shop.folder) as folder:
+            async with (
+                SQLiteMemoryStore(Path(folder, "memory.db")) as memory,
+                SQLiteFactStore(Path(folder, "facts.db")) as facts,
+            ):
+                await memory.bootstrap()
+                await facts.bootstrap()
+                await _put_facts(memory, facts, {"other": shop.small, "one": FACTS_OF_MANY})
+                await _ask_beside(table, shop, Searcher(memory, facts), facts)
+    finally:
+        sys.setswitchinterval(before)
+
+
+async def _ask_beside(
+    table: Table, shop: Workshop, searcher: Searcher, facts: SQLiteFactStore
+) -> None:
+    texts = {
+        user: [*_questions(await facts.query(FactPattern(user=user)), QUESTIONS_BESIDE)]
+        for user in ("one", "other")
+    }
+
+    async def ask(user: str) -> list[float]:
+        """Return how many milliseconds each question of a user takes."""
+        seconds = []
+        for text in texts[user]:
+            began = perf_counter()
+            await searcher.search(text, user=user, limit=LIMIT)
+            seconds.append(perf_counter() - began)
+        return _in_ms(seconds)
+
+    async def ask_again() -> None:
+        while True:
+            await ask("other")
+
+    await ask("one")
+    await ask("other")
+    alone, beside = [], []
+    for _ in range(shop.times):
+        alone.append(median(await ask("one")))
+        others = [asyncio.ensure_future(ask_again()) for _ in range(AT_ONCE)]
+        beside.append(median(await ask("one")))
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    name = f"{FACTS_OF_MANY} facts, beside {AT_ONCE} searches of a user with {shop.small:,}"
+    _line(table, f"{FACTS_OF_MANY} facts, alone", "ms", alone)
+    _line(table, name, "ms", beside)
+    table.ratio(SECTION, f"{name}, to alone", (beside, alone), at_most(MOST_BESIDE))
 
 
 async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -> None:
@@ -136,13 +213,12 @@ async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -
             asker = _Asker(memory, facts, connection, kinds)
             count = QUESTIONS_EACH * shop.times
             for size in sizes:
-                await asker.measure(table, f"a user with {size:,}", [f"one-{size}"], count)
+                name, users_of = f"a user with {size:,}", [f"one-{size}"]
+                await asker.measure(table, name, users_of, count, is_largest=size == sizes[-1])
             await asker.measure(table, f"{len(many)} users with {FACTS_OF_MANY}", many, count)
 
 
-async def _put_facts(
-    memory: PostgresMemoryStore, facts: PostgresFactStore, users: dict[str, int]
-) -> None:
+async def _put_facts(memory: AnyMemoryStore, facts: AnyFactStore, users: dict[str, int]) -> None:
     """Put episodes of users, and consolidate them into as many facts."""
     episodes = (one for user, count in users.items() for one in _episodes(user, count))
     while some := [*islice(episodes, TOGETHER)]:
@@ -213,6 +289,12 @@ async def _add(
             kind.add(connection, user, facts[start : start + TOGETHER])
 
 
+def _index_of(user: str, facts: Sequence[Fact]) -> FactIndex:
+    index = FactIndex(ScopeFilter(user, None, None), language=None, vectors=False)
+    index.replace((), [NumberedFact(fact.id, fact) for fact in facts])
+    return index
+
+
 class _Asker:
     """Asks questions in each way.
 
@@ -235,7 +317,15 @@ class _Asker:
         self._connection = connection
         self._kinds = kinds
 
-    async def measure(self, table: Table, name: str, users: Sequence[str], count: int) -> None:
+    async def measure(
+        self,
+        table: Table,
+        name: str,
+        users: Sequence[str],
+        count: int,
+        *,
+        is_largest: bool = False,
+    ) -> None:
         """Ask users in turn, each question in each way."""
         chosen = users[:: max(1, len(users) // count)]
         searcher = Searcher(self._memory, self._facts)
@@ -253,8 +343,7 @@ class _Asker:
             found = await self._facts.query(FactPattern(user=user))
             reading.append(perf_counter() - began)
             with collection_paused():
-                kept[user] = FactIndex(language=None, vectors=False)
-                kept[user].replace(found)
+                kept[user] = _index_of(user, found)
             gc.freeze()  # a daemon has no second index, which would make each collection longer
             each = -(-count // len(chosen))
             questions[user] = [Asked(user, text) for text in _questions(found, each)]
@@ -264,7 +353,7 @@ class _Asker:
         for asked in (one for some in zip(*questions.values(), strict=True) for one in some):
             await self._ask(asked, ways, kept[asked.user])
         gc.unfreeze()
-        _add_ways(table, name, ways)
+        _add_ways(table, name, ways, at_most(MOST_MILLISECONDS) if is_largest else None)
         _line(table, f"{name}: slumberd, reading the facts", "ms", _in_ms(reading))
         _line(table, f"{name}: slumberd, the first search", "ms", _in_ms(firsts))
         if len(users) == 1:
@@ -277,9 +366,9 @@ class _Asker:
         tracemalloc.start()
         try:
             found = await self._facts.query(FactPattern(user=user))
-            index = FactIndex(language=None, vectors=False)
-            index.replace(found)
-            return tracemalloc.get_traced_memory()[0] / len(found)
+            index = _index_of(user, found)
+            found.clear()
+            return tracemalloc.get_traced_memory()[0] / len(index.facts)
         finally:
             tracemalloc.stop()
 
@@ -384,9 +473,11 @@ def _questions(facts: Sequence[Fact], count: int) -> Iterator[str]:
         )[number % 3]
 
 
-def _add_ways(table: Table, name: str, ways: Sequence[Way]) -> None:
+def _add_ways(table: Table, name: str, ways: Sequence[Way], bound: Bound | None) -> None:
     for way in ways:
-        _line(table, f"{name}: {way.name}", "ms", _in_ms(way.seconds))
+        own = bound if way is ways[0] else None
+        line = Line(SECTION, f"{name}: {way.name}", "ms", _in_ms(way.seconds), bound=own)
+        table.add(line)
     for way in ways[1:]:
         ratio = f"{name}: {way.name}, to slumberd"
         table.ratio(SECTION, ratio, (way.seconds, ways[0].seconds))

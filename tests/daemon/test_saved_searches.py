@@ -54,6 +54,9 @@ class CountedFeed:
     def feed(self) -> CountedFeed:
         return self
 
+    async def place(self) -> FeedPlace:
+        return await self._feed.place()
+
     async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
         self.readings += 1
         return await self._feed.read_scope(scope)
@@ -206,7 +209,7 @@ async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> N
         await site.memory.forget(SCOPE, ["gone"], moment=None, key=KEY)
         assert remove_indexes_of(site.state, "alice") == 1
 
-        assert not writer.save(SCOPE, stale.searcher._episodes.place, stale_index)  # type: ignore[arg-type]
+        assert not writer.save(SCOPE, stale.searcher._episodes.place, stale_index)
 
     await stale.searcher.save()  # it follows the store before it saves
     assert files_with(CANARY, site.state / DIRECTORY) == []

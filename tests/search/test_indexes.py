@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion, are_near
 from slumberd.model.fact import Fact
-from slumberd.model.feed import NumberedVersion
+from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.indexes import EpisodeIndex, FactIndex
+from slumberd.search.indexes import EpisodeIndex, FactIndex, Names
+from slumberd.search.terms import Analyser
 from tests.support.builders import START
+
+ALICE = ScopeFilter.of("alice", None, None)
 
 
 def index() -> EpisodeIndex:
-    return EpisodeIndex(ScopeFilter.of("alice", None, None), language=None, vectors=False)
+    return EpisodeIndex(ALICE, language=None, vectors=False)
 
 
 def version(
@@ -111,9 +114,17 @@ def facts_of(*triples: tuple[Any, Any, Any]) -> list[Fact]:
 
 
 def index_of(*triples: tuple[Any, Any, Any]) -> FactIndex:
-    index = FactIndex(language="auto", vectors=False)
-    index.replace(facts_of(*triples))
+    index = FactIndex(ALICE, language="auto", vectors=False)
+    index.replace((), numbered(*triples))
     return index
+
+
+def numbered(*triples: tuple[Any, Any, Any]) -> list[NumberedFact]:
+    return [NumberedFact(fact.id, fact) for fact in facts_of(*triples)]
+
+
+def named_in(index: FactIndex, text: str) -> set[str]:
+    return {*index.named_in(text, index.facts)}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +138,7 @@ def test_name_that_is_a_stop_word_is_found(name: str, other: str) -> None:
 
     assert (found[0].id, found[0].score) == ("f1", 0.9)
     assert found[1].score < 0.9
-    assert index.named_in(f"What is {name} known for?") == {"f1"}
+    assert named_in(index, f"What is {name} known for?") == {"f1"}
 
 
 def test_name_that_is_a_stop_word_of_another_language_is_found() -> None:
@@ -135,13 +146,13 @@ def test_name_that_is_a_stop_word_of_another_language_is_found() -> None:
 
     assert index.index.languages == ("dutch",)
     assert [match.id for match in index.search("Where is Ben?", limit=1)] == ["f0"]
-    assert index.named_in("Where is Ben?") == {"f0"}
+    assert named_in(index, "Where is Ben?") == {"f0"}
 
 
 def test_name_without_facts_is_a_stop_word_again() -> None:
     index = index_of(("will", "likes", "tea"))
 
-    index.replace(facts_of(("ada", "likes", "tea")))
+    index.replace(["f0"], numbered(("ada", "likes", "tea")))
 
     assert index.search("will", limit=1) == []
     [found] = index.search("Will ada have tea?", limit=1)
@@ -154,3 +165,47 @@ def test_exact_words_of_a_fact_have_the_score_1_beside_a_similar_name() -> None:
     [first, *_] = index.search("ada favourite colour red", limit=2)
 
     assert (first.id, first.score) == ("f0", 1.0)
+
+
+LETTERS = st.sampled_from("abcdé")
+WORD = st.text(LETTERS, min_size=4, max_size=9)
+NAME = st.lists(WORD | st.sampled_from(["will", "Us", "ﬁnally", "Straße", "o'Connor", "東京"]),
+                min_size=1, max_size=2).map(" ".join)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(NAME, NAME), max_size=6),
+    st.sets(st.integers(0, 5)),
+    st.lists(WORD, max_size=6),
+    st.data(),
+)
+def test_words_with_one_typing_error_are_those_that_a_comparison_of_all_finds(
+    facts: list[tuple[str, str]], gone: set[int], words: list[str], data: st.DataObject
+) -> None:
+    names = Names()
+    for fact in facts:
+        names.add(fact)
+    left = [fact for number, fact in enumerate(facts) if number not in gone]
+    for number in gone & {*range(len(facts))}:
+        names.remove(facts[number])
+    known = {word for fact in facts for name in fact for word in Analyser().terms(name)}
+    misspelled = [
+        data.draw(st.sampled_from([word[:at] + word[at + 1 :], f"{word[:at]}x{word[at:]}"]))
+        for word in sorted(known)
+        if (at := data.draw(st.integers(0, len(word))))
+    ]
+    question = " ".join([*words, *misspelled])
+
+    found = names.misspelled_in(question)
+
+    kept = {word for fact in left for name in fact for word in Analyser().terms(name)}
+    asked = {*Analyser().terms(question)} - kept
+    assert found == sorted(
+        word
+        for word in kept
+        if len(word) >= 6
+        if any(other[:1] == word[:1] and are_near(other, word) for other in asked)
+    )
+    stop_words = {word for fact in left for name in fact if name.lower() in ("will", "us")
+                  for word in [name.lower()]}  # fmt: skip
+    assert names.stop_words == stop_words

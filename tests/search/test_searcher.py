@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,6 +23,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.errors import MemoryScopeError, UsageError
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
+from slumberd.search.followed_scopes import FEW_TEXTS
 from slumberd.search.hits import Hit
 from slumberd.search.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -186,6 +188,47 @@ def execute(path: Path, *statements: str) -> None:
         for statement in statements:
             connection.execute(statement)
         connection.commit()
+
+
+async def test_indexes_of_both_kinds_take_no_more_memory_than_they_may(stores: Stores) -> None:
+    for user in ("alice", "bob", "cleo"):
+        await stores.put(episode(f"{user}1", content="I adopted a dog", user=user))
+        await stores.facts.pin(fact(f"{user}2", user, "has_a", "dog", user=user))
+    searcher = Searcher(stores.memory, stores.facts, most_bytes=60_000)
+
+    for user in ("alice", "bob", "cleo", "alice"):
+        found = await searcher.search("dog", user=user)
+        assert sorted(ids(found)) == [f"{user}1", f"{user}2"]
+        assert 0 < searcher.memory.size_bytes <= searcher.memory.most_bytes
+
+    assert 2 <= len(searcher.memory) < 6
+
+
+class CounterThatWaits:
+    """Counts the tokens of a context; of a line about bob only when it may."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end = Event(), Event()
+
+    def count_tokens(self, text: str) -> int:
+        if "bob" in text:
+            self.has_begun.set()
+            assert self.may_end.wait(60)
+        return 1
+
+
+async def test_search_of_one_user_does_not_wait_for_the_work_for_another(stores: Stores) -> None:
+    many = [episode(f"e{n}", content=f"dog {n}", timestamp=at(n)) for n in range(FEW_TEXTS + 1)]
+    await stores.put(*many, episode("b1", content="bob has a dog", user="bob"))
+    counter = CounterThatWaits()
+    searcher = Searcher(stores.memory, stores.facts, tokens=counter)
+    of_bob = asyncio.ensure_future(searcher.context("dog", user="bob"))
+    assert await asyncio.to_thread(counter.has_begun.wait, 60)
+
+    assert ids(await searcher.search("7", user="alice", limit=1)) == ["e7"]
+    assert not of_bob.done()
+    counter.may_end.set()
+    assert [item.id for item in (await of_bob).items] == ["b1"]
 
 
 async def test_scope_is_exact(stores: Stores) -> None:

@@ -53,7 +53,7 @@ class Components:
         publisher: Publishes provenance; None without a sink.
         commits: Tells the interfaces when something was committed.
         progress: Reads how far rules are.
-        searcher: Searches the episodes and the facts.
+        searcher: Searches the episodes and facts.
     """
 
     stores: Stores

@@ -523,6 +523,7 @@ class Daemon:
             counted=textfile is not None or settings.serve.enabled,
             database=_no_database if self._process else partial(database_status_of, settings),
             tolerance_seconds=settings.memory.future_tolerance,
+            index_bytes=lambda: components.searcher.memory.size_bytes,
         )
         collector = HealthCollector(sources, self._clock, components.progress)
         return Heartbeat(collector.collect, self._clock, textfile)
@@ -619,7 +620,10 @@ class Daemon:
     async def _on_status(self, components: Components, _: RequestForm, __: Caller) -> Answer:
         stores, worker = components.stores, components.operations.worker
         model = await read_model_state(self._in_force.settings, stores, worker, self._clock)
-        return self._describe(components.scheduler) | {"language_model": model}
+        memory = components.searcher.memory
+        indexes = {"bytes": memory.size_bytes, "max_bytes": memory.most_bytes}
+        described = self._describe(components.scheduler)
+        return described | {"language_model": model, "search_indexes": indexes}
 
     def _describe(self, scheduler: Scheduler) -> dict[str, Any]:
         """Return the process, the rules in force, and the rules whose last firing failed."""

@@ -86,6 +86,7 @@ class HealthSources:
         database: Returns the state of the database; None when files hold the stores.
         tolerance_seconds: A recorded instant that lies further ahead of the clock comes from a
             wrong clock.
+        index_bytes: Returns how much memory the indexes of searches take.
     """
 
     episodes: EpisodeLog
@@ -101,6 +102,7 @@ class HealthSources:
     batches_at_once: int = BATCHES_AT_ONCE
     database: Callable[[], DatabaseStatus | None] = lambda: None
     tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS
+    index_bytes: Callable[[], int] = int
 
 
 class HealthCollector:
@@ -168,6 +170,7 @@ class HealthCollector:
             tallies=tallies,
             database=await asyncio.to_thread(self._sources.database),
             clock_behind_seconds=await self._clock_behind(ledger, now),
+            index_bytes=self._sources.index_bytes(),
         )
 
     def _rule_health(self, status: RuleStatus, tallies: LedgerCounters | None) -> RuleHealth:

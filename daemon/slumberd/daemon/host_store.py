@@ -596,4 +596,4 @@ class HostDaemon(Daemon):
                 await self._run_tasks(tasks, lambda: None)
 
     async def _on_host_status(self, scheduler: Scheduler, _: RequestForm, __: Caller) -> Answer:
-        return self._describe(scheduler) | {"language_model": None}
+        return self._describe(scheduler) | {"language_model": None, "search_indexes": None}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,6 +186,7 @@ def searcher_of(
         clock=clock,
         future_tolerance_seconds=settings.memory.future_tolerance,
         recorded_at=None if facts is None else facts.watermarks.last_recorded_at,
+        most_bytes=wanted.max_index_bytes,
         saved=_saved_indexes_of(settings),
     )
 

@@ -59,6 +59,11 @@ OF_DAEMON: Sequence[Family[DaemonHealth]] = (
     Family("wal_bytes", "Size of the write-ahead logs.", lambda v: v.wal_bytes),
     Family("resident_memory_bytes", "Memory of the daemon.", lambda v: v.rss_bytes),
     Family(
+        "search_index_bytes",
+        "About how much memory the indexes of searches take.",
+        lambda v: v.index_bytes,
+    ),
+    Family(
         "log_lines_dropped_total", "Log lines that were dropped.", lambda v: v.dropped, "counter"
     ),
     Family("rules", "Rules in force, with disabled rules.", lambda v: v.loaded),

@@ -293,9 +293,12 @@ def _meant_by(key: str) -> str:
 
 def are_near(word: str, other: str) -> bool:
     """Return whether two words differ by case, surrounding signs, or one typing error only."""
-    return _differ_by_one_typing_error(
-        word.strip(_AROUND).casefold(), other.strip(_AROUND).casefold()
-    )
+    return _differ_by_one_typing_error(comparable(word), comparable(other))
+
+
+def comparable(word: str) -> str:
+    """Return a word without case and surrounding signs."""
+    return word.strip(_AROUND).casefold()
 
 
 def _differ_by_one_typing_error(word: str, other: str) -> bool:

@@ -1,11 +1,18 @@
-"""What an index reads of a store of episodes: all of a scope, and later only what has changed."""
+"""What an index reads of a store: all that a scope has, and later only what has changed."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Container
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import Fact
 from slumberd.model.firing import Position
+from slumberd.model.record import Checkpoint
+from slumberd.model.scope import ScopeFilter
+
+P = TypeVar("P")
+V = TypeVar("V")
 
 
 class FeedPlace(NamedTuple):
@@ -20,6 +27,18 @@ class FeedPlace(NamedTuple):
     deletion: int
 
 
+class FactPlace(NamedTuple):
+    """Up to where a reader knows the facts.
+
+    Attributes:
+        head: The last row of the ledger.
+        unrecorded: Ids of facts that other programs changed, and the ledger did not record yet.
+    """
+
+    head: Checkpoint
+    unrecorded: frozenset[str]
+
+
 class NumberedVersion(NamedTuple):
     """An episode with the number of its row, which stays when its id changes."""
 
@@ -27,27 +46,43 @@ class NumberedVersion(NamedTuple):
     version: EpisodeVersion
 
 
-class ScopeReading(NamedTuple):
-    """The episodes of a scope.
+class NumberedFact(NamedTuple):
+    """A current fact with its row, which is its id."""
+
+    row: str
+    version: Fact
+
+
+class Reading(NamedTuple, Generic[P, V]):
+    """What a scope has.
 
     Attributes:
-        place: Where the reader goes on.
-        versions: The readable episodes, in no order.
+        place: Where the reader goes on. Later changes may be in `versions` already.
+        versions: What is readable, in no order.
     """
 
-    place: FeedPlace
-    versions: list[NumberedVersion]
+    place: P
+    versions: list[V]
 
 
-class FeedChanges(NamedTuple):
-    """What changed in the episodes of all scopes.
+class Changes(NamedTuple, Generic[P, V]):
+    """What changed in all scopes.
 
     Attributes:
         place: Where the reader goes on.
         rows: The rows that were written or deleted.
         versions: What is in these rows now; deleted and unreadable ones are left out.
+        find_rows: Given when other rows may be gone, too: returns the rows that a scope has now.
     """
 
-    place: FeedPlace
-    rows: frozenset[int]
-    versions: list[NumberedVersion]
+    place: P
+    rows: frozenset[Any]
+    versions: list[V]
+    find_rows: Callable[[ScopeFilter], Awaitable[Container[Any]]] | None = None
+
+
+ScopeReading = Reading[FeedPlace, NumberedVersion]
+"""The episodes of a scope."""
+
+FeedChanges = Changes[FeedPlace, NumberedVersion]
+"""What changed in the episodes of all scopes."""

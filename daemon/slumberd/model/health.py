@@ -205,6 +205,7 @@ class DaemonHealth:
         clock_behind_seconds: By how much the newest recorded instant lies ahead of the clock; 0
             when it does not. More than `memory.future_tolerance` means that the clock is or was
             wrong.
+        index_bytes: About how much memory the indexes of searches take.
     """
 
     at: datetime
@@ -224,6 +225,7 @@ class DaemonHealth:
     tallies: LedgerCounters | None = None
     database: DatabaseStatus | None = None
     clock_behind_seconds: float = 0.0
+    index_bytes: int = 0
 
     @property
     def late_seconds(self) -> float:

@@ -46,6 +46,7 @@ def sum_health(parts: Sequence[DaemonHealth]) -> DaemonHealth:
         held=sum(part.held for part in parts),
         provenance=_sum_provenance([part.provenance for part in parts if part.provenance]),
         clock_behind_seconds=max(part.clock_behind_seconds for part in parts),
+        index_bytes=sum(part.index_bytes for part in parts),
         tallies=_sum_tallies([part.tallies for part in parts if part.tallies]),
     )
 

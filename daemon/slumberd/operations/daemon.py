@@ -51,6 +51,18 @@ class ModelState(Result):
     problem: str
 
 
+class IndexMemory(Result):
+    """The memory of the indexes of searches, episodes and facts together.
+
+    Attributes:
+        bytes: About how much they take.
+        max_bytes: About how much they may take.
+    """
+
+    bytes: int
+    max_bytes: int
+
+
 class DaemonStatus(Result):
     """How the daemon is.
 
@@ -61,6 +73,7 @@ class DaemonStatus(Result):
         rules_hash: The hash of the rules in force.
         failing: The rules that fail now.
         language_model: The state of the language model; None when none is configured.
+        search_indexes: The memory of the indexes of searches; None without stores of its own.
     """
 
     pid: int
@@ -69,6 +82,7 @@ class DaemonStatus(Result):
     rules_hash: str
     failing: list[FailingRule]
     language_model: ModelState | None
+    search_indexes: IndexMemory | None
 
 
 class Reloaded(Result):
@@ -161,6 +175,7 @@ class DaemonOperations(Protocol):
                 "rules_hash": values.HASH,
                 "failing": [],
                 "language_model": None,
+                "search_indexes": {"bytes": 18_000_000, "max_bytes": 268_435_456},
             },
         ),
     )

@@ -343,10 +343,14 @@ class SearchSettings(Form):
             scope by their most frequent words. null compares words as they are.
         vectors: Whether the meanings of texts count beside their words. Needs the extra
             ``vectors``, whose model knows English. Default: false.
+        max_index_bytes: About how much memory the indexes of episodes and facts may take together,
+            in each process that searches, 1048576 or more. Those of the users whose memory was
+            searched longest ago go first. Default: 268435456.
     """
 
     language: Language | None = "auto"
     vectors: bool = False
+    max_index_bytes: int = Field(default=256 * _MEBIBYTE, ge=_MEBIBYTE)
 
 
 class LoggingSettings(Form):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from datetime import datetime
+from functools import cache, cached_property
 from itertools import accumulate, islice
+from sys import intern
 from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion, are_near
-from slumberd.model.fact import Fact
-from slumberd.model.feed import NumberedVersion
+from slumberd.model.episode import EpisodeVersion, are_near, comparable
+from slumberd.model.fact import Fact, sortable_confidence
+from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.stages import MARK_IDS, MARKS
 from slumberd.model.superseded import words_of_payload
 from slumberd.model.texts import without_recalled
 from slumberd.search.columns import Parts, SavedParts, read_array, read_json
@@ -38,31 +42,164 @@ _PLAIN = Analyser()
 
 _MANUAL = "@manual"
 
+_MARK_IDS = f"@{MARKS}/"
 
-class FactIndex:
-    """The facts of one scope, with their index.
+_BYTES_OF_AN_EPISODE = 250
+_BYTES_OF_NOTHING = 9_000
+"""About the bytes of an index of either kind without texts."""
 
-    Args:
-        language: The language of the facts; `languages.AUTO` recognises it; None stems no word.
-        vectors: Whether meanings count.
+_BYTES_OF_A_FACT = 450
+_BYTES_OF_A_MARK = 250
+_BYTES_OF_A_NAME = 200
+_BYTES_OF_A_WORD = 200
+"""About the bytes of each, without its letters."""
+
+
+class IndexedFact(NamedTuple):
+    """What a search needs of a fact.
+
+    Attributes:
+        text: The fact in words.
+        names: Its subject, and its object or objects, if they are texts.
+        is_alias: Whether it says that its names mean the same.
+        confidence: As the fact has it; other programs may have written something else.
+        standing: The confidence as a number.
     """
 
-    def __init__(self, *, language: str | None, vectors: bool) -> None:
-        self.index = ScopeIndex(language=language, vectors=vectors)
-        self.facts: dict[str, Fact] = {}
-        self._turns: dict[str, IndexedTurn] = {}
-        self._name_words: set[str] = set()
+    id: str
+    text: str
+    names: tuple[str, ...]
+    is_alias: bool
+    at: datetime
+    user: str
+    agent: str
+    trust: Trust
+    confidence: float
+    standing: float
+    sources: tuple[str, ...]
 
-    def replace(self, facts: Iterable[Fact]) -> None:
-        """Hold these facts and no others."""
-        self.facts = {fact.id: fact for fact in facts}
-        turns = {id: IndexedTurn(id, words_of_fact(fact)) for id, fact in self.facts.items()}
-        names = {name for fact in self.facts.values() for name in names_of_fact(fact)}
-        self.index.drop([id for id in self._turns if id not in turns])
-        self.index.keep(_stop_words_among(names))
-        self.index.put([turn for id, turn in turns.items() if self._turns.get(id) != turn])
-        self._turns = turns
-        self._name_words = {word for name in names for word in _PLAIN.terms(name)}
+
+def indexed_fact(fact: Fact) -> IndexedFact:
+    """Return what a search needs of a fact. Facts share the names that they have in common."""
+    return IndexedFact(
+        fact.id,
+        words_of_fact(fact),
+        tuple(map(intern, names_of_fact(fact))),
+        fact.payload.get("predicate") in ALIAS_PREDICATES,
+        fact.said_at,
+        intern(fact.user),
+        intern(fact.agent),
+        trust_of_fact(fact),
+        fact.confidence,
+        sortable_confidence(fact),
+        sources_of_fact(fact),
+    )
+
+
+class FactIndex:
+    """The facts of a user, or of one agent of it, with their index, and the marks of episodes.
+
+    Args:
+        scope: The user and the agent.
+        language: The language of the facts; `languages.AUTO` recognises it; None stems no word.
+        vectors: Whether meanings count.
+
+    Attributes:
+        facts: The facts, by id.
+    """
+
+    def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
+        self.scope = scope
+        self.index = ScopeIndex(language=language, vectors=vectors)
+        self.facts: dict[str, IndexedFact] = {}
+        self._names = Names()
+        self._aliases: list[tuple[str, Sequence[str]]] = []
+        """The id and the names of each fact that states aliases, in order."""
+        self._marks: dict[str, str] = {}
+        self._hidden: frozenset[str] | None = None
+        self._letters = 0
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the facts, the marks and the index take."""
+        return (
+            _BYTES_OF_NOTHING
+            + self.index.size_bytes
+            + self._names.size_bytes
+            + _BYTES_OF_A_FACT * len(self.facts)
+            + self._letters
+            + _BYTES_OF_A_MARK * len(self._marks)
+        )
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The episodes that a mark hides: duplicates, archived and summarised ones.
+
+        The same object until a mark changes.
+        """
+        if self._hidden is None:
+            self._hidden = frozenset(self._marks.values())
+        return self._hidden
+
+    @property
+    def aliases(self) -> list[Sequence[str]]:
+        """Groups of names that mean the same, by the facts that say so, in the order of ids."""
+        return [names for _, names in self._aliases]
+
+    def rows(self) -> list[str]:
+        """Return the ids of the facts and the marks."""
+        return [*self.facts, *self._marks]
+
+    def rows_among(self, rows: Iterable[str]) -> list[str]:
+        """Return those of some ids that a fact or a mark has."""
+        return [row for row in rows if row in self.facts or row in self._marks]
+
+    def replace(self, rows: Iterable[str], versions: Iterable[NumberedFact]) -> None:
+        """Read facts again: those with some ids go, and those that there are now come."""
+        before: dict[str, IndexedFact] = {}
+        for id in rows:
+            if id in self.facts:
+                before[id] = self._remove(id)
+            elif self._marks.pop(id, None) is not None:
+                self._hidden = None
+        now = [one.version for one in versions if self._is_of_scope(one.version)]
+        new = [indexed_fact(fact) for fact in now if not fact.id.startswith(MARK_IDS)]
+        for fact in new:
+            self._add(fact)
+        for mark in now:
+            if mark.id.startswith(_MARK_IDS):
+                self._marks[mark.id] = str(mark.payload.get("subject"))
+                self._hidden = None
+        self.index.drop([id for id in before if id not in self.facts])
+        self.index.keep(self._names.stop_words)
+        self.index.put(
+            IndexedTurn(fact.id, fact.text)
+            for fact in new
+            if fact.id not in before or before[fact.id].text != fact.text
+        )
+
+    def _is_of_scope(self, fact: Fact) -> bool:
+        return self.scope.holds_owner(fact.user, fact.agent)
+
+    def _add(self, fact: IndexedFact) -> None:
+        if fact.id in self.facts:
+            self._remove(fact.id)
+        self.facts[fact.id] = fact
+        self._letters += _letters_of(fact)
+        self._names.add(fact.names)
+        if fact.is_alias:
+            insort(self._aliases, (fact.id, fact.names))
+
+    def _remove(self, id: str) -> IndexedFact:
+        fact = self.facts.pop(id)
+        self._letters -= _letters_of(fact)
+        self._names.remove(fact.names)
+        if fact.is_alias:
+            del self._aliases[bisect_left(self._aliases, (fact.id, fact.names))]
+        return fact
 
     def search(self, query: str, *, limit: int, least: float = 0.0) -> list[FoundText]:
         """Return the facts that answer a question best, best first.
@@ -76,52 +213,136 @@ class FactIndex:
             limit=limit,
             least=least,
             aliases=self.aliases,
-            also=self._misspelled_in(query),
+            also=self._names.misspelled_in(query),
         )
 
-    def named_in(self, text: str) -> set[str]:
-        """Return the ids of the facts whose subject, object or alias a text names in full.
+    def named_in(self, text: str, ids: Iterable[str]) -> list[str]:
+        """Return those of some facts whose subject, object or alias a text names in full.
 
         Args:
             text: The text. A name with one typing error counts as the name.
+            ids: The ids of the facts.
         """
-        terms = {*self.index.analyser.terms(" ".join([text, *self._misspelled_in(text)]))}
-        aliases = self.aliases
-        same = {name: group for group in aliases for name in group}
-        found = set()
-        for id, fact in self.facts.items():
-            own = names_of_fact(fact)
-            names = {*own, *(other for name in own for other in same.get(name, ()))}
-            if any(
-                terms.issuperset(words) for words in map(self.index.analyser.terms, names) if words
-            ):
-                found.add(id)
-        return found
+        analyser = self.index.analyser
+        terms = {*analyser.terms(" ".join([text, *self._names.misspelled_in(text)]))}
+        same = {name: group for group in self.aliases for name in group}
 
-    def _misspelled_in(self, text: str) -> list[str]:
-        """Return the words of names that a text has with one typing error."""
-        words = {*_PLAIN.terms(text)} - self._name_words
-        return sorted(
-            known
-            for known in self._name_words
-            if len(known) >= _LEAST_LETTERS
-            if any(word[:1] == known[:1] and are_near(word, known) for word in words)
-        )
+        @cache
+        def is_named(name: str) -> bool:
+            words = analyser.terms(name)
+            return bool(words) and terms.issuperset(words)
 
-    @property
-    def aliases(self) -> list[list[str]]:
-        """Groups of names that mean the same, by the facts that say so."""
         return [
-            names_of_fact(fact)
-            for fact in self.facts.values()
-            if fact.payload.get("predicate") in ALIAS_PREDICATES
+            id
+            for id in ids
+            if any(
+                is_named(name) or any(map(is_named, same.get(name, ())))
+                for name in self.facts[id].names
+            )
         ]
 
 
-def _stop_words_among(names: Iterable[str]) -> frozenset[str]:
-    """Return the names that are one stop word, such as Will and US, folded."""
-    words = (words_of(name) for name in names if len(name) <= _LONGEST_STOP_WORD)
-    return frozenset(some[0] for some in words if len(some) == 1 and is_stop_word(some[0]))
+def _letters_of(fact: IndexedFact) -> int:
+    return len(fact.text) + sum(map(len, fact.sources)) + len(fact.id)
+
+
+class Names:
+    """The names of facts, and the words in them; each counts until the last fact with it goes.
+
+    Attributes:
+        stop_words: The names that are one stop word, such as Will and US, folded.
+    """
+
+    def __init__(self) -> None:
+        self.stop_words: frozenset[str] = frozenset()
+        self._names: Counter[str] = Counter()
+        self._words: Counter[str] = Counter()
+        self._stop_words: Counter[str] = Counter()
+        self._long: dict[_Place, set[str]] = defaultdict(set)
+        """The words that a typing error may change, each in two places."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the names and the words take."""
+        return _BYTES_OF_A_NAME * len(self._names) + _BYTES_OF_A_WORD * len(self._words)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Count the names of a fact."""
+        for name in names:
+            self._names[name] += 1
+            if self._names[name] == 1:
+                self._add_words(name)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Count the names of a fact no more."""
+        for name in names:
+            if _count_less(self._names, name):
+                self._remove_words(name)
+
+    def _add_words(self, name: str) -> None:
+        for word in {*_PLAIN.terms(name)}:
+            self._words[word] += 1
+            if len(word) >= _LEAST_LETTERS:
+                for place in _places_of(word):
+                    self._long[place].add(word)
+        for word in _stop_words_in(name):
+            self._stop_words[word] += 1
+            self.stop_words |= {word}
+
+    def _remove_words(self, name: str) -> None:
+        for word in {*_PLAIN.terms(name)}:
+            if _count_less(self._words, word) and len(word) >= _LEAST_LETTERS:
+                for place in _places_of(word):
+                    self._long[place].discard(word)
+        for word in _stop_words_in(name):
+            if _count_less(self._stop_words, word):
+                self.stop_words -= {word}
+
+    def misspelled_in(self, text: str) -> list[str]:
+        """Return the words of names that a text has with one typing error."""
+        found: set[str] = set()
+        for word in {*_PLAIN.terms(text)} - self._words.keys():
+            for place in _places_of(word, changes=(-1, 0, 1)):
+                found.update(known for known in self._long.get(place, ()) if are_near(word, known))
+        return sorted(found)
+
+
+def _count_less(counts: Counter[str], key: str) -> bool:
+    """Count one less; return whether none is left."""
+    counts[key] -= 1
+    if counts[key]:
+        return False
+    del counts[key]
+    return True
+
+
+_Place = tuple[str, int, str, str]
+"""The first letter of a word, its length, and its second letter or its last one."""
+
+
+def _places_of(word: str, changes: Sequence[int] = (0,)) -> list[_Place]:
+    """Return the places of a word, and of words with other lengths.
+
+    One typing error changes the second letter or the last one, but never both.
+
+    Args:
+        changes: What is added to the length.
+    """
+    letters = comparable(word)
+    return [
+        place
+        for by in changes
+        for place in (
+            (word[:1], len(letters) + by, letters[1:2], ""),
+            (word[:1], len(letters) + by, "", letters[-1:]),
+        )
+    ]
+
+
+def _stop_words_in(name: str) -> Sequence[str]:
+    """Return the word of a name that is one stop word, folded."""
+    words = words_of(name) if len(name) <= _LONGEST_STOP_WORD else ()
+    return words if len(words) == 1 and is_stop_word(words[0]) else ()
 
 
 def _names_in(value: object) -> list[str]:
@@ -310,7 +531,15 @@ class EpisodeIndex:
     @property
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
-        return self.index.size_bytes + 1_000 * len(self.versions)
+        return _BYTES_OF_NOTHING + self.index.size_bytes + _BYTES_OF_AN_EPISODE * len(self.versions)
+
+    def rows(self) -> list[int]:
+        """Return the rows of the episodes."""
+        return [*self._rows]
+
+    def rows_among(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows that an episode is in."""
+        return self._rows.among(rows)
 
     @property
     def is_to_save(self) -> bool:
@@ -396,6 +625,11 @@ class EpisodeIndex:
     def _remove_age(self, episode: KeptEpisode) -> None:
         del self._ages[bisect_left(self._ages, (episode.at, episode.id))]
 
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The episodes that are hidden."""
+        return self._hidden
+
     def hide(self, ids: frozenset[str]) -> None:
         """Search as if some episodes were not stored, and no others; ids may be unknown."""
         before, self._hidden = self._hidden, ids
@@ -409,8 +643,7 @@ class EpisodeIndex:
 
     def ids_after(self, at: int) -> frozenset[str]:
         """Return the episodes that are later than an instant, microseconds since 1970 UTC."""
-        first = bisect_left(self._ages, (at + 1, ""))
-        return frozenset(id for _, id in self._ages[first:])
+        return frozenset(id for _, id in self._ages[bisect_left(self._ages, (at + 1, "")) :])
 
     def is_short(self, id: str) -> bool:
         """Return whether an episode has at most `SHORT_WORDS` words; each is counted once."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import overload
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.garbage_collection import collection_paused
@@ -23,8 +23,8 @@ from slumberd.model.episode import (
     microseconds,
 )
 from slumberd.model.errors import UsageError
-from slumberd.model.fact import Fact, FactPattern, sortable_confidence
-from slumberd.model.feed import FeedPlace
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
@@ -39,20 +39,20 @@ from slumberd.search.context import (
 )
 from slumberd.search.embeddings import forget_vectors
 from slumberd.search.followed_scopes import (
+    FEW_TEXTS,
     FollowedScopes,
     Loaded,
-    OneThread,
+    MemoryBound,
     SearchedEpisodes,
     SearchedFacts,
+    UserThreads,
 )
 from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_turns
 from slumberd.search.indexes import (
     EpisodeIndex,
     FactIndex,
+    IndexedFact,
     KeptEpisode,
-    sources_of_fact,
-    trust_of_fact,
-    words_of_fact,
 )
 from slumberd.search.languages import AUTO
 from slumberd.search.saved_indexes import IndexWriter, SavedIndexes
@@ -63,8 +63,6 @@ MOST_BYTES = 256 * 2**20
 """About how much memory the indexes of a searcher take, by default."""
 
 RecordedAt = Callable[[], Awaitable[datetime | None]]
-
-_MOST_FACT_INDEXES = 64
 
 MOST_RECALLED = 200
 """The most episodes that are recalled for a context, before the budget chooses among them."""
@@ -128,21 +126,32 @@ class Searcher:
         self._recorded_at = recorded_at
         self._has_vectors = vectors
         self._new_fact_index = partial(FactIndex, language=language, vectors=vectors)
-        self._new_fact_index()  # refuses an unknown language now
+        self._new_fact_index(ScopeFilter("", None, None))  # refuses an unknown language now
+        self._new_episode_index = partial(EpisodeIndex, language=language, vectors=vectors)
         self._feed = memory.feed
-        self._thread = OneThread()
-        self._new_index = partial(EpisodeIndex, language=language, vectors=vectors)
         self._saved = saved
-        self._episodes = FollowedScopes[EpisodeIndex](
+        self._threads = UserThreads()
+        self._bound = MemoryBound(most_bytes, kinds=1 if facts is None else 2)
+        self._episodes = FollowedScopes[EpisodeIndex, NumberedVersion](
             memory.feed,
-            self._new_index,
-            self._thread,
-            most_bytes=most_bytes,
+            self._new_episode_index,
+            self._threads,
+            self._bound,
             load=None if saved is None else self._load,
         )
-        self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
+        self._followed_facts = (
+            None
+            if facts is None
+            else FollowedScopes[FactIndex, NumberedFact](
+                facts.feed, self._new_fact_index, self._threads, self._bound
+            )
+        )
         self._builder = ContextBuilder(tokens or EstimatedTokens())
-        self._lock = asyncio.Lock()
+
+    @property
+    def memory(self) -> MemoryBound:
+        """How much memory the indexes take, and may take."""
+        return self._bound
 
     async def search(  # noqa: PLR0913 # the scope, and what is searched
         self,
@@ -177,20 +186,23 @@ class Searcher:
             raise UsageError("the question is empty; write what to search, in any words")
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
-        async with self._lock:
-            facts = await self._fact_index(scope, as_of)
-            found: list[Hit] = []
-            if "episode" in kinds:
-                episodes = await self._episode_index(scope, as_of)
-                found += await self._thread.run(
-                    partial(_find_episodes, episodes, facts, query, limit, min_score)
-                )
-            if "fact" in kinds and session is None:
-                found += await self._thread.run(
-                    partial(_find_facts, facts, query, limit, min_score)
-                )
-        found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
-        return await self._with_notes(found[:limit], as_of)
+        async with self._threads.turn(user):
+            facts, episodes = await self._indexes(scope, as_of, episodes="episode" in kinds)
+            of_facts = facts if "fact" in kinds and session is None else None
+
+            def find() -> list[Hit]:
+                found: list[Hit] = []
+                if episodes is not None:
+                    found += _find_episodes(episodes, facts, query, limit, min_score)
+                if of_facts is not None:
+                    found += _find_facts(of_facts, query, limit, min_score)
+                found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
+                return name_similar_turns(found[:limit])
+
+            is_short = not self._has_vectors and len(facts) + len(episodes or ()) <= FEW_TEXTS
+            hits = await self._threads.run(user, find, is_short=is_short)
+        superseded = await self._superseded_of(hits, as_of)
+        return [_noted(hit, superseded) for hit in hits]
 
     async def facts_about(
         self,
@@ -220,9 +232,9 @@ class Searcher:
         require_instant("as_of", as_of)
         _check(limit, KINDS)
         scope = ScopeFilter.of(user, None, agent)
-        async with self._lock:
+        async with self._threads.turn(user):
             facts = await self._fact_index(scope, as_of)
-            return await self._thread.run(partial(_find_named, facts, question, limit))
+            return await self._threads.run(user, partial(_find_named, facts, question, limit))
 
     async def context(  # noqa: PLR0913 # the scope, and what is quoted
         self,
@@ -263,16 +275,15 @@ class Searcher:
             known = " and ".join(OF_SUPERSEDED)
             raise UsageError(f"superseded is {superseded!r}; the choices are {known}")
         scope = ScopeFilter.of(user, None, agent)
-        async with self._lock:
-            episodes = await self._episode_index(scope, as_of)
-            facts = await self._fact_index(scope, as_of)
-            parts = await self._thread.run(
-                partial(_choose_parts, question, episodes, facts, session, budget)
+        async with self._threads.turn(user):
+            facts, episodes = await self._indexes(scope, as_of)
+            parts = await self._threads.run(
+                user, partial(_choose_parts, question, episodes, facts, session, budget)
             )
         quoted = [*parts.recalled, *parts.before.values(), *parts.recent]
         found = await self._superseded_of(quoted, as_of)
         noted = _with_superseded(parts, found, omit=superseded == "omit")
-        return await self._thread.run(partial(self._builder.build, noted, budget))
+        return await self._threads.run(user, partial(self._builder.build, noted, budget))
 
     async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
         """Return the facts that an agent takes with it whatever it is asked, within a budget.
@@ -289,21 +300,19 @@ class Searcher:
             MemoryScopeError: A part of the scope is malformed.
         """
         require_whole_number("budget", budget)
-        facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
-        ordered = sorted(facts, key=_standing, reverse=True)
-        hits = [
-            _hit_of_fact(fact, FoundText(fact.id, sortable_confidence(fact), 0.0))
-            for fact in ordered
-        ]
+        scope = ScopeFilter.of(user, None, agent)
+        async with self._threads.turn(user):
+            facts = await self._fact_index(scope, None)
+            hits = await self._threads.run(user, partial(_rank_by_standing, facts))
         parts = ContextParts(facts=hits)
-        return await self._thread.run(partial(self._builder.build, parts, budget))
+        return await self._threads.run(user, partial(self._builder.build, parts, budget))
 
     def _load(self, scope: ScopeFilter) -> Loaded[EpisodeIndex] | None:
         """Return the saved index of a scope; None when there is none that can be used."""
         found = None if self._saved is None else self._saved.load(scope)
         if found is None:
             return None
-        index = self._new_index(scope)
+        index = self._new_episode_index(scope)
         try:
             with collection_paused():
                 index.load(found.parts)
@@ -323,13 +332,14 @@ class Searcher:
             await self._save(saved, scope)
 
     async def _save(self, saved: SavedIndexes, scope: ScopeFilter) -> None:
-        async with self._lock:
-            with saved.writing(scope.user) as writer:
+        user = scope.user
+        async with self._threads.turn(user):
+            with saved.writing(user) as writer:
                 # What was erased before is gone from the index now. After it, nothing is saved.
+                place = self._episodes.place  # before: others may follow the store meanwhile
                 index = await self._episodes.current(scope)
-                place = self._episodes.place
                 if writer is not None and place is not None:
-                    await self._thread.run(partial(_save, writer, scope, place, index))
+                    await self._threads.run(user, partial(_save, writer, scope, place, index))
                 index.note_saved()
 
     async def forget(self, user: str) -> None:
@@ -340,22 +350,16 @@ class Searcher:
         Args:
             user: Whose texts.
         """
-        async with self._lock:
-            await self._thread.run(partial(self._drop, user))
+        async with self._threads.turn(user):
+            await self._threads.run(user, self._forget_words)  # after what a cancelled search began
+            self._episodes.drop(user)
+            if self._followed_facts is not None:
+                self._followed_facts.drop(user)
 
-    def _drop(self, user: str) -> None:
-        self._episodes.drop(user)
-        for scope in [scope for scope in self._fact_indexes if scope.user == user]:
-            del self._fact_indexes[scope]
+    def _forget_words(self) -> None:
         forget_words()
         if self._has_vectors:
             forget_vectors()
-
-    async def _with_notes(self, hits: list[Hit], as_of: datetime | None) -> list[Hit]:
-        """Return hits that say what took the place of their claims, and where it is said again."""
-        found = await self._superseded_of(hits, as_of)
-        noted = [_noted(hit, found) for hit in hits]
-        return await self._thread.run(partial(name_similar_turns, noted))
 
     async def _superseded_of(
         self, hits: Sequence[Hit], as_of: datetime | None
@@ -370,14 +374,35 @@ class Searcher:
             return {}
         return await self._facts.find_superseded([*quoted.values()], valid_at=as_of)
 
-    async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
-        """Return the index of a scope, without what a mark hides and what is of the future."""
-        index = await self._all_episodes(scope, as_of)
-        hidden = await self._hidden(scope, as_of)
-        if as_of is None:
-            hidden |= await self._of_the_future(index)
-        await self._thread.run(partial(index.hide, hidden))
-        return index
+    @overload
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None
+    ) -> tuple[FactIndex, EpisodeIndex]: ...
+
+    @overload
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool
+    ) -> tuple[FactIndex, EpisodeIndex | None]: ...
+
+    async def _indexes(
+        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool = True
+    ) -> tuple[FactIndex, EpisodeIndex | None]:
+        """Return the indexes of a scope, without what a mark hides and what is of the future.
+
+        Args:
+            episodes: Whether the index of episodes is needed.
+        """
+        if not episodes:
+            return await self._fact_index(scope, as_of), None
+        facts, index = await asyncio.gather(
+            self._fact_index(scope, as_of), self._all_episodes(scope, as_of)
+        )
+        hidden = facts.hidden
+        if as_of is None and (future := await self._of_the_future(index)):
+            hidden |= future
+        if hidden is not index.hidden:
+            await self._threads.run(scope.user, partial(index.hide, hidden))
+        return facts, index
 
     async def _of_the_future(self, index: EpisodeIndex) -> frozenset[str]:
         """Return the episodes whose instant is still to come."""
@@ -388,7 +413,7 @@ class Searcher:
         recorded = None if self._recorded_at is None else await self._recorded_at()
         if recorded is not None and recorded > now + self._tolerance:
             return frozenset()
-        return await self._thread.run(partial(index.ids_after, last))
+        return index.ids_after(last)
 
     async def _all_episodes(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         if as_of is None:
@@ -396,35 +421,23 @@ class Searcher:
         reading = await self._feed.read_scope(scope)
         last = microseconds(as_of)
         versions = [one for one in reading.versions if one.version.at <= last]
-        return await self._thread.run(partial(self._episodes.make, scope, versions))
+        return await self._threads.run(scope.user, partial(self._episodes.make, scope, versions))
 
     async def _fact_index(self, scope: ScopeFilter, as_of: datetime | None) -> FactIndex:
         """Return the index of the facts of a user, or of one agent of it."""
-        found = await self._read_facts(scope, None, as_of)
-        if as_of is not None:
-            index = self._new_fact_index()
-            await self._thread.run(partial(index.replace, found))
-            return index
-        key = ScopeFilter(scope.user, None, scope.agent)
-        index = self._fact_indexes.setdefault(key, self._new_fact_index())
-        self._fact_indexes.move_to_end(key)
-        if len(self._fact_indexes) > _MOST_FACT_INDEXES:
-            self._fact_indexes.popitem(last=False)
-        await self._thread.run(partial(index.replace, found))
-        return index
-
-    async def _hidden(self, scope: ScopeFilter, as_of: datetime | None) -> frozenset[str]:
-        """Return the episodes that a mark hides: duplicates, archived and summarised ones."""
-        marks = await self._read_facts(scope, MARKS, as_of)
-        return frozenset(str(mark.payload.get("subject")) for mark in marks)
-
-    async def _read_facts(
-        self, scope: ScopeFilter, channel: str | None, as_of: datetime | None
-    ) -> Sequence[Fact]:
-        if self._facts is None:
-            return ()
-        pattern = FactPattern(user=scope.user, agent=scope.agent, channel=channel)
-        return await self._facts.query(pattern, valid_at=as_of)
+        owner = ScopeFilter(scope.user, None, scope.agent)
+        if self._facts is None or self._followed_facts is None:
+            return self._new_fact_index(owner)
+        if as_of is None:
+            return await self._followed_facts.current(owner)
+        found: list[Fact] = []
+        for channel in (None, MARKS):
+            pattern = FactPattern(user=scope.user, agent=scope.agent, channel=channel)
+            found += await self._facts.query(pattern, valid_at=as_of)
+        versions = [NumberedFact(fact.id, fact) for fact in found]
+        return await self._threads.run(
+            scope.user, partial(self._followed_facts.make, owner, versions)
+        )
 
 
 def _save(writer: IndexWriter, scope: ScopeFilter, place: FeedPlace, index: EpisodeIndex) -> None:
@@ -446,8 +459,11 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 
 
-def _standing(fact: Fact) -> tuple[float, datetime]:
-    return sortable_confidence(fact), fact.said_at
+def _rank_by_standing(facts: FactIndex) -> list[Hit]:
+    """Return the facts with the highest confidence first, of equal ones the latest."""
+    ordered = sorted(facts.facts.values(), key=lambda fact: fact.id)
+    ordered.sort(key=lambda fact: (fact.standing, fact.at), reverse=True)
+    return [_hit_of_fact(fact, FoundText(fact.id, fact.standing, 0.0)) for fact in ordered]
 
 
 def _choose_parts(
@@ -471,13 +487,10 @@ def _choose_parts(
         if (id := episodes.index.previous(hit.id)) is not None
         if episodes.is_short(id)
     }
-    named = facts.named_in(question)
+    of_facts = _find_facts(facts, question, _MOST_FACTS, 0.0)
+    named = {*facts.named_in(question, [hit.id for hit in of_facts])}
     return ContextParts(
-        facts=[
-            hit
-            for hit in _find_facts(facts, question, _MOST_FACTS, 0.0)
-            if hit.score >= RELEVANT or hit.id in named
-        ],
+        facts=[hit for hit in of_facts if hit.score >= RELEVANT or hit.id in named],
         recalled=recalled,
         before=before,
         recent=[hit_of(version.id) for version in episodes.newest(session, _MOST_RECENT)],
@@ -526,9 +539,10 @@ def _find_facts(facts: FactIndex, query: str, limit: int, least: float) -> list[
 
 
 def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
-    named = facts.named_in(question)
-    hits = _find_facts(facts, question, max(len(facts.facts), 1), 0.0)
-    return [hit for hit in hits if hit.id in named][:limit]
+    found = facts.search(question, limit=max(len(facts.facts), 1))
+    named = {*facts.named_in(question, [match.id for match in found])}
+    matches = [match for match in found if match.id in named][:limit]
+    return [_hit_of_fact(facts.facts[match.id], match) for match in matches]
 
 
 def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
@@ -547,18 +561,18 @@ def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
     )
 
 
-def _hit_of_fact(fact: Fact, match: FoundText) -> Hit:
+def _hit_of_fact(fact: IndexedFact, match: FoundText) -> Hit:
     return Hit(
         id=fact.id,
         kind="fact",
         score=match.score,
         lexical=match.lexical,
         vector=match.vector,
-        text=words_of_fact(fact),
-        at=fact.said_at,
+        text=fact.text,
+        at=fact.at,
         user=fact.user,
         agent=fact.agent,
-        trust=trust_of_fact(fact),
+        trust=fact.trust,
         confidence=fact.confidence,
-        sources=sources_of_fact(fact),
+        sources=fact.sources,
     )

@@ -222,7 +222,8 @@ def forget_words() -> None:
 
 def _stems_of(language: str) -> _Stems:
     if language not in _STEMS:
-        _STEMS[language] = _new_stems(language)
+        # Two threads may be here at once; all indexes use one memory, which can be forgotten.
+        _STEMS.setdefault(language, _new_stems(language))
     return _STEMS[language]
 
 

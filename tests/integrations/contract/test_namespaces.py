@@ -10,7 +10,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.followed_scopes import FollowedScopes, OneThread
+from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, UserThreads
 from slumberd.search.scope_index import ScopeIndex
 from tests.support.builders import START
 from tests.support.record_stores import ask, ids, record
@@ -20,9 +20,14 @@ pytestmark = pytest.mark.unit
 ADA, BOB = (ScopeFilter(*scope_of_namespace(name, operation="test")) for name in ("ada", "bob"))
 
 
-def namespaces_of(feed: FakeFeed, *, most_bytes: int = 10**9) -> FollowedScopes[Namespace]:
+def namespaces_of(
+    feed: FakeFeed, *, most_bytes: int = 10**9
+) -> FollowedScopes[Namespace, NumberedVersion]:
     return FollowedScopes(
-        feed, lambda scope: Namespace(scope, ScopeIndex()), OneThread(), most_bytes=most_bytes
+        feed,
+        lambda scope: Namespace(scope, ScopeIndex()),
+        UserThreads(),
+        MemoryBound(most_bytes),
     )
 
 
@@ -37,6 +42,9 @@ def versions_of(namespace: str, **contents: str) -> list[EpisodeVersion]:
     ]
 
 
+PLACE = FeedPlace(Position(), 0)
+
+
 class FakeFeed:
     """A feed of versions in rows, that counts how often a scope is read."""
 
@@ -45,21 +53,20 @@ class FakeFeed:
         self.changed: set[int] | None = set()
         self.read: list[str] = []
 
-    @property
-    def _place(self) -> FeedPlace:
-        return FeedPlace(Position(), 0)
+    async def place(self) -> FeedPlace:
+        return PLACE
 
     async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
         self.read.append(scope.user)
         found = [NumberedVersion(*one) for one in self.rows.items() if scope.holds(one[1])]
-        return ScopeReading(self._place, found)
+        return ScopeReading(PLACE, found)
 
     async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
         if self.changed is None:
             return None
         changed, self.changed = frozenset(self.changed), set()
         found = [NumberedVersion(row, self.rows[row]) for row in changed if row in self.rows]
-        return FeedChanges(self._place, changed, found)
+        return FeedChanges(PLACE, changed, found)
 
 
 async def test_namespace_is_read_once_and_then_follows_the_changes() -> None:

@@ -89,11 +89,12 @@ FLAT = {
     "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
-    "find_facts_without_object has_fact owners_from put_fact retracted_by_people",
+    "find_facts_without_object has_fact ids_of_user owners_from put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "rewrites": "finish pending",
-    "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
+    "promotion_feed": "changed_facts has_content put_number promotions "
+    "promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels_between count_rows_before firings_from first_key_between hash_links "

@@ -384,6 +384,17 @@ def promotions_of_current_facts(t: Tables, after: int, upto: int) -> list[Any]:
     return [promotion(t, row) for row in promoting(t, after, upto) if row.fact_id in current]
 
 
+@FEED.rows(*({"seq": seq, "limit": limit} for seq in (0, 7, 900) for limit in (1, 3, LARGE)))
+def changed_facts(t: Tables, seq: int, limit: int) -> list[Any]:
+    rules = {firing.n: firing.rule for firing in t.firings}
+    found = [
+        [row.fact_id, row.replaces, rules.get(row.seq)]
+        for row in t.ledger
+        if row.seq > seq and not (row.fact_id or "").startswith("@weights/")
+    ]
+    return found[:limit]
+
+
 @FEED.rows(*({"seq": seq} for seq in (*range(1, 60), 900)))
 def has_content(t: Tables, seq: int) -> list[Any]:
     return [[1] for row in t.ledger if row.seq == seq and row.salt is not None]

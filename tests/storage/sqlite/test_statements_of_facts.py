@@ -52,6 +52,11 @@ def find_facts_of_user(t: Tables, user: str) -> list[Any]:
     return read([fact for fact in t.facts if fact.user == user])
 
 
+@ORACLES.rows(*({"user": user} for user in USERS), in_any_order=True)
+def ids_of_user(t: Tables, user: str) -> list[Any]:
+    return [[fact.fact_id, fact.agent] for fact in t.facts if fact.user == user]
+
+
 @ORACLES.rows(*OWNERS, in_any_order=True)
 def find_facts_of_user_and_agent(t: Tables, user: str, agent: str) -> list[Any]:
     return read([fact for fact in t.facts if (fact.user, fact.agent) == (user, agent)])

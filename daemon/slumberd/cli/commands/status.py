@@ -341,7 +341,7 @@ def _status_document(
         "provenance": _provenance_lag(settings, report),
         "language_model": spending.document() if spending else None,
         "future": _future_document(report),
-        "search": read_languages(settings),
+        "search": read_languages(settings) | _index_document(settings, daemon),
         "rules": [state.document() for state in report.rules],
         **({"pending_erasures": pending} if (pending := _pending_erasures(report)) else {}),
     }
@@ -436,7 +436,8 @@ def _print_status(
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if spending := read_spending(settings, SystemClock().now()):
         print(f"model      {_describe_spending(spending)}")
-    print(f"search     {_describe_search(read_languages(settings))}")
+    indexes = _index_document(settings, daemon)
+    print(f"search     {_describe_search(read_languages(settings), indexes)}")
     if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
@@ -445,14 +446,23 @@ def _print_status(
     _print_rules(report.rules, empty=no_rules(settings))
 
 
-def _describe_search(search: dict[str, Any]) -> str:
-    """Return the language of a search in words, what it recognises, and what is saved."""
-    saved = f"; saved indexes {megabytes(search['saved_bytes'])}" if search["saved_bytes"] else ""
+def _index_document(settings: Settings, daemon: dict[str, Any] | None) -> dict[str, Any]:
+    """Return how much memory the indexes of the daemon take, and may take."""
+    indexes = daemon["search_indexes"] if daemon else None
+    taken = indexes["bytes"] if indexes else None
+    return {"index_bytes": taken, "max_index_bytes": settings.search.max_index_bytes}
+
+
+def _describe_search(search: dict[str, Any], indexes: dict[str, Any]) -> str:
+    """Return the language of a search in words, what it recognises, and what its indexes take."""
+    taken, most = indexes["index_bytes"], megabytes(indexes["max_index_bytes"])
+    sizes = "" if taken is None else f"; indexes {megabytes(taken)} of {most}"
+    sizes += f"; saved indexes {megabytes(search['saved_bytes'])}" if search["saved_bytes"] else ""
     if search["language"] is None:
-        return f"without a language{saved}"
+        return f"without a language{sizes}"
     counts = ", ".join(f"{name} {count}" for name, count in search["recognised"].items())
-    newest = f"; newest episodes: {counts}" if counts else ""
-    return f"language {search['language']}{newest}{saved}"
+    recognised = f"; newest episodes: {counts}" if counts else ""
+    return f"language {search['language']}{recognised}{sizes}"
 
 
 def _print_database(status: DatabaseStatus) -> None:

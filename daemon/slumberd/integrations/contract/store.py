@@ -30,7 +30,7 @@ from slumberd.integrations.contract.records import (
 )
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import Scope, ScopeFilter
-from slumberd.search.followed_scopes import FollowedScopes, OneThread, RowIds
+from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, RowIds, UserThreads
 from slumberd.search.languages import AUTO
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.storage.episodes.owned import write_revision
@@ -103,11 +103,11 @@ class EpisodeMemoryStore(MemoryStore):
         new_index()  # raises now what the first search would raise
         self._clock = clock or SystemClock()
         self._memory = SQLiteMemoryStore(self.path, clock=self._clock)
-        self._namespaces = FollowedScopes[Namespace](
+        self._namespaces = FollowedScopes[Namespace, NumberedVersion](
             self._memory.feed,
             lambda namespace: Namespace(namespace, new_index()),
-            OneThread(),
-            most_bytes=_MOST_BYTES,
+            UserThreads(),
+            MemoryBound(_MOST_BYTES),
         )
         self._following = asyncio.Lock()
         self._portal = Portal(str(self.path))
@@ -258,6 +258,14 @@ class Namespace:
     def size_bytes(self) -> int:
         """About how much memory the records and the index take."""
         return self._index.size_bytes + _BYTES_OF_A_RECORD * len(self._records)
+
+    def rows(self) -> list[int]:
+        """Return the rows of the records."""
+        return [*self._rows]
+
+    def rows_among(self, rows: Iterable[int]) -> list[int]:
+        """Return those of some rows that a record is in."""
+        return self._rows.among(rows)
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""

@@ -34,6 +34,10 @@ class IndexFeed:
         self._mismatch: ScopeMismatch = mismatch
         self._naive: NaiveTimestamps = naive
 
+    async def place(self) -> FeedPlace:
+        """Return where a reader that reads scopes from now on goes on later."""
+        return await self._engine.read(_place)
+
     async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
         """Return all readable episodes of a scope."""
         return await self._engine.read(partial(self._read_scope, scope=scope))

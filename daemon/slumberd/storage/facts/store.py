@@ -56,6 +56,7 @@ from slumberd.storage.facts.apply import (
     record_success,
 )
 from slumberd.storage.facts.erasures import ErasureTable
+from slumberd.storage.facts.index_feed import FactFeed
 from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
@@ -77,6 +78,7 @@ class EngineFactStore:
         ledger: Writes batches, edits and undos; implements ``Ledger``.
         erasures: Erases scopes.
         promotion_feed: The promotions for provenance sinks; implements ``Promotions``.
+        feed: What an index of the facts reads.
 
     Args:
         lineage_depth: How many replaced assertions a fact's lineage names.
@@ -99,6 +101,7 @@ class EngineFactStore:
         self.ledger = FactLedger(self.transactions, self.watermarks)
         self.erasures = ErasureTable(self.transactions)
         self.promotion_feed = PromotionFeed(self.transactions)
+        self.feed = FactFeed(self.transactions)
         self._applier = DeltaApplier(self.transactions, self.watermarks, comparer, backlog_rows)
 
     @property

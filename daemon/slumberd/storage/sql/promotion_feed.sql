@@ -65,3 +65,13 @@ SELECT coalesce((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
     ORDER BY ledger.seq
     LIMIT 1
   )
+
+-- name: changed_facts
+-- texts: none
+SELECT ledger.fact_id, ledger.replaces, firings.rule
+FROM slumberd_ledger AS ledger
+LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.seq
+WHERE ledger.seq > :seq
+  AND (ledger.fact_id IS NULL OR ledger.fact_id < '@weights/' OR ledger.fact_id >= '@weights0')
+ORDER BY ledger.seq
+LIMIT :limit

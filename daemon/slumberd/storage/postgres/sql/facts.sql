@@ -75,6 +75,12 @@ WHERE left(referenced, 256) >= left(:first, 256)
   AND referenced < :end
   AND referrer LIKE '@/%'
 
+-- name: ids_of_user
+SELECT fact_id, agent
+FROM facts
+WHERE short("user") = short(:user)
+  AND "user" = :user
+
 -- name: facts_of_owner_from_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts

@@ -83,6 +83,12 @@ WHERE referenced >= :first
   AND referenced < :end
   AND referrer GLOB '@/*'
 
+-- name: ids_of_user
+-- texts: none
+SELECT fact_id, agent
+FROM facts
+WHERE user = :user
+
 -- name: facts_of_owner_from_id
 -- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
