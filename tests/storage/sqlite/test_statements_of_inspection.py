@@ -128,6 +128,21 @@ def facts_by_user(t: Tables) -> list[Any]:
     return [[user, count] for user, count in Counter(fact.user for fact in t.facts).items()]
 
 
+@INSPECTION.rows(*({"first": first} for first in (0, 20, 40, 10**6)))
+def any_loss(t: Tables, first: int) -> list[Any]:
+    return [
+        [
+            any(
+                row.kind == 3
+                or len(orjson.loads(row.replaces or "[]")) > 1
+                or (row.what == 0 and b'"removed":' in (row.payload or b""))
+                for row in t.ledger
+                if row.seq >= first
+            )
+        ]
+    ]
+
+
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
 def changes_by_user(t: Tables, first: int) -> list[Any]:
     owners = {fact.fact_id: fact.user for fact in t.facts}

@@ -361,6 +361,8 @@ def read_shrinkage(session: Session, since: int) -> Shrinkage:
     if found is None:
         return shrinkage_of(now, ())
     first = {"first": found[0]}
+    if not session.value("inspection.any_loss", first):
+        return shrinkage_of(now, ())  # no user had more facts than now
     changes = [
         FiringGrowth(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
         for firing, of_payload, owner, of_fact, asserted, removed in session.rows(

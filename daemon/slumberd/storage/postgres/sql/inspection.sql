@@ -113,6 +113,18 @@ WHERE tables.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'epis
   AND tables.relkind = 'r'
   AND tables.relname ~ '^(facts|slumberd_(keys|ledger|firings|references|quarantine))'
 
+-- name: any_loss
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND (
+      kind = 3
+      OR jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))) > 1
+      OR (what = 0 AND position('"removed":'::bytea IN payload) > 0)
+    )
+)
+
 -- name: changes_by_user
 SELECT changes.firing, changes.document #>> '{payload,user}', changes.document ->> 'owner',
   facts."user",

@@ -124,6 +124,18 @@ SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
 
+-- name: any_loss
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND (
+      kind = 3
+      OR CASE WHEN json_valid(replaces) THEN json_array_length(replaces) > 1 END
+      OR (what = 0 AND instr(payload, CAST('"removed":' AS BLOB)) > 0)
+    )
+)
+
 -- name: changes_by_user
 SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
   json_extract(changes.document, '$.owner'),
