@@ -415,6 +415,9 @@ class Resolution:
         if assertion not in current:
             self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)
             return
+        if not previous:  # the usual case
+            self._add_row(candidate, *_event_and_effect(candidate, "add"))
+            return
         removed = tuple(found.fact_id for found in previous if found not in current)
         self.removed |= dict.fromkeys(removed)
         effect: Effect = "update" if removed else "add"
