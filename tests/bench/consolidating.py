@@ -1,4 +1,4 @@
-"""Bench: from pending episodes to committed facts, against the floor."""
+"""Bench: from pending episodes, or from a file, to committed facts, against the floor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import shutil
 import sys
 from statistics import median
 
-from tests.bench.databases import Workshop
-from tests.bench.measuring import Cost, Line, Table, at_most, run
+from tests.bench.databases import Workshop, write_episodes
+from tests.bench.floor import write_fewest, write_own
+from tests.bench.measuring import Cost, Line, Table, at_most, run, total
+from tests.bench.putting import put_by_library
 
 SECTION = "consolidate"
+OWN, FEWEST = "floor of its own rows", "floor of the fewest rows"
+BOUNDS = {OWN: 2.2, FEWEST: 3.5}
+"""Limits of puts with a firing, in processor time: other programs change the wall time."""
+
 MOST_MEBIBYTES = 300 * 10**6 / 2**20
 
 
@@ -33,6 +39,64 @@ def measure(table: Table, shop: Workshop) -> None:
         table.ratio(SECTION, f"{what}, times the floor", walls, at_most(2.5))
         resident = [cost.resident for cost in ours]
         table.add(Line(SECTION, f"{what}, memory", "MiB", resident, bound=at_most(MOST_MEBIBYTES)))
+    processor = median(cost.processor for cost in starts)
+    _measure_whole(table, shop, Cost(start, processor))
+
+
+def _measure_whole(table: Table, shop: Workshop, start: Cost) -> None:
+    """Put episodes and fire, in turns with what SQLite alone takes for the rows of both.
+
+    They are put by the library, and by the command `import`, which also seeks secrets. The starts
+    of commands are left out.
+
+    Args:
+        start: What a command takes that has nothing to do.
+    """
+    what = f"{shop.middle:,} episodes"
+    found = [_import_and_fire(shop, shop.middle, start) for _ in range(shop.times)]
+    put, imported, fired, own, fewest = map(list, zip(*found, strict=True))
+    parts = {
+        "`put_many`": put,
+        "`import`": imported,
+        "`fire` after it": fired,
+        OWN: own,
+        FEWEST: fewest,
+    }
+    for name, costs in parts.items():
+        table.seconds(SECTION, f"{what}, {name}", costs)
+    for way, first in {"put and fire": put, "import and fire": imported}.items():
+        whole = [total(pair) for pair in zip(first, fired, strict=True)]
+        for name, bound in BOUNDS.items():
+            pair = [[cost.processor for cost in side] for side in (whole, parts[name])]
+            limit = at_most(bound) if first is put else None
+            table.ratio(SECTION, f"{what}, {way}, to {name}", (pair[0], pair[1]), limit)
+
+
+def _import_and_fire(
+    shop: Workshop, count: int, start: Cost
+) -> tuple[Cost, Cost, Cost, Cost, Cost]:
+    """Return the costs of `put_many`, `import` and `fire`, and of the two floors."""
+    put = put_by_library(shop, count)
+    home = shop.home()
+    source = home.folder / "episodes.jsonl"
+    write_episodes(source, count)
+    imported, fired = (
+        _without(run(home.command(*words)), start)
+        for words in (("import", source), ("fire", "all"))
+    )
+    stores = home.state / "memory.db", home.state / "facts.db"
+    floors = []
+    for write in (write_own, write_fewest):
+        target = home.folder / write.__name__
+        target.mkdir()
+        floors.append(write(*stores, target))
+        shutil.rmtree(target)
+    shutil.rmtree(home.folder)
+    return put, imported, fired, floors[0], floors[1]
+
+
+def _without(cost: Cost, start: Cost) -> Cost:
+    return Cost(cost.wall - start.wall, cost.processor - start.processor, cost.resident)
 
 
 def _nothing_pending(shop: Workshop) -> Cost:
