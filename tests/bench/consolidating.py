@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from statistics import median
 
 from tests.bench.databases import Workshop, write_episodes
@@ -13,9 +16,15 @@ from tests.bench.measuring import Cost, Line, Table, at_most, run, total
 from tests.bench.putting import put_by_library
 
 SECTION = "consolidate"
-OWN, FEWEST = "floor of its own rows", "floor of the fewest rows"
-BOUNDS = {OWN: 2.2, FEWEST: 3.5}
-"""Limits of puts with a firing, in processor time: other programs change the wall time."""
+FLOORS: dict[str, tuple[Callable[[Path, Path, Path], Cost], float | None]] = {
+    "floor of its own rows": (write_own, 2.2),
+    "floor of the fewest rows": (write_fewest, 3.5),
+    "floor of these without slumberd's indexes": (partial(write_fewest, indexed=False), None),
+}
+"""What writes the rows with bare SQLite, and the limit of puts with a firing to it.
+
+The limits are of processor time: other programs change the wall time.
+"""
 
 MOST_MEBIBYTES = 300 * 10**6 / 2**20
 
@@ -54,45 +63,36 @@ def _measure_whole(table: Table, shop: Workshop, start: Cost) -> None:
     """
     what = f"{shop.middle:,} episodes"
     found = [_import_and_fire(shop, shop.middle, start) for _ in range(shop.times)]
-    put, imported, fired, own, fewest = map(list, zip(*found, strict=True))
-    parts = {
-        "`put_many`": put,
-        "`import`": imported,
-        "`fire` after it": fired,
-        OWN: own,
-        FEWEST: fewest,
-    }
+    put, imported, fired, *floors = map(list, zip(*found, strict=True))
+    by_name = dict(zip(FLOORS, floors, strict=True))
+    parts = {"`put_many`": put, "`import`": imported, "`fire` after it": fired, **by_name}
     for name, costs in parts.items():
         table.seconds(SECTION, f"{what}, {name}", costs)
     for way, first in {"put and fire": put, "import and fire": imported}.items():
         whole = [total(pair) for pair in zip(first, fired, strict=True)]
-        for name, bound in BOUNDS.items():
-            pair = [[cost.processor for cost in side] for side in (whole, parts[name])]
-            limit = at_most(bound) if first is put else None
+        for name, (_, bound) in FLOORS.items():
+            pair = [[cost.processor for cost in side] for side in (whole, by_name[name])]
+            limit = at_most(bound) if bound is not None and first is put else None
             table.ratio(SECTION, f"{what}, {way}, to {name}", (pair[0], pair[1]), limit)
 
 
-def _import_and_fire(
-    shop: Workshop, count: int, start: Cost
-) -> tuple[Cost, Cost, Cost, Cost, Cost]:
-    """Return the costs of `put_many`, `import` and `fire`, and of the two floors."""
+def _import_and_fire(shop: Workshop, count: int, start: Cost) -> tuple[Cost, ...]:
+    """Return the costs of `put_many`, `import` and `fire`, and of each floor."""
     put = put_by_library(shop, count)
     home = shop.home()
     source = home.folder / "episodes.jsonl"
     write_episodes(source, count)
-    imported, fired = (
-        _without(run(home.command(*words)), start)
-        for words in (("import", source), ("fire", "all"))
-    )
+    imported = _without(run(home.command("import", source)), start)
+    fired = _without(run(home.command("fire", "all")), start)
     stores = home.state / "memory.db", home.state / "facts.db"
     floors = []
-    for write in (write_own, write_fewest):
-        target = home.folder / write.__name__
+    for write, _ in FLOORS.values():
+        target = home.folder / "floor"
         target.mkdir()
         floors.append(write(*stores, target))
         shutil.rmtree(target)
     shutil.rmtree(home.folder)
-    return put, imported, fired, floors[0], floors[1]
+    return put, imported, fired, *floors
 
 
 def _without(cost: Cost, start: Cost) -> Cost:

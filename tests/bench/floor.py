@@ -67,15 +67,20 @@ def create(
     tables: Collection[str] | None = None,
     *,
     triggers: bool = False,
+    indexed: bool = True,
 ) -> None:
     """Give a new database the tables and indexes of another, and its triggers if asked.
 
     Args:
         tables: Only these tables, and their indexes; None for all.
+        indexed: Whether slumberd's indexes are among them.
     """
-    definitions = "SELECT type, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-    for kind, table, sql in source.execute(f"{definitions} AND name NOT LIKE 'sqlite%'").fetchall():
-        if (triggers or kind != "trigger") and (tables is None or table in tables):
+    definitions = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    found = source.execute(f"{definitions} AND name NOT LIKE 'sqlite%'").fetchall()
+    for kind, name, table, sql in found:
+        is_wanted = triggers or kind != "trigger"
+        is_wanted &= indexed or kind != "index" or not name.startswith("slumberd_")
+        if is_wanted and (tables is None or table in tables):
             target.execute(sql)
 
 
@@ -89,17 +94,20 @@ def write(target: sqlite3.Connection, rows: dict[str, Rows]) -> None:
     target.execute("COMMIT")
 
 
-def write_fewest(memory: Path, facts: Path, target: Path) -> Cost:
+def write_fewest(memory: Path, facts: Path, target: Path, *, indexed: bool = True) -> Cost:
     """Write the fewest rows that hold the same: each episode, each fact, and each change once.
 
-    They have the indexes of slumberd, which its reads need, but no numbers, keys or firings.
+    There are no numbers, keys or firings.
+
+    Args:
+        indexed: Whether the tables have slumberd's indexes, which its reads need.
     """
     costs: list[Cost] = []
     with closing(sqlite3.connect(memory)) as source, _opened(target, "memory.db") as written:
-        create(source, written, {"episodes"})
+        create(source, written, {"episodes"}, indexed=indexed)
         costs += _copy_episodes(source, written)
     with closing(sqlite3.connect(facts)) as source, _opened(target, "facts.db") as written:
-        create(source, written, {"facts", "slumberd_ledger"})
+        create(source, written, {"facts", "slumberd_ledger"}, indexed=indexed)
         for rows in batches(source):
             some = {table: rows[table] for table in ("slumberd_ledger", "facts")}
             costs.append(timed(partial(write, written, some))[1])

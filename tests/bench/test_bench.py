@@ -8,6 +8,9 @@ import orjson
 import pytest
 
 from tests.bench.__main__ import main
+from tests.bench.databases import Workshop
+from tests.bench.measuring import Table
+from tests.bench.serving import measure_gaps
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -44,6 +47,16 @@ def test_a_section_of_the_bench_measures_and_writes_its_figures(
     assert lines
     assert {line["section"] for line in lines} == {section}
     assert all(line["values"] for line in lines)
+
+
+@pytest.mark.slow
+def test_the_loop_of_a_daemon_is_measured(tmp_path: Path) -> None:
+    table = Table()
+
+    measure_gaps(table, Workshop(tmp_path, large=500))
+
+    longest, own = (line.value for line in table.lines)
+    assert longest >= own > 0
 
 
 def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
