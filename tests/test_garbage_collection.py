@@ -1,13 +1,14 @@
-"""The pause of the garbage collection ends with its block, and only its own pause."""
+"""The pause of the garbage collection ends with its block; large values are freed in portions."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sized
 
 import pytest
 
-from slumberd.garbage_collection import collection_paused
+from slumberd.garbage_collection import PORTION, collection_paused, free_in_portions
 
 pytestmark = pytest.mark.unit
 
@@ -38,3 +39,30 @@ def test_pause_of_the_caller_stays() -> None:
         pass
 
     assert not gc.isenabled()
+
+
+class Freed:
+    """Notes how long its container is when it is freed."""
+
+    def __init__(self, container: Sized, seen: Counter[int]) -> None:
+        self._container = container
+        self._seen = seen
+
+    def __del__(self) -> None:
+        self._seen[len(self._container)] += 1
+
+
+def test_lists_and_dictionaries_are_freed_in_portions() -> None:
+    listed: list[Freed] = []
+    keyed: dict[int, Freed] = {}
+    from_list, from_dict = Counter[int](), Counter[int]()
+    for number in range(2 * PORTION + 1):
+        listed.append(Freed(listed, from_list))
+        keyed[number] = Freed(keyed, from_dict)
+
+    free_in_portions(listed, (1, 2), keyed)
+
+    assert listed == [] and keyed == {}
+    assert from_list.total() == from_dict.total() == 2 * PORTION + 1
+    assert max(from_list.values()) == PORTION
+    assert max(from_dict.values()) == 1

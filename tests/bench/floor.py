@@ -4,6 +4,8 @@
 (facts, ledger, keys, firings) into a new one with the same tables and indexes, ready-made, by
 ``executemany``, in one transaction for each batch, under the same pragmas. Reading them is not
 timed. Prints wall and processor seconds as JSON.
+
+`write_own` and `write_fewest` write episodes, too, 1,000 in a transaction.
 """
 
 from __future__ import annotations
@@ -12,21 +14,28 @@ import json
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slumberd.storage.sqlite.connection import _configure
 from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.memory_store import LOG_PAGES
 from slumberd.storage.sqlite.session import Pragmas
-from tests.bench.measuring import timed
+from tests.bench.measuring import Cost, timed, total
 
 Rows = list[tuple[Any, ...]]
 
-FACTS = Pragmas(synchronous="full", cache_mebibytes=32)
-"""How `SQLiteFactStore` sets up its connection."""
+FACTS = Pragmas(synchronous="full", cache_mebibytes=32, log_pages=CheckpointPolicy().backlog_pages)
+"""How `SQLiteFactStore` sets up its connection in a backlog."""
+
+MEMORY = Pragmas(log_pages=LOG_PAGES)
+"""How `SQLiteMemoryStore` sets up its connection."""
+
+_IMPORTED = 1_000
+"""Episodes in one transaction of an import."""
 
 _FACTS = """
     SELECT f.* FROM slumberd_ledger l JOIN facts f ON f.fact_id = l.fact_id
@@ -52,13 +61,27 @@ def batches(source: sqlite3.Connection) -> Iterator[dict[str, Rows]]:
         }
 
 
-def create(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Give a new database the tables and indexes of another; not its triggers."""
-    definitions = (
-        "SELECT sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL"
-    )
-    for (sql,) in source.execute(f"{definitions} AND name NOT LIKE 'sqlite%'").fetchall():
-        target.execute(sql)
+def create(
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    tables: Collection[str] | None = None,
+    *,
+    triggers: bool = False,
+    indexed: bool = True,
+) -> None:
+    """Give a new database the tables and indexes of another, and its triggers if asked.
+
+    Args:
+        tables: Only these tables, and their indexes; None for all.
+        indexed: Whether slumberd's indexes are among them.
+    """
+    definitions = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    found = source.execute(f"{definitions} AND name NOT LIKE 'sqlite%'").fetchall()
+    for kind, name, table, sql in found:
+        is_wanted = triggers or kind != "trigger"
+        is_wanted &= indexed or kind != "index" or not name.startswith("slumberd_")
+        if is_wanted and (tables is None or table in tables):
+            target.execute(sql)
 
 
 def write(target: sqlite3.Connection, rows: dict[str, Rows]) -> None:
@@ -71,25 +94,67 @@ def write(target: sqlite3.Connection, rows: dict[str, Rows]) -> None:
     target.execute("COMMIT")
 
 
+def write_fewest(memory: Path, facts: Path, target: Path, *, indexed: bool = True) -> Cost:
+    """Write the fewest rows that hold the same: each episode, each fact, and each change once.
+
+    There are no numbers, keys or firings.
+
+    Args:
+        indexed: Whether the tables have slumberd's indexes, which its reads need.
+    """
+    costs: list[Cost] = []
+    with closing(sqlite3.connect(memory)) as source, _opened(target, "memory.db") as written:
+        create(source, written, {"episodes"}, indexed=indexed)
+        costs += _copy_episodes(source, written)
+    with closing(sqlite3.connect(facts)) as source, _opened(target, "facts.db") as written:
+        create(source, written, {"facts", "slumberd_ledger"}, indexed=indexed)
+        for rows in batches(source):
+            some = {table: rows[table] for table in ("slumberd_ledger", "facts")}
+            costs.append(timed(partial(write, written, some))[1])
+        costs.append(_checkpoint(written))
+    return total(costs)
+
+
+def write_own(memory: Path, facts: Path, target: Path) -> Cost:
+    """Write the rows that slumberd wrote; triggers number the episodes."""
+    with closing(sqlite3.connect(memory)) as source, _opened(target, "memory.db") as written:
+        create(source, written, triggers=True)
+        costs = [*_copy_episodes(source, written)]
+    return total([*costs, write_facts(facts, target / "facts.db")])
+
+
+def write_facts(facts: Path, target: Path) -> Cost:
+    """Write the final rows of a database of facts into a new one."""
+    with closing(sqlite3.connect(facts)) as source, _opened(target.parent, target.name) as written:
+        create(source, written)
+        costs = [timed(partial(write, written, rows))[1] for rows in batches(source)]
+        return total([*costs, _checkpoint(written)])
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[sqlite3.Connection]:
+    path = folder / name
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        _configure(connection, MEMORY if name == "memory.db" else FACTS, "write")
+        yield connection
+
+
+def _copy_episodes(source: sqlite3.Connection, target: sqlite3.Connection) -> Iterator[Cost]:
+    found = source.execute("SELECT * FROM episodes ORDER BY rowid")
+    while rows := found.fetchmany(_IMPORTED):
+        yield timed(partial(write, target, {"episodes": rows}))[1]
+    yield _checkpoint(target)
+
+
+def _checkpoint(target: sqlite3.Connection) -> Cost:
+    return timed(lambda: target.execute("PRAGMA wal_checkpoint = TRUNCATE").fetchall())[1]
+
+
 def main(consolidated: str, path: str) -> None:
-    """Write all of it, and print what that took."""
-    Path(path).unlink(missing_ok=True)
-    with (
-        closing(sqlite3.connect(consolidated)) as source,
-        closing(sqlite3.connect(path, isolation_level=None)) as target,
-    ):
-        _configure(target, FACTS, "write")
-        target.execute(f"PRAGMA wal_autocheckpoint = {CheckpointPolicy().backlog_pages:d}")
-        create(source, target)
-        costs = [timed(partial(write, target, rows))[1] for rows in batches(source)]
-        costs.append(
-            timed(lambda: target.execute("PRAGMA wal_checkpoint = TRUNCATE").fetchall())[1]
-        )
-    print(
-        json.dumps(
-            {"wall": sum(c.wall for c in costs), "processor": sum(c.processor for c in costs)}
-        )
-    )
+    """Write the facts alone, and print what that took."""
+    cost = write_facts(Path(consolidated), Path(path))
+    print(json.dumps({"wall": cost.wall, "processor": cost.processor}))
 
 
 if __name__ == "__main__":

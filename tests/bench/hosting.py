@@ -22,10 +22,10 @@ from typing import Any
 import orjson
 
 from slumberd.cli import main
-from slumberd.cli.commands import run
 from slumberd.cli.setup import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.firing import FireRequest
+from slumberd.daemon import startup
 from slumberd.daemon.composition import open_for_writing, rule_runner_of
 from slumberd.daemon.daemon import Daemon
 from slumberd.model.errors import FiringTimeoutError
@@ -139,7 +139,7 @@ def host(sight: Sight, config: str) -> None:
                 group.create_task(super().run(stop))
                 print(orjson.dumps(await sight(stop)).decode())
 
-    run.Daemon = Hosted  # type: ignore[attr-defined]
+    startup.Daemon = Hosted  # type: ignore[attr-defined]
     main(["run", "--config", config])
 
 

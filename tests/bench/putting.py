@@ -149,6 +149,12 @@ def _many(shop: Workshop, count: int) -> tuple[Cost, Cost]:
         return _put_many(path, count), _bare(path, home.state / "bare.db", each=BATCH)
 
 
+def put_by_library(shop: Workshop, count: int) -> Cost:
+    """Put episodes into a new store by `put_many`; return what that took."""
+    with _home(shop) as home:
+        return _put_many(home.state / "memory.db", count)
+
+
 def _put_many(path: Path, count: int) -> Cost:
     with asyncio.Runner() as runner:
         memory = _memory(runner, path)

@@ -50,7 +50,7 @@ def measure(table: Table, shop: Workshop) -> None:
     """Measure puts of every kind, then a backlog, then an idle daemon."""
     share = min(1.0, shop.large / _FULL)  # to try it out takes seconds
     _measure_puts(table, shop, max(2, int(PUTS_EACH * share)) * shop.times)
-    _measure_gaps(table, shop)
+    measure_gaps(table, shop)
     _measure_ends(table, shop, share)
     _measure_idle(table, shop, share)
 
@@ -139,7 +139,7 @@ def _answers(home: Home) -> bool:
     return False
 
 
-def _measure_gaps(table: Table, shop: Workshop) -> None:
+def measure_gaps(table: Table, shop: Workshop) -> None:
     """Let a task wake each millisecond while a daemon catches up; once, for it takes a minute."""
     home = shop.home(shop.pending(shop.large))
     with subprocess.Popen(_host(home, "gaps"), stdout=subprocess.PIPE) as process:

@@ -8,6 +8,9 @@ import orjson
 import pytest
 
 from tests.bench.__main__ import main
+from tests.bench.databases import Workshop
+from tests.bench.measuring import Table
+from tests.bench.serving import measure_gaps
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -62,6 +65,16 @@ def test_the_bench_names_the_commit_the_load_and_what_it_leaves_out(
     assert "year: last month to first" in left_out
     assert "start: all" in left_out
     assert not any(line.startswith("audit: ") for line in left_out)
+
+
+@pytest.mark.slow
+def test_the_loop_of_a_daemon_is_measured(tmp_path: Path) -> None:
+    table = Table()
+
+    measure_gaps(table, Workshop(tmp_path, large=500))
+
+    longest, own = (line.value for line in table.lines)
+    assert longest >= own > 0
 
 
 def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,22 @@ async def test_every_cause_is_counted(provider: Provider) -> None:
 
 
 @pytest.mark.integration
+async def test_update_that_replaces_several_facts_is_counted(provider: Provider) -> None:
+    async with open_stores(provider, limits=NO_LIMITS) as home:
+        await home.put(*facts_of("ann", 30))
+        await home.fire()
+        named = [f"ann{number}" for number in range(1, 10)]
+        names = {"intent": "update", "replaces": named}
+        await home.put(
+            triple("new", "ann 0", "is", "new", user="ann", timestamp=at(50), metadata=names)
+        )
+
+        await home.fire()
+
+        assert await shrinkage(home) == Shrinkage({"ann": 21}, {"ann": 30}, most_of_all=30)
+
+
+@pytest.mark.integration
 async def test_the_alarm_logs_a_reduction_once(provider: Provider) -> None:
     clock = FakeClock(START)
     async with open_stores(provider) as home:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slumberd.consolidation.extraction.turns import name_of_speaker, previous_turns
 from slumberd.integrations.interchange.formats import FORMATS
 from slumberd.model.episode import (
+    EARLIEST,
     INTERFACES,
+    LATEST,
     READ_KEYS,
     Misspelling,
     id_of_key,
+    instant,
+    instant_text,
     may_have_id,
     misspelled_keys,
     misspellings_in,
     speaker_of,
 )
+from slumberd.model.errors import InstantRangeError
 from slumberd.model.extraction import Turn, turn_of
 from tests.support import speakers
 from tests.support.builders import version
@@ -28,6 +33,21 @@ pytestmark = pytest.mark.unit
 
 PART = st.text(st.sampled_from("ab/%25F:\0 é"), min_size=1, max_size=6)
 NAME = st.tuples(PART, PART, PART)
+
+
+@given(
+    st.integers(EARLIEST, LATEST) | st.integers(-(10**10), 10**10).map(lambda n: n // 7 * 500_000)
+)
+@example(EARLIEST)
+@example(LATEST)
+def test_text_of_an_instant_is_that_of_its_datetime(at: int) -> None:
+    assert instant_text(at) == instant(at).isoformat()
+
+
+@pytest.mark.parametrize("at", [EARLIEST - 1, LATEST + 1])
+def test_instant_outside_of_the_calendar_has_no_text(at: int) -> None:
+    with pytest.raises(InstantRangeError):
+        instant_text(at)
 
 
 def test_id_of_plain_parts_is_easy_to_read() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.episode import EpisodeVersion, instant_text
 from slumberd.model.scope import canonical, fact_id_of, key_of, named_ids, owner_of, unescape
 from slumberd.model.stages import SUMMARISES
 from slumberd.model.texts import words_of
@@ -299,23 +299,17 @@ def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] =
         "agent": version.agent,
         "content": version.content,
         "source_node": version.source_node,
-        "timestamp": instant(version.at).isoformat(),
+        "timestamp": instant_text(version.at),
     }
     add_triple(payload, metadata)
     if version.part and "extracted" in metadata:
         payload["extracted"] = metadata["extracted"]
+    asserts, clears_key = True, False
+    # By position: names would take a fifth of the time of a claim.
     return Claim(
-        fact_id=fact_id,
-        owner=owner,
-        key=key_of(owner, payload, fact_id),
-        precedence=precedence_of(version, names),
-        asserts=True,
-        object=canonical(metadata.get("object")),
-        names=names,
-        clears_key=False,
-        confidence=confidence_of(metadata),
-        payload=payload,
-    )
+        fact_id, owner, key_of(owner, payload, fact_id), precedence_of(version, names), asserts,
+        canonical(metadata.get("object")), names, clears_key, confidence_of(metadata), payload,
+    )  # fmt: skip
 
 
 def precedence_of(version: EpisodeVersion, names: tuple[str, ...]) -> Precedence:

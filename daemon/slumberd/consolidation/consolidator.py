@@ -27,6 +27,7 @@ from slumberd.consolidation.firing import (
 from slumberd.consolidation.incoming import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.stage_runs import Marking, Retention, purge
+from slumberd.garbage_collection import PORTION, free_in_portions
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
     EpisodeVersion,
@@ -257,6 +258,10 @@ class Consolidator:
                     outcome = await self._apply_next(call, batch, losses, follow, probes=False)
                 losses = outcome.losses
                 report.add(outcome)
+                if len(batch.versions) > PORTION:
+                    await asyncio.to_thread(
+                        free_in_portions, batch.versions, *batch.candidates.values()
+                    )
                 report.cut_short = not report.held and after.seq < last and call.request.stopped
                 if report.held or report.cut_short or after.seq >= last:
                     break

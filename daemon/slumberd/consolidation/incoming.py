@@ -262,10 +262,11 @@ def evaluate(
 ) -> dict[str, list[Candidate]]:
     """Return a rule's candidates by channel; one for each statement of each version."""
     statements = [statements_of(version) for version in versions]
-    return {
-        channel: [found for some in statements for found in _evaluate_all(some, rule.id, channel)]
-        for channel in dict.fromkeys(rule.then_emits)
-    }
+    found: dict[str, list[Candidate]] = {channel: [] for channel in rule.then_emits}
+    for channel, candidates in found.items():
+        for some in statements:
+            candidates += _evaluate_all(some, rule.id, channel)
+    return found
 
 
 def _evaluate_all(
@@ -306,16 +307,9 @@ def _with_claim(version: EpisodeVersion, rule_id: str, claim: Claim) -> Candidat
             reread=version.reread,
         )
     return ClaimCandidate(
-        fact_id=claim.fact_id,
-        owner=claim.owner,
-        rule_id=rule_id,
-        version=version.seq,
-        at=version.at,
-        eid=version.id,
-        claim=claim,
-        session=version.session,
-        reread=version.reread,
-    )
+        claim.fact_id, claim.owner, rule_id, version.at, version.id, claim, version.seq,
+        version.session, version.reread,
+    )  # fmt: skip
 
 
 def unmatched_candidate(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:

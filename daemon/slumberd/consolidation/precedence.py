@@ -484,7 +484,7 @@ class MultiValued:
 
     def slot(self, key: str, object_: str) -> str:
         """Return the slot of an object: the object of a multi-valued key, else `ALL`."""
-        return object_ if not is_wide(object_) and key in self else ALL
+        return object_ if key in self and not is_wide(object_) else ALL
 
     def slot_of(self, claim: Claim) -> str:
         """Return the slot in which a claim competes; a declared fact has a slot of its own."""

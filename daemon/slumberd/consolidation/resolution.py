@@ -311,11 +311,13 @@ class Resolution:
 
     def current_facts(self) -> Iterator[CurrentFact]:
         """Yield the facts that are now current in every dirty slot."""
-        for key, slot in self.dirty:
-            for winner in self._state.current_at((key, slot)):
+        state = self._state
+        evaluations = state.evaluations
+        for key_slot in self.dirty:
+            for winner in state.current_at(key_slot):
                 # What is not loaded is a sibling of a fact that changed, and has not changed.
-                if winner.fact_id in self._state.evaluations:
-                    yield self._state.current(key, slot, winner)
+                if winner.fact_id in evaluations:
+                    yield state.current(*key_slot, winner)
 
     def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
         """Return whether another owner, or another episode, has a claim under a fact id."""
@@ -414,6 +416,9 @@ class Resolution:
         current = head.current
         if assertion not in current:
             self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)
+            return
+        if not previous:  # the usual case
+            self._add_row(candidate, *_event_and_effect(candidate, "add"))
             return
         removed = tuple(found.fact_id for found in previous if found not in current)
         self.removed |= dict.fromkeys(removed)

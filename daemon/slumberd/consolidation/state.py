@@ -279,7 +279,9 @@ class KnownState:
 
     def current_at(self, key_slot: KeySlot) -> tuple[Assertion, ...]:
         """Return the current assertions of a slot."""
-        head = self.heads.get(key_slot[0], {}).get(key_slot[1])
+        key, slot = key_slot
+        slots = self.heads.get(key)
+        head = None if slots is None else slots.get(slot)
         return () if head is None else head.current
 
     def is_current(self, claim: Claim) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from slumberd.model.episode import Episode
 from slumberd.operations.writes.put_once import OncePutter, PutOnce
@@ -25,14 +25,14 @@ class UserStores:
         self._memory_of = memory_of
         self._stores: dict[int, EngineMemoryStore] = {}
 
-    async def shard_of(self, user: str) -> int:
-        """Return the number of a user's shard.
+    async def shards_of(self, users: Collection[str]) -> dict[str, int]:
+        """Return the number of each user's shard; one thread reads all of them.
 
         Raises:
-            UserMovingError: The user is being moved to another shard.
+            UserMovingError: A user is being moved to another shard.
             StoreError: The database cannot be read.
         """
-        return await asyncio.to_thread(self._find, user)
+        return await asyncio.to_thread(lambda: {user: self._find(user) for user in users})
 
     def memory(self, shard: int) -> EngineMemoryStore:
         """Return the memory store of a shard."""
@@ -64,9 +64,10 @@ class ShardPutter:
             UserMovingError: A user is being moved to another shard; nothing is put.
             StoreError: The database cannot be written; it may hold some of them.
         """
+        shards = await self._stores.shards_of({episode.user for episode in episodes})
         parts: dict[int, list[Episode]] = {}
         for episode in episodes:
-            parts.setdefault(await self._stores.shard_of(episode.user), []).append(episode)
+            parts.setdefault(shards[episode.user], []).append(episode)
         results = [await self._putter(shard).put(part) for shard, part in sorted(parts.items())]
         return PutOnce(
             sum(result.new for result in results),

@@ -265,7 +265,7 @@ def fact_id_of(channel: str, episode_id: str, part: int = 0) -> str:
 
 
 def _own_id(channel: str, episode_id: str) -> str:
-    numbered = _NUMBERED.search(episode_id)
+    numbered = _NUMBERED.search(episode_id) if "#" in episode_id else None
     if numbered is None:
         return plain_fact_id(channel, episode_id)
     own = f"@{channel}/{episode_id}"
@@ -308,6 +308,8 @@ def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
     """Return a payload's key; without subject and predicate, a key of its own."""
     subject, predicate = payload.get("subject"), payload.get("predicate")
     if isinstance(subject, str) and isinstance(predicate, str) and subject and predicate:
+        if _is_plain(subject + predicate):
+            return f"{owner}{subject}/{predicate}"
         return f"{owner}{escape(subject)}/{escape(predicate)}"
     return f"{owner}//{escape(fact_id)}"
 

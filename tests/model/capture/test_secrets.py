@@ -85,6 +85,29 @@ def test_text_without_a_secret_stays(text: str) -> None:
     assert mask_text(text) == (text, {})
 
 
+SHORTEST = (
+    "sk-" + "a" * 15 + "1",
+    "pwd:abc1",
+    "pin:1234",
+    "s://:ab1@",
+    "-----BEGIN PRIVATE KEY-----",
+)
+
+
+@of_each(lambda: SHORTEST)
+def test_shortest_secret_of_each_own_form_is_masked(secret: str) -> None:
+    for text in (secret, f" {secret}", f"{secret} b", f"\u2003{secret}\x1cb"):
+        assert mask_text(text).kinds.total() == 1, text
+
+
+@of_each(lambda: SHORTEST)
+def test_key_that_holds_a_secret_is_masked_each_time(secret: str) -> None:
+    masked = [mask_json({secret: number, "plain": number}) for number in range(3)]
+
+    assert [one.kinds.total() for one in masked] == [1, 1, 1]
+    assert all(secret not in one.value and "plain" in one.value for one in masked)
+
+
 @settings(max_examples=amount(40, full=2_000))
 @given(TOKENS, PASSWORDS)
 def test_every_text_of_a_value_is_masked_by_its_form_its_key_or_its_predicate(

@@ -129,7 +129,7 @@ FIRST = {
 """Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
-    "inspection": "changes_by_firing changes_by_user erasures_since",
+    "inspection": "any_loss changes_by_user erasures_since",
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys latest_batches "
     "learned_versions readings "
     "firings_since kinds_in_firings parts last_of_rule "

@@ -128,14 +128,19 @@ def facts_by_user(t: Tables) -> list[Any]:
     return [[user, count] for user, count in Counter(fact.user for fact in t.facts).items()]
 
 
-@INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
-def changes_by_firing(t: Tables, first: int) -> list[Any]:
-    found: dict[int, list[int]] = {}
-    for row in t.ledger:
-        if row.seq >= first and row.kind in (1, 2, 3):
-            more = (row.kind != 3) - len(orjson.loads(row.replaces or "[]"))
-            found.setdefault(row.firing, []).append(more)
-    return [[firing, sum(some), min(some) < 0] for firing, some in found.items()]
+@INSPECTION.rows(*({"first": first} for first in (0, 20, 40, 10**6)))
+def any_loss(t: Tables, first: int) -> list[Any]:
+    return [
+        [
+            any(
+                row.kind == 3
+                or len(orjson.loads(row.replaces or "[]")) > 1
+                or (row.what == 0 and b'"removed":' in (row.payload or b""))
+                for row in t.ledger
+                if row.seq >= first
+            )
+        ]
+    ]
 
 
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)

@@ -363,11 +363,13 @@ async def _divide(
     stores: UserStores, records: Sequence[ImportedRecord]
 ) -> dict[int, list[ImportedRecord]]:
     """Return the records of each shard; one without episodes needs none."""
+    users = {episode.user for record in records for episode in record.episodes}
+    shards = await stores.shards_of(users)
     parts: dict[int, list[ImportedRecord]] = {}
     for record in records:
         divided: dict[int, list[Episode]] = {}
         for episode in record.episodes:
-            divided.setdefault(await stores.shard_of(episode.user), []).append(episode)
+            divided.setdefault(shards[episode.user], []).append(episode)
         for shard, episodes in divided.items():
             parts.setdefault(shard, []).append(record._replace(episodes=tuple(episodes)))
         if not divided:

@@ -372,7 +372,8 @@ class Remarks:
         count = 0
         is_told = False
         for record in records:
-            self.counts.update(_remarks_on(record))
+            for remark in _remarks_on(record):
+                self.counts[remark] += 1
             is_told = is_told or bool(record.incomplete)
             count += not record.incomplete
             yield record

@@ -128,7 +128,7 @@ class SecretFilter:
         Raises:
             SecretRefusedError: It holds secrets, and they are refused.
         """
-        content, metadata = self(episode.content), self(episode.metadata)
+        content, metadata = self([episode.content, episode.metadata])
         if (content, metadata) == (episode.content, episode.metadata):
             return episode
         return episode.model_copy(update={"content": content, "metadata": metadata})

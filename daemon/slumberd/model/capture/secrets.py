@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import redact_secret
@@ -25,6 +26,16 @@ _OVERLAP = 8_192
 
 _LONGEST_PIN = 8
 _SHORTEST_TOKEN = 12
+
+_KEY_BEGINS = "-----BEGIN"
+_LEAST_TOKEN = len("sk-") + 16
+"""The shortest match of `_TOKEN`, which holds no space."""
+
+_LEAST_NAMED = len("pin=") + _SHORTEST_NAMED
+"""The shortest match of `_NAMED`."""
+
+_LONGEST_KEPT = 64
+"""The longest key of JSON that is remembered to hold no secret."""
 
 _MASK = re.compile(r"\[masked [a-z0-9_]+\]")
 
@@ -99,13 +110,27 @@ class _Finding(NamedTuple):
 
 def mask_text(text: str) -> Masked:
     """Return a text with each secret replaced by ``[masked KIND]``."""
-    found = _joined(_findings(text), [match.span() for match in _MASK.finditer(text)])
+    kinds: Counter[str] = Counter()
+    return Masked(_mask_text(text, kinds), kinds)
+
+
+def _mask_text(text: str, kinds: Counter[str]) -> str:
+    """Return a text with its secrets masked, and count them; without any, return the text itself.
+
+    Most texts have none, and every text of an import passes here.
+    """
+    findings = _findings(text)
+    if not findings:
+        return text
+    found = _joined(findings, [match.span() for match in _MASK.finditer(text)])
+    if not found:
+        return text
     parts, end = [], 0
     for each in found:
         parts += [text[end : each.start], f"[masked {each.kind}]"]
         end = each.end
-    kinds = Counter(each.kind for each in found)
-    return Masked("".join([*parts, text[end:]]) if found else text, kinds)
+        kinds[each.kind] += 1
+    return "".join([*parts, text[end:]])
 
 
 def mask_json(value: Any) -> Masked:  # noqa: ANN401 # any JSON
@@ -146,17 +171,27 @@ def _mask(value: Any, kinds: Counter[str], name: str = "") -> Any:  # noqa: ANN4
     match value:
         case str():
             return _mask_named(value, kinds, name)
-        case Mapping():
+        case dict() | Mapping():  # the check for a dict alone takes less time
             return {
-                _mask_named(key, kinds, "") if isinstance(key, str) else key: _mask(
-                    each, kinds, _name_of(key, value)
-                )
+                _mask_key(key, kinds): _mask(each, kinds, _name_of(key, value))
                 for key, each in value.items()
             }
         case list() | tuple():
             return [_mask(each, kinds, name) for each in value]
         case _:
             return value
+
+
+def _mask_key(key: Any, kinds: Counter[str]) -> Any:  # noqa: ANN401 # any JSON
+    if not isinstance(key, str) or (len(key) <= _LONGEST_KEPT and _is_plain_key(key)):
+        return key
+    return _mask_named(key, kinds, "")
+
+
+@lru_cache(maxsize=1_024)
+def _is_plain_key(key: str) -> bool:
+    """Return whether a key holds no secret; the keys of one file repeat in every line."""
+    return _mask_named(key, Counter(), "") == key
 
 
 def _name_of(key: object, around: Mapping[Any, Any]) -> str:
@@ -182,26 +217,35 @@ def _mask_named(text: str, kinds: Counter[str], name: str) -> str:
             masked = mask_json(inner)
             kinds.update(masked.kinds)
             return _json_of(masked.value) if masked.kinds else text
-    masked = mask_text(text)
-    if not masked.kinds and _SHORTEST_NAMED <= len(text) <= _LONGEST_NAMED and _names_secret(name):
-        masked = _mask_by_name(text, name)
-    kinds.update(masked.kinds)
-    return str(masked.value)
+    found = _mask_text(text, kinds)
+    is_short = _SHORTEST_NAMED <= len(text) <= _LONGEST_NAMED
+    if found is text and is_short and _names_secret(name):
+        return _mask_by_name(text, kinds, name)
+    return found
 
 
 def _names_secret(name: str) -> bool:
     lowered = name.lower()
-    return any(each in lowered for each in (*_NAMES, "auth"))
+    return _has_any(lowered, _NAMES) or "auth" in lowered
 
 
-def _mask_by_name(text: str, name: str) -> Masked:
+def _has_any(text: str, parts: Sequence[str]) -> bool:
+    # any() takes three times as long, and this runs for each text.
+    for part in parts:  # noqa: SIM110
+        if part in text:
+            return True
+    return False
+
+
+def _mask_by_name(text: str, kinds: Counter[str], name: str) -> str:
     """Return a value that is masked when its name says that it is a secret."""
     before = f"{name}: "
     for each in _findings(before + text):
         # The name alone decides nothing: the whole value must be the secret.
         if each.start >= len(before) and each.end == len(before) + len(text):
-            return Masked(f"[masked {each.kind}]", Counter([each.kind]))
-    return Masked(text, Counter())
+            kinds[each.kind] += 1
+            return f"[masked {each.kind}]"
+    return text
 
 
 def _joined(findings: list[_Finding], masks: Sequence[tuple[int, int]]) -> list[_Finding]:
@@ -219,28 +263,33 @@ def _joined(findings: list[_Finding], masks: Sequence[tuple[int, int]]) -> list[
 
 
 def _findings(text: str) -> list[_Finding]:
-    return [
-        *_listed(text),
-        *(_Finding(*at.span(), "private_key") for at in _PRIVATE_KEY.finditer(text)),
-        *(_Finding(*at.span(), "token") for at in _TOKEN.finditer(text)),
-        *(_Finding(*at.span("value"), "password") for at in _IN_ADDRESS.finditer(text)),
-        *_named(text),
-    ]
+    """Return all secrets; a pattern is tried only where a text may match it."""
+    found = _listed(text)
+    if _KEY_BEGINS in text:
+        found += (_Finding(*at.span(), "private_key") for at in _PRIVATE_KEY.finditer(text))
+    if len(text) >= _LEAST_TOKEN and max(map(len, text.split()), default=0) >= _LEAST_TOKEN:
+        found += (_Finding(*at.span(), "token") for at in _TOKEN.finditer(text))
+    if "://" in text:
+        found += (_Finding(*at.span("value"), "password") for at in _IN_ADDRESS.finditer(text))
+    if len(text) >= _LEAST_NAMED:
+        found += _named(text)
+    return found
 
 
-def _listed(text: str) -> Iterator[_Finding]:
-    """Yield what the library finds, in pieces: some texts take it the square of their length."""
+def _listed(text: str) -> list[_Finding]:
+    """Return what the library finds, in pieces: some texts take it the square of their length."""
     # Half a character is as long as what replaces it.
-    valid = text.encode(errors="replace").decode()
-    for start in range(0, max(1, len(valid) - _OVERLAP), _PIECE - _OVERLAP):
-        for each in redact_secret.scan(valid[start : start + _PIECE], limits=_LIMITS):
-            yield _Finding(start + each.start, start + each.end, each.type)
+    valid = text if text.isascii() else text.encode(errors="replace").decode()
+    return [
+        _Finding(start + each.start, start + each.end, each.type)
+        for start in range(0, max(1, len(valid) - _OVERLAP), _PIECE - _OVERLAP)
+        for each in redact_secret.scan(valid[start : start + _PIECE], limits=_LIMITS)
+    ]
 
 
 def _named(text: str) -> Iterator[_Finding]:
     """Yield the values that a text calls a password, a PIN, a token or a key."""
-    lowered = text.lower()
-    if not any(name in lowered for name in _NAMES):
+    if not _has_any(text.lower(), _NAMES):
         return
     for match in _NAMED.finditer(text):
         value, (start, end) = match["value"], match.span("value")

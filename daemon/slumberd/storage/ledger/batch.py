@@ -41,6 +41,7 @@ from slumberd.consolidation.resolution import (
 )
 from slumberd.consolidation.state import CurrentFact
 from slumberd.consolidation.withdrawal import withdraw_former, withdraw_parts
+from slumberd.garbage_collection import free_in_portions
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.firing import Counts, DeletionImpact, Firing, Outcome, Record
 from slumberd.model.scope import ErasedScopes, channel_of, fact_id_of, plain_fact_id, unescape
@@ -159,7 +160,9 @@ class Batch:
             cancelled=self._is_cancelled,
         )
         self._check_limits(decision)
-        return self.write(decision)
+        outcome = self.write(decision)
+        free_in_portions(decision.rows, decision.facts, known.evaluations, known.heads)
+        return outcome
 
     def _without_waiting(
         self, candidates: Mapping[str, Sequence[Candidate]]
@@ -315,6 +318,7 @@ class Batch:
         self._write_quarantine(rows)
         self._write_facts(facts, decision.removed)
         self.loaded.save(heads)
+        free_in_portions(ledger, facts, heads)
         check_cancelled(self._is_cancelled)
         return outcome
 

@@ -361,16 +361,14 @@ def read_shrinkage(session: Session, since: int) -> Shrinkage:
     if found is None:
         return shrinkage_of(now, ())
     first = {"first": found[0]}
-    growth = session.rows("inspection.changes_by_firing", first)
-    if any(loses for _, _, loses in growth):
-        changes = [
-            FiringGrowth(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
-            for firing, of_payload, owner, of_fact, asserted, removed in session.rows(
-                "inspection.changes_by_user", first
-            )
-        ]
-    else:  # no user had more facts before than now
-        changes = [FiringGrowth(firing, "", more) for firing, more, _ in growth]
+    if not session.value("inspection.any_loss", first):
+        return shrinkage_of(now, ())  # no user had more facts than now
+    changes = [
+        FiringGrowth(firing, _user_of(of_payload, owner, of_fact), asserted - removed)
+        for firing, of_payload, owner, of_fact, asserted, removed in session.rows(
+            "inspection.changes_by_user", first
+        )
+    ]
     for seq, payload in session.rows("inspection.erasures_since", first):
         with suppress(orjson.JSONDecodeError, AttributeError, TypeError):
             changes.append(FiringGrowth(seq, "", -int(orjson.loads(payload).get(REMOVED, 0))))

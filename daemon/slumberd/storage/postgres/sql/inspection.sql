@@ -113,17 +113,17 @@ WHERE tables.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'epis
   AND tables.relkind = 'r'
   AND tables.relname ~ '^(facts|slumberd_(keys|ledger|firings|references|quarantine))'
 
--- name: changes_by_firing
-SELECT changes.firing, sum(changes.asserted - changes.removed)::bigint,
-  bool_or(changes.removed > changes.asserted)
-FROM (
-  SELECT firing, CASE WHEN kind != 3 THEN 1 ELSE 0 END AS asserted,
-    coalesce(jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))), 0) AS removed
+-- name: any_loss
+SELECT EXISTS (
+  SELECT 1
   FROM slumberd_ledger
   WHERE seq >= :first
-    AND kind IN (1, 2, 3)
-) AS changes
-GROUP BY changes.firing
+    AND (
+      kind = 3
+      OR jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))) > 1
+      OR (what = 0 AND position('"removed":'::bytea IN payload) > 0)
+    )
+)
 
 -- name: changes_by_user
 SELECT changes.firing, changes.document #>> '{payload,user}', changes.document ->> 'owner',

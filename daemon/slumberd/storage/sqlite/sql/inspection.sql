@@ -124,17 +124,17 @@ SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
 
--- name: changes_by_firing
-SELECT changes.firing, sum(changes.asserted - changes.removed),
-  max(changes.removed > changes.asserted)
-FROM (
-  SELECT firing, kind != 3 AS asserted,
-    CASE WHEN json_valid(replaces) THEN json_array_length(replaces) ELSE 0 END AS removed
+-- name: any_loss
+SELECT EXISTS (
+  SELECT 1
   FROM slumberd_ledger
   WHERE seq >= :first
-    AND kind IN (1, 2, 3)
-) AS changes
-GROUP BY changes.firing
+    AND (
+      kind = 3
+      OR CASE WHEN json_valid(replaces) THEN json_array_length(replaces) > 1 END
+      OR (what = 0 AND instr(payload, CAST('"removed":' AS BLOB)) > 0)
+    )
+)
 
 -- name: changes_by_user
 SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
