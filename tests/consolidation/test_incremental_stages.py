@@ -1,0 +1,232 @@
+"""Stages that look only at what is new, changed or due say what they would say of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slumberd.consolidation.firing import FireRequest
+from slumberd.consolidation.stage_runs import Retention
+from slumberd.model.errors import ForgottenError, NothingKeptError
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Report
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from slumberd.storage.sqlite.stage_file import StageFile
+from tests.daemon.test_erasure import forget
+from tests.support.builders import START, at, rule
+from tests.support.builders import episode as built
+from tests.support.fakes import FakeClock
+from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import NewStores
+from tests.support.sample_sizes import amount
+
+pytestmark = [pytest.mark.integration, pytest.mark.sampled]
+
+HOUR = 3_600.0
+OWNERS = [("ann", "chat"), ("ann", "web"), ("bob", "chat")]
+IDS = [f"e{number}" for number in range(12)]
+TEXTS = [
+    "Ann likes green tea very much indeed and every single day",
+    "Ann likes green tea very much indeed and every single night",
+    "Ann likes green tea very much indeed or every single night",
+    "ANN likes green tea very much indeed and every single day",
+    "Bob has 2 cats",
+    "Bob has 3 cats",
+    "",
+]
+STAGES: list[tuple[Stage, ...]] = [
+    (Dedup(), Decay(half_life=HOUR, threshold=0.2)),
+    (Dedup(keep="oldest", similarity=0.7), Decay(action="reweight", half_life=HOUR)),
+    (Decay(half_life=HOUR, threshold=0.2, protect_importance=0.6), Dedup(method="exact")),
+    (Importance(below=0.4), Dedup(similarity=1.0), Decay(action="reweight", threshold=0.3)),
+    (Summarise(when_more_than=2), Decay(half_life=2 * HOUR, threshold=0.2)),
+    (Dedup(method="exact"), Dedup(similarity=0.6)),
+]
+
+puts = st.tuples(
+    st.just("put"),
+    st.sampled_from(IDS),
+    st.integers(0, len(TEXTS) - 1),
+    st.integers(0, 6),
+    st.sampled_from([None, 0.1, 0.5, 0.7, 1.0]),
+)
+fires = st.tuples(
+    st.just("fire"), st.sampled_from(["first", "second"]), st.sampled_from([0, 1, 30, 60, 300])
+)
+numbers = st.integers(0, 9)
+steps = st.one_of(
+    puts,
+    puts,
+    fires,
+    fires,
+    st.tuples(st.just("delete"), st.sampled_from(IDS)),
+    st.tuples(
+        st.just("end"), st.sampled_from(["marks", "weights", "summaries"]), st.integers(0, 9)
+    ),
+    st.tuples(st.just("undo"), st.integers(0, 3)),
+    st.tuples(
+        st.just("forget"), st.sampled_from(["user", "session", "episode"]), st.integers(0, 9)
+    ),
+    st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
+    st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 5)),
+    st.tuples(st.just("reopen"), st.sampled_from(["keep", "lose"])),
+)
+histories = st.lists(steps, min_size=6, max_size=40)
+
+
+@dataclass
+class Side:
+    """Stores, and what their firings have reported."""
+
+    home: OpenStores
+    file: StageFile | None
+    purged: list[list[str]] = field(default_factory=list)
+
+    async def seen(self) -> dict[str, Any]:
+        """Return all that must be equal."""
+        facts = [
+            fact
+            for channel in ("facts", "marks", "summaries", "weights")
+            for fact in await self.home.facts.query(FactPattern(channel=channel))
+        ]
+        return {"facts": facts, "lines": self.home.log.lines, "purged": self.purged}
+
+
+class Story:
+    """One history in two pairs of stores: only the first keeps notes of past episodes."""
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self._sides = sides
+        self._minutes = 60
+        self._serial = 0
+        self._stages = {"first": STAGES[0], "second": STAGES[4]}
+        self._clock = FakeClock()
+        for side in sides:
+            side.home.facts.transactions.clock = self._clock
+            side.home.consolidator.retention = Retention(2 * HOUR, lambda: ["first", "second"])
+
+    def _rule(self, name: str) -> ConsolidationRule:
+        selects = "" if name == "first" else "source_node = 'chat'"
+        return rule(name, when_filter=selects, stages=self._stages[name], then_emits=[])
+
+    async def take(self, step: tuple[Any, ...]) -> None:
+        what, *rest = step
+        for side in self._sides:
+            await getattr(self, f"_{what}")(side, *rest)
+        self._serial += 1
+        first, second = [await side.seen() for side in self._sides]
+        assert first == second, step
+
+    def move(self, step: tuple[Any, ...]) -> None:
+        """Change what is the same for both sides."""
+        if step[0] == "fire":
+            self._minutes += step[2]
+        self._clock.set(self._now())
+        if step[0] == "change":
+            self._stages[step[1]] = STAGES[step[2]]
+
+    async def _put(
+        self, side: Side, id: str, text: int, hour: int, importance: float | None
+    ) -> None:
+        user, agent = OWNERS[IDS.index(id) % len(OWNERS)]
+        stated = {} if importance is None else {"importance": importance}
+        with suppress(ForgottenError):  # not newer than the erasure of its scope
+            await side.home.put(
+                built(
+                    id,
+                    content=TEXTS[text],
+                    timestamp=at(hour * 600 + IDS.index(id)),
+                    user=user,
+                    agent=agent,
+                    session=f"s{IDS.index(id) % 2}",
+                    metadata=stated,
+                    source_node="chat" if text % 3 else "note",
+                )
+            )
+
+    async def _fire(self, side: Side, name: str, _: int) -> None:
+        request = FireRequest(self._rule(name), "cron", self._now())
+        report: Report = await side.home.consolidator.fire(request)
+        side.purged.append(report.purged)
+
+    def _now(self) -> Any:
+        return START + timedelta(minutes=self._minutes)
+
+    async def _delete(self, side: Side, id: str) -> None:
+        found = await side.home.memory.reread(self._rule("first"), [id], upto=2**62)
+        await side.home.memory.purge({version.id: version.seq for version in found})
+
+    async def _end(self, side: Side, channel: str, number: int) -> None:
+        found = await side.home.facts.query(FactPattern(channel=channel))
+        if found:
+            fact = found[number % len(found)]
+            await side.home.facts.retract(fact.id, by="ann", reason="still of use")
+
+    async def _undo(self, side: Side, number: int) -> None:
+        done = [
+            batch.firing_id for batch in side.home.log.batches if batch.firing.rule_id[0] != "@"
+        ]
+        if done:
+            firing = done[-1 - number % len(done)]
+            await side.home.facts.ledger.undo(firing, at=self._now(), by="ann", dry_run=False)
+
+    async def _forget(self, side: Side, what: str, number: int) -> None:
+        id = IDS[number % len(IDS)]
+        user, _ = OWNERS[number % len(OWNERS)]
+        wanted: dict[str, Any] = {
+            "user": {},
+            "session": {"session": "s0"},
+            "episode": {"episode": id},
+        }[what]
+        with suppress(NothingKeptError):
+            await forget(side.home, user, **wanted)
+
+    async def _backfill(self, side: Side, name: str) -> None:
+        await side.home.consolidator.backfill(self._rule(name), self._now(), by="ann")
+
+    async def _change(self, side: Side, name: str, number: int) -> None:
+        """The rule has changed already."""
+
+    async def _reopen(self, side: Side, what: str) -> None:
+        if side.file is not None and what == "lose":
+            side.file.delete()
+
+
+async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None:
+    with TemporaryDirectory() as folder, new_stores() as first, new_stores() as second:
+        async with AsyncExitStack() as stack:
+            homes = [
+                await stack.enter_async_context(open_stores(one, batch=3))
+                for one in (first, second)
+            ]
+            file = StageFile(Path(folder, "stages.db"), "as always")
+            homes[0].consolidator.note_stages_in(file)
+            story = Story([Side(homes[0], file), Side(homes[1], None)])
+            ends = [("fire", name, 90) for name in ("first", "second", "first", "second")]
+            for step in (*history, *ends):
+                story.move(step)
+                await story.take(step)
+
+
+@settings(
+    max_examples=amount(150, full=6_000),
+    deadline=None,
+    # Each example makes its own stores.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(history=histories)
+def test_notes_change_nothing_of_what_stages_say(
+    new_stores: NewStores, history: list[tuple[Any, ...]]
+) -> None:
+    asyncio.run(run(new_stores, history))
