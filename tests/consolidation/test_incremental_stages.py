@@ -230,3 +230,42 @@ def test_notes_change_nothing_of_what_stages_say(
     new_stores: NewStores, history: list[tuple[Any, ...]]
 ) -> None:
     asyncio.run(run(new_stores, history))
+
+
+SETTLED = [
+    ("fire", "first", 0),
+    ("fire", "first", 0),
+    ("fire", "second", 240),
+    ("fire", "second", 0),
+]
+KEPT_BY_ITS_DUPLICATE = [
+    ("change", "first", 1),
+    ("change", "second", 2),
+    ("put", "e0", 4, 0, None),
+    ("put", "e3", 4, 1, 0.5),
+    ("put", "e6", 0, 0, None),
+    ("put", "e9", 1, 1, 1.0),
+    *SETTLED,
+]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([("undo", 0), ("fire", "first", 1)], id="a firing is undone"),
+        pytest.param([("undo", 1), ("fire", "first", 1)], id="an earlier firing is undone"),
+        pytest.param([("end", "marks", 0), ("fire", "second", 1)], id="a person ends a mark"),
+        pytest.param([("end", "marks", 1), ("fire", "second", 1)], id="or another mark"),
+        pytest.param([("end", "weights", 0), ("fire", "first", 1)], id="a person ends a weight"),
+        pytest.param([("delete", "e9"), ("fire", "second", 1)], id="a duplicate is deleted"),
+        pytest.param([("delete", "e6"), ("fire", "first", 1)], id="a kept episode is deleted"),
+        pytest.param([("put", "e6", 0, 0, 0.5), ("fire", "second", 1)], id="it is edited"),
+        pytest.param([("put", "e9", 5, 0, 1.0), ("fire", "first", 1)], id="a duplicate is edited"),
+        pytest.param([("fire", "first", 60), ("fire", "first", 600)], id="time passes"),
+        pytest.param([("forget", "user", 2), ("put", "e0", 4, 6, None)], id="a user is erased"),
+    ],
+)
+async def test_what_changed_is_looked_at_again(
+    new_stores: NewStores, steps: list[tuple[Any, ...]]
+) -> None:
+    await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, *steps])

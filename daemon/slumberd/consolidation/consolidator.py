@@ -751,6 +751,15 @@ class Consolidator:
         """Keep in an index what the stages of rules need to know of past episodes."""
         self._marking.index = index
 
+    async def erase_notes(self, user: str) -> None:
+        """Remove what is kept of a user's episodes for the stages of rules.
+
+        Raises:
+            StoreError: The notes cannot be removed.
+        """
+        if self._marking.index is not None:
+            await asyncio.to_thread(self._marking.index.erase, user)
+
     @property
     def behind(self) -> bool:
         """Whether ledger rows have no log lines yet."""

@@ -268,6 +268,14 @@ _ALL = (
         episode_ids=TEXTS,
     ),
     _kind(
+        "warning",
+        "stage_notes.failed",
+        "The notes of the stages' past episodes cannot be opened. The firing looks at all episodes,"
+        " which takes longer; its result is the same.",
+        rule_id=TEXT,
+        problem=TEXT,
+    ),
+    _kind(
         "info",
         "episodes.purged",
         "Archived episodes were deleted, as retention says. The line names the first of them.",

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.protocols import Owner, StagePlace
-from slumberd.model.errors import SchemaError
+from slumberd.model.errors import SchemaError, StoreError
 from slumberd.model.feed import LedgerPlace
 from slumberd.model.firing import Position
 from slumberd.model.stages import StagedEntry
@@ -88,14 +88,17 @@ class StageFile:
 
     def delete(self) -> None:
         """Delete the file, and those that SQLite keeps beside it."""
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            self.path.with_name(f"{self.path.name}{suffix}").unlink(missing_ok=True)
+        with translate_errors(self.path, _PRAGMAS):
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                self.path.with_name(f"{self.path.name}{suffix}").unlink(missing_ok=True)
 
     def erase(self, user: str) -> None:
         """Remove all bytes about a user; the next firing of each rule looks at all episodes.
 
+        Where that cannot be done, the file is deleted.
+
         Raises:
-            StoreError: The file cannot be written.
+            StoreError: It cannot be deleted.
         """
         if not self.path.exists():
             return
@@ -108,8 +111,10 @@ class StageFile:
                     for name in ("erase_traces", "erase_entries", "erase_owners"):
                         connection.execute(_SQL[name], (user,))
                     connection.execute(_SQL["forget_places"])
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except SchemaError:
+                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except StoreError:  # it is damaged, or the disk is full
+            busy = True
+        if busy:
             self.delete()
 
 
