@@ -232,12 +232,6 @@ def test_notes_change_nothing_of_what_stages_say(
     asyncio.run(run(new_stores, history))
 
 
-SETTLED = [
-    ("fire", "first", 0),
-    ("fire", "first", 0),
-    ("fire", "second", 240),
-    ("fire", "second", 0),
-]
 KEPT_BY_ITS_DUPLICATE = [
     ("change", "first", 1),
     ("change", "second", 2),
@@ -245,24 +239,30 @@ KEPT_BY_ITS_DUPLICATE = [
     ("put", "e3", 4, 1, 0.5),
     ("put", "e6", 0, 0, None),
     ("put", "e9", 1, 1, 1.0),
-    *SETTLED,
+    ("fire", "first", 0),
+    ("fire", "first", 0),
+    ("fire", "second", 60),
+    ("fire", "second", 0),
 ]
+"""Two duplicates, of which one protects the kept episode; all has settled, and nothing is due."""
 
 
 @pytest.mark.parametrize(
     "steps",
     [
         pytest.param([("undo", 0), ("fire", "first", 1)], id="a firing is undone"),
-        pytest.param([("undo", 1), ("fire", "first", 1)], id="an earlier firing is undone"),
-        pytest.param([("end", "marks", 0), ("fire", "second", 1)], id="a person ends a mark"),
-        pytest.param([("end", "marks", 1), ("fire", "second", 1)], id="or another mark"),
-        pytest.param([("end", "weights", 0), ("fire", "first", 1)], id="a person ends a weight"),
-        pytest.param([("delete", "e9"), ("fire", "second", 1)], id="a duplicate is deleted"),
+        pytest.param([("end", "marks", 0), ("fire", "first", 60)], id="a person ends a mark"),
+        pytest.param([("end", "marks", 1), ("fire", "second", 60)], id="that protected another"),
+        pytest.param([("end", "weights", 0), ("fire", "first", 60)], id="a person ends a weight"),
+        pytest.param([("delete", "e9"), ("fire", "second", 60)], id="a duplicate is deleted"),
         pytest.param([("delete", "e6"), ("fire", "first", 1)], id="a kept episode is deleted"),
-        pytest.param([("put", "e6", 0, 0, 0.5), ("fire", "second", 1)], id="it is edited"),
+        pytest.param([("put", "e6", 0, 0, 0.5), ("fire", "second", 60)], id="one is edited"),
         pytest.param([("put", "e9", 5, 0, 1.0), ("fire", "first", 1)], id="a duplicate is edited"),
-        pytest.param([("fire", "first", 60), ("fire", "first", 600)], id="time passes"),
-        pytest.param([("forget", "user", 2), ("put", "e0", 4, 6, None)], id="a user is erased"),
+        pytest.param([("put", "e9", 2, 1, 0.4), ("fire", "first", 1)], id="and still repeats it"),
+        pytest.param([("fire", "second", 30), ("fire", "second", 60)], id="time passes"),
+        pytest.param([("fire", "first", 60), ("fire", "first", 600)], id="weights fall"),
+        pytest.param([("forget", "user", 2), ("fire", "second", 60)], id="another user is erased"),
+        pytest.param([("forget", "episode", 9), ("fire", "second", 60)], id="one is erased"),
     ],
 )
 async def test_what_changed_is_looked_at_again(
