@@ -81,6 +81,7 @@ steps = st.one_of(
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
     st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 5)),
     st.tuples(st.just("reopen"), st.sampled_from(["keep", "lose"])),
+    st.tuples(st.just("break"), st.integers(0, 3)),
 )
 histories = st.lists(steps, min_size=6, max_size=40)
 
@@ -123,7 +124,10 @@ class Story:
     async def take(self, step: tuple[Any, ...]) -> None:
         what, *rest = step
         for side in self._sides:
-            await getattr(self, f"_{what}")(side, *rest)
+            try:
+                await getattr(self, f"_{what}")(side, *rest)
+            except OSError:  # the log was full after some batch was committed
+                side.purged.append(["failed"])
         self._serial += 1
         first, second = [await side.seen() for side in self._sides]
         assert first == second, step
@@ -198,6 +202,9 @@ class Story:
     async def _change(self, side: Side, name: str, number: int) -> None:
         """The rule has changed already."""
 
+    async def _break(self, side: Side, calls: int) -> None:
+        side.home.log.calls_until_fault = calls
+
     async def _reopen(self, side: Side, what: str) -> None:
         if side.file is not None and what == "lose":
             side.file.delete()
@@ -261,6 +268,21 @@ KEPT_BY_ITS_DUPLICATE = [
         pytest.param([("put", "e9", 1, 1, 0.4), ("fire", "first", 1)], id="and still repeats it"),
         pytest.param([("fire", "second", 30), ("fire", "second", 60)], id="time passes"),
         pytest.param([("fire", "first", 60), ("fire", "first", 600)], id="weights fall"),
+        pytest.param(
+            [("put", "e9", 5, 0, 1.0), ("break", 0), ("fire", "first", 60), ("fire", "first", 1)],
+            id="a firing fails after its first batch",
+        ),
+        pytest.param(
+            [
+                ("put", "e9", 5, 0, 1.0),
+                ("put", "e0", 5, 0, 1.0),
+                ("put", "e3", 4, 0, 1.0),
+                ("break", 2),
+                ("fire", "first", 60),
+                ("fire", "first", 1),
+            ],
+            id="a firing fails between the batches of its stages",
+        ),
         pytest.param([("forget", "user", 2), ("fire", "second", 60)], id="another user is erased"),
         pytest.param([("forget", "episode", 9), ("fire", "second", 60)], id="one is erased"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -580,9 +581,11 @@ class FakeDeltaLog:
         batches: The outcomes of the ``firing.completed`` lines.
         misspellings: What the ``metadata.misspelled`` lines report.
         heads: What the ``ledger.checkpoint`` lines report.
+        calls_until_fault: After so many calls, `applied` raises once; None never does.
     """
 
     def __init__(self) -> None:
+        self.calls_until_fault: int | None = None
         self.lines: list[Record] = []
         self.batches: list[Outcome] = []
         self.heads: list[Checkpoint] = []
@@ -590,6 +593,11 @@ class FakeDeltaLog:
         self.reports: list[Report] = []
 
     def applied(self, records: Sequence[Record]) -> None:
+        if self.calls_until_fault is not None:
+            self.calls_until_fault -= 1
+            if self.calls_until_fault < 0:
+                self.calls_until_fault = None
+                raise OSError(errno.ENOSPC, "no space left on device")
         self.lines.extend(without_firings(records))
 
     def completed(self, outcome: Outcome) -> None:

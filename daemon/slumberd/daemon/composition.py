@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
 
-from slumberd import __version__
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
@@ -291,15 +291,25 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     return RuleRunner(stores, consolidator, promoter)
 
 
+def stage_notes_problem(settings: Settings) -> str:
+    """Return what is wrong with the notes of the stages; empty when nothing is."""
+    return StageFile(settings.stages_path, "").find_problem()
+
+
 def note_stages(settings: Settings, runner: RuleRunner) -> None:
     """Let the stages of rules keep notes of past episodes in the state directory."""
     memory = settings.memory
     # Other tables of Unicode, and another local time, let the same episodes read otherwise.
     zone = (*time.tzname, time.timezone, time.altzone)
     parts = (
-        __version__, unicodedata.unidata_version, memory.scope_mismatch, memory.naive_timestamps,
-        memory.future_tolerance, sorted(memory.person), zone,
-    )  # fmt: skip
+        version("slumberd"),
+        unicodedata.unidata_version,
+        memory.scope_mismatch,
+        memory.naive_timestamps,
+        memory.future_tolerance,
+        sorted(memory.person),
+        zone,
+    )
     runner.consolidator.note_stages_in(StageFile(settings.stages_path, repr(parts)))
 
 

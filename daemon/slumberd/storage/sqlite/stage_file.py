@@ -86,6 +86,23 @@ class StageFile:
                     connection.execute(sql)
                 connection.execute(f"PRAGMA user_version = {VERSION:d}")
 
+    def find_problem(self) -> str:
+        """Return what is wrong with the file; empty when nothing is, or it does not exist."""
+        if not self.path.exists():
+            return ""
+        try:
+            with (
+                closing(self._connect(writes=False)) as connection,
+                translate_errors(self.path, _PRAGMAS),
+            ):
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
+        except StoreError as error:
+            return str(error)
+        if found != "ok":
+            return f"is damaged: {found}"
+        return f"has {untraced} traces of unknown episodes" if untraced else ""
+
     def delete(self) -> None:
         """Delete the file, and those that SQLite keeps beside it."""
         with translate_errors(self.path, _PRAGMAS):
@@ -177,11 +194,6 @@ class RuleNotes:
         """Return what is kept of some episodes of an owner."""
         rows = self._rows("entries", (_listed(eids), self._owner(owner)))
         return [_entry_from(row) for row in rows]
-
-    def every_entry(self) -> Iterator[tuple[Owner, StagedEntry]]:
-        """Yield all that is kept, with the owners, in no order."""
-        for user, agent, *row in self._rows("every_entry", (self._number,)):
-            yield (user, agent), _entry_from(row)
 
     def traced(self, owner: Owner, traces: Collection[int]) -> list[tuple[int, str]]:
         """Return an owner's episodes that have one of the traces, with the trace."""

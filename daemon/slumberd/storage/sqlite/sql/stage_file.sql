@@ -70,7 +70,7 @@ WHERE number = ?
 
 -- name: forget_places
 UPDATE stage_rules
-SET fingerprint = NULL
+SET fingerprint = NULL, eid = NULL
 
 -- name: clear_traces
 DELETE FROM stage_traces
@@ -124,12 +124,6 @@ SELECT eid, due, kept, traces, archived_at
 FROM json_each(?) AS wanted
 CROSS JOIN stage_entries ON owner = ? AND eid = wanted.value
 
--- name: every_entry
-SELECT owners.user, owners.agent, eid, due, kept, traces, archived_at
-FROM stage_entries AS entries
-INNER JOIN stage_owners AS owners ON owners.number = entries.owner
-WHERE entries.rule = ?
-
 -- name: traced
 SELECT trace, eid
 FROM json_each(?) AS wanted
@@ -171,3 +165,13 @@ WHERE owner IN (SELECT number FROM stage_owners WHERE user = ?)
 -- name: erase_owners
 DELETE FROM stage_owners
 WHERE user = ?
+
+-- name: untraced
+SELECT count(*)
+FROM stage_traces AS traces
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM stage_entries AS entries
+  WHERE entries.owner = traces.owner
+    AND entries.eid = traces.eid
+)
