@@ -80,7 +80,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
     st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 5)),
-    st.tuples(st.just("reopen"), st.sampled_from(["keep", "lose"])),
+    st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock"])),
     st.tuples(st.just("break"), st.integers(0, 3)),
 )
 histories = st.lists(steps, min_size=6, max_size=40)
@@ -134,6 +134,8 @@ class Story:
 
     def move(self, step: tuple[Any, ...]) -> None:
         """Change what is the same for both sides."""
+        if step[0] in ("put", "forget", "file"):
+            self._unlock()
         if step[0] == "fire":
             self._minutes += step[2]
         self._clock.set(self._now())
@@ -205,9 +207,22 @@ class Story:
     async def _break(self, side: Side, calls: int) -> None:
         side.home.log.calls_until_fault = calls
 
-    async def _reopen(self, side: Side, what: str) -> None:
-        if side.file is not None and what == "lose":
-            side.file.delete()
+    async def _file(self, side: Side, what: str) -> None:
+        if side.file is None or not side.file.path.exists():
+            return
+        match what:
+            case "lose":
+                side.file.delete()
+            case "damage":
+                side.file.path.write_bytes(b"no database" * 99)
+            case _:  # as long as there is a directory of this name, no file can be there
+                side.file.delete()
+                side.file.path.mkdir()
+
+    def _unlock(self) -> None:
+        for side in self._sides:
+            if side.file is not None and side.file.path.is_dir():
+                side.file.path.rmdir()
 
 
 async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+
+import structlog
 
 from slumberd.consolidation.marks import entry_of, is_of_rule, known_marks, mark_in
 from slumberd.consolidation.protocols import (
@@ -30,6 +33,7 @@ from slumberd.consolidation.stages.neighbours import (
     traces_of,
 )
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import StoreError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.feed import EpisodeChanges, FeedPlace
 from slumberd.model.firing import Window
@@ -37,6 +41,8 @@ from slumberd.model.pattern import OneOf
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import channel_of, episode_id_of, fact_id_of
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks, StagedEntry
+
+_log = structlog.get_logger("slumberd")
 
 _AT_ONCE = 500
 """Facts that one search finds by their ids."""
@@ -94,6 +100,7 @@ class StageRun:
         self._changes: EpisodeChanges | None = None
         self._place: StagePlace | None = None
         self._dropped: set[str] = set()
+        self._is_broken = False
 
     async def parts(self, at_once: int) -> AsyncIterator[Part]:
         """Yield what the stages look at; owners are sorted.
@@ -160,7 +167,7 @@ class StageRun:
         if not changes.known:
             former = None
         if former is None and not window.dry_run:
-            await asyncio.to_thread(notes.clear)
+            await self._write(notes.clear)
         rule = self._rule
         whole = rule.extract is not None or need_all(rule.stages)
         self._changes = changes
@@ -195,7 +202,7 @@ class StageRun:
         entries = [one._replace(archived_at=archived.get(one.id)) for one in staged]
         gone = part.ids - {one.id for one in entries} - self._pending()
         self._dropped |= gone
-        await asyncio.to_thread(self._notes.save, part.owner, entries, gone)
+        await self._write(partial(self._notes.save, part.owner, entries, gone))
 
     def _pending(self) -> Set[str]:
         """Return the episodes of which the rule has not read the newest version."""
@@ -209,7 +216,22 @@ class StageRun:
             return
         late = await self._episodes.changed_ids(changes.place)
         if late.known and self._dropped.isdisjoint({*late.written, *late.deleted}):
-            await asyncio.to_thread(notes.finish, place)
+            await self._write(partial(notes.finish, place))
+
+    async def _write(self, work: Callable[[], None]) -> None:
+        """Write to the notes; after an error nothing more is kept, and the firing goes on."""
+        if self._is_broken:
+            return
+        try:
+            await asyncio.to_thread(work)
+        except StoreError as error:
+            self._is_broken = True
+            warn_of_notes(self._rule.id, error)
+
+
+def warn_of_notes(rule_id: str, error: StoreError) -> None:
+    """Log that the notes of a rule cannot be opened or written."""
+    _log.warning("stage_notes.failed", rule_id=rule_id, problem=str(error))
 
 
 def _episodes_of(fact_ids: Iterable[str]) -> set[str]:

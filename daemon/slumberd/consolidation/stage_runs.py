@@ -15,6 +15,7 @@ from slumberd.consolidation.changed_episodes import (
     StageRun,
     current_facts,
     facts_about,
+    warn_of_notes,
 )
 from slumberd.consolidation.incoming import Candidate, DeltaBatch
 from slumberd.consolidation.marks import is_of_rule, mark_in
@@ -115,7 +116,7 @@ class Marking:
             return await asyncio.to_thread(self.index.open, rule.id, writes=writes)
         except StoreError as error:
             if writes:
-                _log.warning("stage_notes.failed", rule_id=rule.id, problem=str(error))
+                warn_of_notes(rule.id, error)
             return None
 
     async def archived(

@@ -270,8 +270,8 @@ _ALL = (
     _kind(
         "warning",
         "stage_notes.failed",
-        "The notes of the stages' past episodes cannot be opened. The firing looks at all episodes,"
-        " which takes longer; its result is the same.",
+        "The notes of the stages' past episodes cannot be opened or written. The next firing looks"
+        " at all episodes, which takes longer; its result is the same.",
         rule_id=TEXT,
         problem=TEXT,
     ),
