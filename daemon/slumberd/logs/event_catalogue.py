@@ -268,14 +268,6 @@ _ALL = (
         episode_ids=TEXTS,
     ),
     _kind(
-        "warning",
-        "stage_notes.failed",
-        "The notes of the stages' past episodes cannot be opened or written. The next firing looks"
-        " at all episodes, which takes longer; its result is the same.",
-        rule_id=TEXT,
-        problem=TEXT,
-    ),
-    _kind(
         "info",
         "episodes.purged",
         "Archived episodes were deleted, as retention says. The line names the first of them.",
@@ -737,6 +729,14 @@ _ALL = (
         "Attempts to sign in to the web console were refused, by where they came from, since the "
         "last such line. Behind a proxy, this is the address of the proxy.",
         counts={"type": "object", "additionalProperties": COUNT},
+    ),
+    _kind(
+        "warning",
+        "stage_notes.failed",
+        "The notes of the stages' past episodes cannot be opened or written. The next firing looks"
+        " at all episodes, which takes longer; its result is the same.",
+        rule_id=TEXT,
+        problem=TEXT,
     ),
     _kind(
         "error",

@@ -102,7 +102,7 @@ FLAT = {
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
     "generations held_batches last_counts last_firings last_generation last_of_firings number "
-    "rows_of_channels_after "
+    "rows_of_channels_after rules_after "
     "owned_rows payload put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
@@ -133,7 +133,7 @@ FIRST = {
 
 FOUND = {
     "inspection": "changes_by_user erasures_since",
-    "ledger": "rules_after counts_by_content fact_ids_of_keys facts_of_keys latest_batches "
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys latest_batches "
     "learned_versions readings "
     "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "

@@ -10,7 +10,7 @@ FROM slumberd_ledger
 WHERE seq = ?
 
 -- name: rules_after
-SELECT DISTINCT rule
+SELECT rule
 FROM slumberd_firings
 WHERE n > :after
 
