@@ -9,26 +9,30 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
+from slumberd.consolidation.incoming import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.consolidation.stage_runs import Retention
+from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.errors import ForgottenError, NothingKeptError
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import Report
+from slumberd.model.firing import Report, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.storage.sqlite.stage_file import StageFile
-from tests.daemon.test_erasure import forget
+from tests.daemon.test_erasure import files_with_canary, forget, leave_traces
 from tests.support.builders import START, at, rule
 from tests.support.builders import episode as built
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.providers import NewStores
+from tests.support.providers import AnyMemoryStore, NewStores
 from tests.support.sample_sizes import amount
 
 pytestmark = [pytest.mark.integration, pytest.mark.sampled]
@@ -306,3 +310,89 @@ async def test_what_changed_is_looked_at_again(
     new_stores: NewStores, steps: list[tuple[Any, ...]]
 ) -> None:
     await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, *steps])
+
+
+class Counted:
+    """A store of episodes that counts which episodes are read for stages."""
+
+    def __init__(self, episodes: AnyMemoryStore) -> None:
+        self._episodes = episodes
+        self.read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._episodes, name)
+
+    async def ids_by_owner(self, rule: ConsolidationRule) -> dict[tuple[str, str], list[str]]:
+        found = await self._episodes.ids_by_owner(rule)
+        self.read += sum(map(len, found.values()))
+        return found
+
+    async def reread(
+        self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
+    ) -> list[EpisodeVersion]:
+        self.read += len(eids)
+        return await self._episodes.reread(rule, eids, upto=upto)
+
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = UNBOUNDED
+    ) -> DeltaBatch:
+        self.read += len(window.episodes or ())
+        return await self._episodes.consolidate(rule, window=window, bounds=bounds)
+
+
+@pytest.mark.parametrize("owners", [1, 20])
+async def test_firing_reads_as_much_above_few_episodes_as_above_many(
+    new_stores: NewStores, tmp_path: Path, owners: int
+) -> None:
+    nightly = rule("nightly", stages=(Dedup(), Decay(half_life=30 * 24 * HOUR)))
+    read: list[list[int]] = []
+    for count in (40, 800):
+        with new_stores() as stores:
+            async with open_stores(stores) as home:
+                counted = Counted(home.memory)
+                episodes = cast("EpisodeLog", counted)
+                consolidator = Consolidator(
+                    episodes, home.facts, home.log, FakeClock(), batch=5_000
+                )
+                file = StageFile(tmp_path / f"{count}.db", "as always")
+                consolidator.note_stages_in(file)
+                await home.put(*(unlike(number, owners) for number in range(count)))
+                steps = []
+                for day, new in enumerate([0, 0, 0, 1, 0, 3]):
+                    await home.put(*(unlike(9_000 + 10 * day + n, owners) for n in range(new)))
+                    counted.read = 0
+                    request = FireRequest(nightly, "cron", START + timedelta(days=1 + day))
+                    await consolidator.fire(request)
+                    steps.append(counted.read)
+                read.append(steps)
+
+    few, many = read
+    assert few[0] == 2 * 40
+    assert many[0] == 2 * 800
+    assert few[1:] == many[1:] == [0, 0, 3, 0, 9]
+
+
+def unlike(number: int, owners: int) -> Episode:
+    """Return an episode that no other one is similar to."""
+    letters = "".join(chr(97 + int(digit)) for digit in str(number))
+    words = (f"{word}{letters}" for word in "uvwxyz")
+    return built(
+        f"n{number}", content=" ".join(words), user=f"u{number % owners}", timestamp=at(number)
+    )
+
+
+@pytest.mark.slow
+async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path) -> None:
+    staged = rule("staged", stages=(Dedup(), Decay(half_life=HOUR)))
+    async with open_stores(tmp_path) as home:
+        home.consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+        await leave_traces(home)
+        for hours in (1, 1, 99, 99):
+            await home.fire(staged, when=START + timedelta(hours=hours))
+        assert "stages.db" in "".join(files_with_canary(tmp_path))
+
+        await forget(home)
+
+        assert files_with_canary(tmp_path) == []
+        await home.fire(staged, when=START + timedelta(hours=100))
+        assert files_with_canary(tmp_path) == []
