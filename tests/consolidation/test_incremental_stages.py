@@ -26,6 +26,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Report, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from slumberd.rules.vocabulary_loader import conversation_extraction
 from slumberd.storage.sqlite.stage_file import StageFile
 from tests.daemon.test_erasure import files_with_canary, forget, leave_traces
 from tests.support.builders import START, at, rule
@@ -310,6 +311,52 @@ async def test_what_changed_is_looked_at_again(
     new_stores: NewStores, steps: list[tuple[Any, ...]]
 ) -> None:
     await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, *steps])
+
+
+def turn(id: str, session: str, speaker: str, text: str, seconds: int) -> Episode:
+    return built(
+        id, content=text, session=session, metadata={"speaker": speaker}, timestamp=at(seconds)
+    )
+
+
+ASKED = [
+    turn("q1", "s1", "assistant", "Where do you live?", 0),
+    turn("a1", "s1", "user", "Porto.", 1),
+    turn("q2", "s2", "assistant", "Where are you now?", 2),
+    turn("a2", "s2", "user", "Porto.", 3),
+]
+
+
+@pytest.mark.parametrize("what", ["a question is edited", "a question is deleted"])
+async def test_answer_is_looked_at_again_when_its_question_changes(
+    new_stores: NewStores, tmp_path: Path, what: str
+) -> None:
+    people = rule(
+        "people",
+        when_filter="speaker = 'user'",
+        extract=conversation_extraction({}),
+        stages=(Dedup(method="exact"),),
+    )
+    found = []
+    for file in (StageFile(tmp_path / "stages.db", "as always"), None):
+        with new_stores() as stores:
+            async with open_stores(stores) as home:
+                if file is not None:
+                    home.consolidator.note_stages_in(file)
+                await home.put(*ASKED)
+                for _ in range(2):
+                    await home.fire(people)
+                before = await home.facts.query(FactPattern(channel="marks"))
+                if what == "a question is edited":
+                    await home.put(turn("q2", "s2", "assistant", "Where do you live?", 2))
+                else:
+                    [gone] = await home.memory.reread(people, ["q1"], upto=2**62)
+                    await home.memory.purge({gone.id: gone.seq})
+                await home.fire(people)
+                after = await home.facts.query(FactPattern(channel="marks"))
+                found.append(([one.id for one in before], [one.id for one in after]))
+
+    assert found[0] == found[1] == ([], ["@marks/a1"])
 
 
 class Counted:

@@ -164,7 +164,7 @@ class StageRun:
             former = None
         place = None if former is None else FeedPlace(former.position, former.deletion)
         changes = await self._episodes.changed_ids(place)
-        if not changes.known:
+        if not changes.known or await self._lacks_owners(changes.deleted):
             former = None
         if former is None and not window.dry_run:
             await self._write(notes.clear)
@@ -183,6 +183,13 @@ class StageRun:
             return None
         search = ChangedEpisodes(self._episodes, self._facts, rule, notes, whole=former.whole)
         return search.find(changes, ledger.fact_ids, self._at)
+
+    async def _lacks_owners(self, deleted: Set[str]) -> bool:
+        """Return whether nobody knows whose turns were deleted, on which other texts depend."""
+        if self._notes is None or self._rule.extract is None or not deleted:
+            return False
+        found = await asyncio.to_thread(self._notes.owners_of, deleted)
+        return not deleted <= {eid for eid, _ in found}
 
     async def _has_own_summary(self, fact_ids: Iterable[str]) -> bool:
         """Return whether one of some facts is a current summary of the rule."""
@@ -309,7 +316,8 @@ class ChangedEpisodes:
         for fact in await facts_about(self._facts, (MARKS, WEIGHTS), eids):
             found[fact.user, fact.agent].add(episode_id_of(fact.id))
         for version in await self._read(eids):
-            if version.matched and not version.fault:
+            # What a text says may depend on the turn before, which no rule needs to select.
+            if not version.fault and (version.matched or self._rule.extract is not None):
                 found[version.user, version.agent].add(version.id)
         return found
 
