@@ -291,11 +291,6 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     return RuleRunner(stores, consolidator, promoter)
 
 
-def stage_notes_problem(settings: Settings) -> str:
-    """Return what is wrong with the notes of the stages; empty when nothing is."""
-    return StageFile(settings.stages_path, "").find_problem()
-
-
 def note_stages(settings: Settings, runner: RuleRunner) -> None:
     """Let the stages of rules keep notes of past episodes in the state directory."""
     memory = settings.memory
